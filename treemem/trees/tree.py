@@ -1,0 +1,230 @@
+"""One ordered labelled tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from treemem.errors import GraphError
+
+if TYPE_CHECKING:
+    import dgl
+    import networkx
+    import sympy
+
+
+class Tree:
+    """An immutable ordered tree whose nodes carry labels.
+
+    No method recurses, so a chain of 100,000 nodes is a tree like any other. Two trees are equal when their shapes,
+    labels and values are.
+
+    Args:
+        label: what the root says, for example ``"Add"`` or ``"Symbol:var_0"``.
+        children: the root's subtrees, in order.
+        value: the number that a number leaf stands for; only leaves have one.
+
+    Attributes:
+        size: number of nodes.
+        height: longest way down to a leaf, in edges; a leaf has 0.
+
+    Raises:
+        GraphError: a child that is no ``Tree``, a value at an inner node, or a value that is not finite.
+
+    Example:
+        >>> tree = Tree("Add", [Tree("Symbol:var_0"), Tree("Integer:2")])
+        >>> str(tree)
+        '(Add Symbol:var_0 Integer:2)'
+        >>> tree.size, tree.height
+        (3, 1)
+    """
+
+    __slots__ = ("_hash", "children", "height", "label", "size", "value")
+
+    label: str
+    children: tuple[Tree, ...]
+    value: float | None
+    size: int
+    height: int
+    _hash: int
+
+    def __init__(self, label: str, children: Iterable[Tree] = (), value: float | None = None) -> None:
+        subtrees = tuple(children)
+        if not isinstance(label, str):
+            raise GraphError(f"a label must be a string, not {type(label).__name__}")
+        size, height = 1, -1
+        for position, child in enumerate(subtrees):
+            if not isinstance(child, Tree):
+                raise GraphError(f"child {position} of {label!r} must be a Tree, not {type(child).__name__}")
+            size += child.size
+            height = max(height, child.height)
+        if value is not None:
+            if subtrees:
+                raise GraphError(f"{label!r} has children and a value; only a leaf stands for a number")
+            value = float(value) + 0.0  # -0.0 and 0.0 are one number
+            if value != value or value in (float("inf"), float("-inf")):
+                raise GraphError(f"the value of {label!r} must be finite, not {value}")
+        assign = object.__setattr__
+        assign(self, "label", label)
+        assign(self, "children", subtrees)
+        assign(self, "value", value)
+        assign(self, "size", size)
+        assign(self, "height", height + 1)
+        assign(self, "_hash", hash((label, value, *(child._hash for child in subtrees))))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Tree cannot be changed; build a new one instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Tree cannot be changed; {name!r} cannot be deleted")
+
+    @property
+    def arity(self) -> int:
+        """Number of children of the root."""
+        return len(self.children)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether the root has no children."""
+        return not self.children
+
+    def preorder(self) -> Iterator[Tree]:
+        """Every subtree, a parent before its children, children from left to right."""
+        stack = [self]
+        while stack:
+            tree = stack.pop()
+            yield tree
+            stack.extend(reversed(tree.children))
+
+    def postorder(self) -> Iterator[Tree]:
+        """Every subtree, children from left to right before their parent."""
+        stack: list[tuple[Tree, int]] = [(self, 0)]
+        while stack:
+            tree, position = stack.pop()
+            if position < len(tree.children):
+                stack.append((tree, position + 1))
+                stack.append((tree.children[position], 0))
+            else:
+                yield tree
+
+    def leaves(self) -> Iterator[Tree]:
+        """The leaves, from left to right."""
+        return (tree for tree in self.preorder() if not tree.children)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tree):
+            return NotImplemented
+        pairs = [(self, other)]
+        while pairs:
+            left, right = pairs.pop()
+            if left is right:
+                continue
+            if (
+                left._hash != right._hash
+                or left.size != right.size
+                or left.label != right.label
+                or left.value != right.value
+                or len(left.children) != len(right.children)
+            ):
+                return False
+            pairs.extend(zip(left.children, right.children, strict=True))
+        return True
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        nodes = list(self.postorder())
+        labels = [node.label for node in nodes]
+        return tree_from_postorder, (labels, [node.arity for node in nodes], [node.value for node in nodes])
+
+    def __str__(self) -> str:
+        from treemem.trees.brackets import format_brackets
+
+        return format_brackets(self)
+
+    def __repr__(self) -> str:
+        text = str(self) if self.size <= 50 else f"{self.label!r} with {self.size} nodes, height {self.height}"
+        return f"<Tree {text}>"
+
+    def binarize(self, direction: Literal["left", "right"] = "right") -> Tree:
+        """Split every node of more than two children into nodes of two, all of the same label.
+
+        ``"right"`` turns ``(f a b c)`` into ``(f a (f b c))``, ``"left"`` into ``(f (f a b) c)``.
+        """
+        if direction not in ("left", "right"):
+            raise GraphError(f'direction must be "left" or "right", not {direction!r}')
+        done: list[Tree] = []
+        for node in self.postorder():
+            first = len(done) - node.arity
+            parts = done[first:]
+            del done[first:]
+            while len(parts) > 2 and direction == "right":
+                parts[-2:] = [Tree(node.label, parts[-2:])]
+            if len(parts) > 2:
+                nested = parts[0]
+                for part in parts[1:-1]:
+                    nested = Tree(node.label, [nested, part])
+                parts = [nested, parts[-1]]
+            done.append(Tree(node.label, parts, node.value))
+        return done.pop()
+
+    @classmethod
+    def from_sympy(cls, expression: sympy.Basic) -> Tree:
+        """The tree of a sympy expression or ``Eq``, as it stands: nothing is simplified or evaluated."""
+        from treemem.trees.sympy_bridge import tree_from_sympy
+
+        return tree_from_sympy(expression)
+
+    def to_sympy(self) -> sympy.Basic:
+        """The unevaluated sympy expression that this tree says."""
+        from treemem.trees.sympy_bridge import tree_to_sympy
+
+        return tree_to_sympy(self)
+
+    @classmethod
+    def from_networkx(cls, graph: networkx.DiGraph) -> Tree:
+        """The tree of a graph whose edges run from child to parent; see :func:`tree_from_networkx`."""
+        from treemem.trees.networkx_bridge import tree_from_networkx
+
+        return tree_from_networkx(graph)
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """A graph with edges from child to parent; node attributes ``label``, ``value``, edge attribute ``position``."""
+        from treemem.trees.networkx_bridge import tree_to_networkx
+
+        return tree_to_networkx(self)
+
+    @classmethod
+    def from_dgl(cls, graph: dgl.DGLGraph, labels: tuple[str, ...]) -> Tree:
+        """The tree of a DGL graph whose node field ``label`` indexes ``labels``; see :func:`tree_from_dgl`."""
+        from treemem.trees.dgl_bridge import tree_from_dgl
+
+        return tree_from_dgl(graph, labels)
+
+    def to_dgl(self, labels: tuple[str, ...]) -> dgl.DGLGraph:
+        """A DGL graph with edges from child to parent; node fields ``label``, ``value``, edge field ``position``."""
+        from treemem.trees.dgl_bridge import tree_to_dgl
+
+        return tree_to_dgl(self, labels)
+
+
+def tree_from_postorder(
+    labels: Iterable[str], arities: Iterable[int], values: Iterable[float | None] | None = None
+) -> Tree:
+    """Build one tree from its nodes in post-order.
+
+    Raises:
+        GraphError: the arities do not describe exactly one tree.
+    """
+    labels, arities = list(labels), list(arities)
+    values = [None] * len(labels) if values is None else list(values)
+    done: list[Tree] = []
+    for index, (label, arity, value) in enumerate(zip(labels, arities, values, strict=True)):
+        if not 0 <= arity <= len(done):
+            raise GraphError(f"node {index} ({label!r}) wants {arity} children, and {len(done)} precede it")
+        first = len(done) - arity
+        done[first:] = [Tree(label, done[first:], value)]
+    if len(done) != 1:
+        raise GraphError(f"these nodes make {len(done)} trees, not one")
+    return done.pop()
