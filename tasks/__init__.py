@@ -1,0 +1,1 @@
+"""The tasks: one package each, found by name through :mod:`treemem.task`."""
