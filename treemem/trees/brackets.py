@@ -1,0 +1,140 @@
+"""Trees as bracketed text, ``(label child child)``: what ``str(tree)`` prints and what reads back as the same tree."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from treemem.errors import GraphError, ParseError
+from treemem.trees.source_text import decode_source, shorten
+from treemem.trees.tree import Tree
+
+_NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_VALUE = re.compile(rf"={_NUMBER}\Z")
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n\f\v]+)
+      | (?P<open>\()
+      | (?P<close>\))
+      | (?P<quoted>"[^"\\]*(?:\\.[^"\\]*)*")(?P<rest>[^ \t\r\n\f\v()]*)
+      | (?P<unclosed>")
+      | (?P<bare>[^ \t\r\n\f\v()]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN_LABEL = re.compile(r"[^\s()\"]+\Z")
+
+
+def parse_brackets(text: str | bytes) -> Tree:
+    """Read one tree from ``(label child child)``.
+
+    A leaf is a bare label; ``label=2.5`` is a leaf with a value. A label with spaces, brackets or quotes, or one that
+    looks like ``label=value``, stands in double quotes with the escapes of JSON. ``(label)`` is the leaf ``label``.
+
+    Raises:
+        ParseError: the text is not one bracketed tree.
+
+    Example:
+        >>> parse_brackets("(max 3 (neg 4) 1)").children[1].label
+        'neg'
+    """
+    text = decode_source(text)
+    open_nodes: list[tuple[str, float | None, int, list[Tree]]] = []
+    tree: Tree | None = None
+    expects_label = False
+    for token in _TOKEN.finditer(text):
+        sort, begin = token.lastgroup, token.start()
+        if sort == "space":
+            continue
+        if tree is not None and not open_nodes:
+            raise ParseError(f"{shorten(token.group())} after the end of the tree", text, begin, "the end of the text")
+        if sort == "open":
+            if expects_label:
+                raise ParseError("a node without a label", text, begin, "a label after '('")
+            expects_label = True
+            continue
+        if sort == "close":
+            if expects_label or not open_nodes:
+                expected = "a label after '('" if expects_label else "a tree"
+                raise ParseError("')' closes no node", text, begin, expected)
+            label, value, opened, children = open_nodes.pop()
+            tree = _build(label, children, value, text, opened)
+        else:
+            label, value = _read_label(token, text)
+            if expects_label:
+                expects_label = False
+                open_nodes.append((label, value, begin, []))
+                continue
+            tree = _build(label, [], value, text, begin)
+        if open_nodes:
+            open_nodes[-1][3].append(tree)
+    if expects_label:
+        raise ParseError("the text ends within a node", text, len(text), "a label after '('")
+    if open_nodes:
+        label, _, opened, _ = open_nodes[-1]
+        raise ParseError(f"the node {shorten(label)} is not closed", text, len(text), "a child or ')'")
+    if tree is None:
+        raise ParseError("the text holds no tree", text, len(text), "a label or '('")
+    return tree
+
+
+def _read_label(token: re.Match[str], text: str) -> tuple[str, float | None]:
+    begin = token.start()
+    if token["unclosed"]:
+        raise ParseError("a quoted label is not closed", text, begin, "a closing '\"'")
+    if token["quoted"] is None:
+        label, tail = token["bare"], ""
+        if "=" in label and (found := _VALUE.search(label)) and found.start() > 0:
+            label, tail = label[: found.start()], found.group()
+    else:
+        tail = token["rest"]
+        if tail and not _VALUE.match(tail):
+            raise ParseError(
+                f"{shorten(tail)} after a quoted label", text, token.start("rest"), "a space, a bracket or '=number'"
+            )
+        try:
+            label = json.loads(token["quoted"], strict=False)
+        except json.JSONDecodeError as error:
+            raise ParseError(
+                "a wrong escape in a quoted label", text, begin + error.pos, 'an escape of JSON, such as \\" or \\n'
+            ) from error
+    return label, float(tail[1:]) if tail else None
+
+
+def _build(label: str, children: list[Tree], value: float | None, text: str, offset: int) -> Tree:
+    try:
+        return Tree(label, children, value)
+    except GraphError as error:
+        raise ParseError(
+            str(error), text, offset, "a finite value, and only at a leaf; or the label in quotes"
+        ) from error
+
+
+def format_brackets(tree: Tree) -> str:
+    """The text of ``tree`` that :func:`parse_brackets` reads back.
+
+    Example:
+        >>> format_brackets(Tree("plus", [Tree("my x"), Tree("Number", value=2.5)]))
+        '(plus "my x" Number=2.5)'
+    """
+    parts: list[str] = []
+    pending: list[Tree | None] = [tree]
+    while pending:
+        node = pending.pop()
+        if node is None:
+            parts.append(")")
+            continue
+        label = _format_label(node.label)
+        if node.value is not None:
+            label += f"={node.value!r}"
+        if node.children:
+            parts.append(f" ({label}")
+            pending.append(None)
+            pending.extend(reversed(node.children))
+        else:
+            parts.append(f" {label}")
+    return "".join(parts)[1:]
+
+
+def _format_label(label: str) -> str:
+    if _PLAIN_LABEL.match(label) and label.isprintable() and not ("=" in label and _VALUE.search(label)):
+        return label
+    return json.dumps(label)
