@@ -15,10 +15,13 @@ for module in pkgutil.walk_packages(treemem.__path__, "treemem."):
     importlib.import_module(module.name)
 
 from treemem.task import load_task, task_names  # noqa: E402
+
 from treemem.training import Recipe  # noqa: E402
 
 assert "equation_verification" in task_names()
 task = load_task("equation_verification")
 recipes = sorted((Path(treemem.__file__).parent / "tasks" / "equation_verification" / "recipes").glob("*.yaml"))
 assert recipes, "the recipes are not in the package"
-print(f"{len(sys.modules)} modules import; {task.name}: {', '.join(recipe.stem for recipe in recipes)}; {Recipe.__name__}")
+print(
+    f"{len(sys.modules)} modules import; {task.name}: {[recipe.stem for recipe in recipes]}; {Recipe.__name__} is there"
+)

@@ -1,0 +1,1 @@
+"""Speed against baselines, measured in one process: ``python -m benchmarks --json FILE``."""
