@@ -21,6 +21,7 @@ class ParseError(TreememError, ValueError):
         offset: 0-based character offset of the problem within ``text``.
         expected: what would have been right there.
         line: 1-based line, where the text is a line of a file; counted within ``text`` by default.
+        source: name of the file that the text came from.
 
     Attributes:
         line, column: where the problem is; both count from 1.
@@ -28,18 +29,30 @@ class ParseError(TreememError, ValueError):
     """
 
     def __init__(
-        self, problem: str, text: str = "", offset: int = 0, expected: str = "", line: int | None = None
+        self,
+        problem: str,
+        text: str = "",
+        offset: int = 0,
+        expected: str = "",
+        line: int | None = None,
+        source: str = "",
     ) -> None:
         self.problem = problem
         self.text = text
         self.offset = offset
         self.expected = expected
+        self.source = source
         self.line = line if line is not None else text.count("\n", 0, offset) + 1
         self.column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-        super().__init__(problem, text, offset, expected, line)
+        super().__init__(problem, text, offset, expected, line, source)
+
+    def at(self, line: int, source: str = "") -> ParseError:
+        """The same error, told as one of line ``line`` of the file ``source``."""
+        return ParseError(self.problem, self.text, self.offset, self.expected, line, source)
 
     def __str__(self) -> str:
-        message = f"line {self.line}, column {self.column}: {self.problem}"
+        place = f"{self.source}, line {self.line}" if self.source else f"line {self.line}"
+        message = f"{place}, column {self.column}: {self.problem}"
         if self.expected:
             message += f"; expected {self.expected}"
         excerpt = excerpt_around(self.text, self.offset)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from treemem.errors import ParseError, RecipeError
+from treemem.records import json_line, read_records, replacing, write_records
+
+RECORDS = [
+    {"id": 1, "text": "x = x", "note": "plain"},
+    {"id": 2, "text": 'sin("ä") = 1', "note": "a, b"},
+    {"id": 3, "text": "", "note": "naïve"},
+]
+
+
+def fields_of(path: Path, **options: object) -> list[dict[str, object]]:
+    return [record.fields for record in read_records(path, **options)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "ndjson", "parquet", "parquet.gz"])
+def test_typed_records_come_back_as_they_were(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"records.{suffix}"
+    assert write_records(path, iter(RECORDS)) == 3
+    assert fields_of(path) == RECORDS
+    assert [record.line for record in read_records(path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_csv_records_come_back_as_text(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"records.{suffix}"
+    write_records(path, RECORDS, fields=["text", "id", "note"])
+    assert fields_of(path) == [{name: str(record[name]) for name in ("text", "id", "note")} for record in RECORDS]
+    assert [record.line for record in read_records(path)] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["records.txt", "records.tsv", "records", "records.txt.gz"])
+def test_text_lines_are_parts_between_tabs(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_records(path, [{"a": "x = x", "b": 1}, {"a": "y", "b": None}])
+    assert fields_of(path, text_fields=("a", "b")) == [{"a": "x = x", "b": "1"}, {"a": "y", "b": ""}]
+
+
+def test_the_later_parts_of_a_text_line_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"\xef\xbb\xbfx\t1\r\ny\r\n\nz\x85w")
+    assert fields_of(path, text_fields=("a", "b"), strict=False)[:3] == [{"a": "x", "b": "1"}, {"a": "y"}, {"a": ""}]
+
+
+def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"x = x\nsin(\xff) = 1\ny = y\n")
+    records = list(read_records(path, strict=False))
+    assert [record.line for record in records] == [1, 2, 3]
+    assert [record.fields for record in records] == [{"text": "x = x"}, {}, {"text": "y = y"}]
+    error = records[1].error
+    assert error is not None
+    assert (error.line, error.column, error.source) == (2, 5, str(path))
+    with pytest.raises(ParseError, match=r"lines\.txt, line 2, column 5: byte 0xff is not UTF-8"):
+        list(read_records(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "problem"),
+    [
+        ("a.txt", "x\ty\tz\n", 1, "3 parts between tabs"),
+        ("a.jsonl", '{"a": 1}\n{"a": \n', 2, "no JSON here"),
+        ("a.jsonl", '{"a": 1}\n\n{"a": 2}\n', 2, "no JSON here"),
+        ("a.jsonl", "[1]\n", 1, "a JSON list"),
+        ("a.jsonl", "[" * 100_000 + "\n", 1, "JSON that cannot be read|no JSON here"),
+        ("a.jsonl", '{"a": ' + "9" * 10_000 + "}\n", 1, "JSON that cannot be read"),
+        ("a.csv", "a,b\n1,2\n3\n", 3, "1 cells, and the header names 2"),
+        ("a.csv", "a,b\n1,2\n\n", 3, "0 cells, and the header names 2"),
+        ("a.csv", 'a,b\n1,"2\n', 2, "no row of CSV"),
+        ("a.csv", "a,a\n1,2\n", 1, "two columns have one name"),
+    ],
+)
+def test_a_bad_record_names_file_and_line(tmp_path: Path, name: str, content: str, line: int, problem: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ParseError, match=problem) as caught:
+        list(read_records(path, text_fields=("a", "b")))
+    assert caught.value.line == line
+    assert caught.value.source == str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lines"),
+    [
+        ("a.jsonl", b'{"a": "1"}\n{"a\n{"a": "2"}\n', [1, 2, 3]),
+        ("a.csv", b'a,b\n1,2\n1\n"3\n3",4\n\xff,1\n5,6\n', [2, 3, 4, 6, 7]),
+    ],
+)
+def test_no_record_is_lost_when_not_strict(tmp_path: Path, name: str, content: bytes, lines: list[int]) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    records = list(read_records(path, strict=False))
+    assert [record.line for record in records] == lines
+    assert all(bool(record.fields) == (record.error is None) for record in records)
+    assert sum(record.error is None for record in records) == len(lines) - (1 if name == "a.jsonl" else 2)
+
+
+def test_a_csv_cell_may_be_very_long(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\n" + "x" * 1_000_000 + "\n")
+    assert len(str(fields_of(path)[0]["a"])) == 1_000_000
+
+
+def test_damaged_gzip_is_an_error_even_when_not_strict(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"".join(b"%d = x\n" % number for number in range(5000)))[:-2000])
+    with pytest.raises(ParseError, match="packed data are damaged"):
+        list(read_records(path, strict=False))
+    path.write_bytes(b"not gzip at all")
+    with pytest.raises(ParseError, match="packed data are damaged"):
+        list(read_records(path))
+
+
+def test_a_file_that_is_not_parquet_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 but not really")
+    with pytest.raises(ParseError, match=r"a\.parquet, line 1.*no Parquet data"):
+        list(read_records(path))
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"cannot read .*missing\.txt: No such file"):
+        list(read_records(tmp_path / "missing.txt"))
+    with pytest.raises(RecipeError, match=r"cannot tell the format of .*a\.xlsx"):
+        list(read_records(tmp_path / "a.xlsx"))
+    with pytest.raises(RecipeError, match=r"no format 'json'.*did you mean jsonl"):
+        list(read_records(tmp_path / "a", format="json"))
+
+
+def test_dash_is_standard_input_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x = x\ny = y\n")))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=output))
+    records = ({"line": record.line, **record.fields} for record in read_records("-"))
+    assert write_records("-", records, format="jsonl") == 2
+    assert [json.loads(line) for line in output.getvalue().splitlines()] == [
+        {"line": 1, "text": "x = x"},
+        {"line": 2, "text": "y = y"},
+    ]
+
+
+def failing() -> object:
+    yield {"a": 1}
+    raise KeyError("stop")
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "parquet", "jsonl.gz"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyError, match="stop"):
+        write_records(path, failing())  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_no_records_make_an_empty_file_that_reads_back(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    assert write_records(path, [], fields=["a", "b"]) == 0
+    assert fields_of(path) == []
+
+
+@pytest.mark.parametrize(
+    ("suffix", "records", "problem"),
+    [
+        ("csv", [{"a": 1}, {"b": 2}], "record 2 has the fields"),
+        ("txt", [{"a": "x\ty"}], "record 1 has a tab"),
+        ("parquet", [{"a": 1}, {"a": "x"}], "mixes types"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused(
+    tmp_path: Path, suffix: str, records: list[dict[str, object]], problem: str
+) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        write_records(tmp_path / f"a.{suffix}", records)
+
+
+def test_writing_into_a_missing_folder_or_onto_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="there is no folder"):
+        write_records(tmp_path / "missing" / "a.csv", [])
+    with pytest.raises(RecipeError, match="it is a folder"), replacing(tmp_path):
+        raise AssertionError("never reached")
+
+
+def test_a_json_line_has_no_nan_and_spells_lone_surrogates_by_escapes() -> None:
+    assert json_line({"a": float("nan"), "b": float("inf"), "c": 0.5}) == '{"a": null, "b": null, "c": 0.5}\n'
+    assert json_line({"a": "\ud800"}) == '{"a": "\\ud800"}\n'
+
+
+def test_text_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(io.RawIOBase):
+        """A stream without an end: reading it as a whole would never return."""
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+            line = b'{"a": 1}\n'
+            buffer[: len(line)] = line
+            return len(line)
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(Endless())))
+    records = read_records("-", format="jsonl")
+    assert [next(records).line for _ in range(3)] == [1, 2, 3]

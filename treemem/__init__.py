@@ -1,0 +1,69 @@
+"""Batches of trees, and the neural networks with memory that run on them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treemem.checkpoint import load
+    from treemem.errors import (
+        CheckpointError,
+        GraphError,
+        ParseError,
+        RecipeError,
+        TreememError,
+        VocabularyError,
+    )
+    from treemem.schedule.tree_batch import TreeBatch
+    from treemem.trees.forest import Forest
+    from treemem.trees.tree import Tree
+    from treemem.trees.vocabulary import Vocabulary
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CheckpointError": "treemem.errors",
+    "Forest": "treemem.trees.forest",
+    "GraphError": "treemem.errors",
+    "ParseError": "treemem.errors",
+    "RecipeError": "treemem.errors",
+    "Tree": "treemem.trees.tree",
+    "TreeBatch": "treemem.schedule.tree_batch",
+    "TreememError": "treemem.errors",
+    "Vocabulary": "treemem.trees.vocabulary",
+    "VocabularyError": "treemem.errors",
+    "load": "treemem.checkpoint",
+}
+_ROOMS = ("explore", "nn", "ops", "schedule", "tasks", "training", "trees")
+
+__all__ = [
+    "CheckpointError",
+    "Forest",
+    "GraphError",
+    "ParseError",
+    "RecipeError",
+    "Tree",
+    "TreeBatch",
+    "TreememError",
+    "Vocabulary",
+    "VocabularyError",
+    "__version__",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use, so that ``import treemem`` costs nothing."""
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"treemem.{name}")
+    else:
+        raise AttributeError(f"module 'treemem' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -1,0 +1,353 @@
+"""Records out of and into files: text lines, CSV, JSONL and Parquet, plain or gzipped, standard input and output."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import itertools
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from treemem.errors import ParseError, RecipeError, near_names
+
+FORMATS = ("text", "csv", "jsonl", "parquet")
+_FORMAT_OF_SUFFIX = {
+    **dict.fromkeys(("", ".txt", ".tsv"), "text"),
+    ".csv": "csv",
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    ".parquet": "parquet",
+}
+_PARQUET_ROWS = 8192
+_LONGEST_CELL = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a file.
+
+    Attributes:
+        line: where it stands: the line it begins on (row, in Parquet), from 1; a CSV header counts as line 1.
+        fields: its values by name; empty where ``error`` is set.
+        error: why this record could not be read, else ``None``.
+    """
+
+    line: int
+    fields: dict[str, Any]
+    error: ParseError | None = None
+
+
+def read_records(
+    source: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    text_fields: Sequence[str] = ("text",),
+    strict: bool = True,
+) -> Iterator[Record]:
+    """Read a file record by record; text forms are never held in memory as a whole.
+
+    Args:
+        source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
+        format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
+        text_fields: names of the tab-separated parts of a text line; the later ones may be missing.
+        strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
+
+    Raises:
+        RecipeError: there is no such file, or its format cannot be told.
+        ParseError: the file as a whole is damaged, or (with ``strict``) a record is; it names the file and the line.
+    """
+    name, path = _named(source)
+    readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
+        "text": lambda stream: _text_records(stream, text_fields),
+        "csv": _csv_records,
+        "jsonl": _jsonl_records,
+        "parquet": _parquet_records,
+    }
+    reader = readers[_format_of(name, format)]
+    with _opened(name, path) as stream:
+        line = 0
+        try:
+            for record in reader(stream):
+                line = record.line
+                if record.error is not None:
+                    error_here = record.error.at(line, name)
+                    if strict:
+                        raise error_here
+                    record = Record(line, {}, error_here)
+                yield record
+        except ParseError as error:
+            if error.source:
+                raise
+            raise error.at(error.line, name) from error
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            problem = f"the packed data are damaged after this line ({error})"
+            raise ParseError(problem, line=max(line, 1), source=name) from error
+
+
+def write_records(
+    target: str | os.PathLike[str],
+    records: Iterable[Mapping[str, Any]],
+    *,
+    format: str | None = None,
+    fields: Sequence[str] | None = None,
+) -> int:
+    """Write records as they come; the file appears under its name only when all are written.
+
+    Args:
+        target: a path, or ``"-"`` for standard output. A name that ends in ``.gz`` is packed.
+        format: one of ``FORMATS``; told from the name by default.
+        fields: names of the fields, in order; those of the first record by default.
+
+    Returns:
+        The number of records written.
+
+    Raises:
+        RecipeError: the format cannot be told, or a record has other fields than the first.
+    """
+    name, path = _named(target)
+    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[
+        _format_of(name, format)
+    ]
+    count = 0
+
+    def counted() -> Iterator[Mapping[str, Any]]:
+        nonlocal count
+        for record in _checked(records, fields):
+            count += 1
+            yield record
+
+    if path is None:
+        write(sys.stdout.buffer, counted(), fields)
+        sys.stdout.buffer.flush()
+        return count
+    with replacing(path) as temporary, temporary.open("wb") as plain:
+        if name.lower().endswith(".gz"):
+            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as packed:
+                write(cast("IO[bytes]", packed), counted(), fields)
+        else:
+            write(plain, counted(), fields)
+    return count
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name beside ``path``; what is written there takes the place of ``path`` if the block ends well.
+
+    Raises:
+        RecipeError: the folder does not exist, or ``path`` is one.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a folder")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _named(place: str | os.PathLike[str]) -> tuple[str, Path | None]:
+    """How messages call a file, and its path; standard input and output have none."""
+    name = os.fspath(place)
+    return (name, None) if name == "-" else (name, Path(name))
+
+
+def _format_of(name: str, format: str | None) -> str:
+    if format is not None:
+        if format not in FORMATS:
+            raise RecipeError(f"no format {format!r}; known are {', '.join(FORMATS)}{near_names(format, FORMATS)}")
+        return format
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    if suffix not in _FORMAT_OF_SUFFIX:
+        known = ", ".join(suffix for suffix in _FORMAT_OF_SUFFIX if suffix)
+        raise RecipeError(f"cannot tell the format of {name} from its name ({known}, each also with .gz); name it")
+    return _FORMAT_OF_SUFFIX[suffix]
+
+
+@contextlib.contextmanager
+def _opened(name: str, path: Path | None) -> Iterator[IO[bytes]]:
+    if path is None:
+        yield sys.stdin.buffer
+        return
+    try:
+        stream: IO[bytes] = path.open("rb")
+    except OSError as error:
+        raise RecipeError(f"cannot read {name}: {error.strerror}") from error
+    with stream:
+        if name.lower().endswith(".gz"):
+            with gzip.open(stream, "rb") as unpacked:
+                yield cast("IO[bytes]", unpacked)
+        else:
+            yield stream
+
+
+def _lines(stream: IO[bytes]) -> Iterator[tuple[int, str, ParseError | None]]:
+    """Each line with its number, without its end; bytes that are not UTF-8 become an error of their line alone."""
+    for number, raw in enumerate(stream, start=1):
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield number, raw.decode("utf-8"), None
+        except UnicodeDecodeError as error:
+            text = raw.decode("utf-8", errors="replace")
+            offset = len(raw[: error.start].decode("utf-8"))
+            yield number, text, ParseError(f"byte 0x{raw[error.start]:02x} is not UTF-8", text, offset, "UTF-8 text")
+
+
+def _text_records(stream: IO[bytes], names: Sequence[str]) -> Iterator[Record]:
+    for number, text, error in _lines(stream):
+        parts = text.split("\t")
+        if error is None and len(parts) > len(names):
+            offset = sum(len(part) + 1 for part in parts[: len(names)]) - 1
+            error = ParseError(f"{len(parts)} parts between tabs", text, offset, "<TAB>".join(names))
+        yield Record(number, {} if error else dict(zip(names, parts, strict=False)), error)
+
+
+def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
+    for number, text, error in _lines(stream):
+        fields: Any = {}
+        if error is None:
+            try:
+                fields = json.loads(text)
+            except json.JSONDecodeError as problem:
+                error = ParseError(f"no JSON here ({problem.msg})", text, problem.pos, "one JSON object on each line")
+            except (ValueError, RecursionError) as problem:
+                error = ParseError(f"JSON that cannot be read ({problem})", text, 0, "one JSON object on each line")
+            if error is None and not isinstance(fields, dict):
+                error = ParseError(f"a JSON {type(fields).__name__}", text, 0, "one JSON object on each line")
+        yield Record(number, {} if error else fields, error)
+
+
+def _csv_records(stream: IO[bytes]) -> Iterator[Record]:
+    undecoded: list[ParseError] = []
+
+    def decoded() -> Iterator[str]:
+        for _, text, error in _lines(stream):
+            if error is not None:
+                undecoded.append(error)
+            yield text + "\n"
+
+    rows = csv.reader(decoded(), strict=True)
+    header: list[str] | None = None
+    while True:
+        line = rows.line_num + 1
+        cells, error = _next_csv_row(rows)
+        if cells is None and error is None:
+            return
+        if undecoded:
+            error = undecoded[0]
+            undecoded.clear()
+        if header is None:
+            if error is None and len(set(cells or ())) < len(cells or ()):
+                error = ParseError("two columns have one name", ",".join(cells or ()), 0, "a header of distinct names")
+            if error is not None:
+                raise error.at(line)
+            header = [cell.strip() for cell in cells or ()]
+            continue
+        if error is None and len(cells or ()) != len(header):
+            problem = f"{len(cells or ())} cells, and the header names {len(header)}"
+            error = ParseError(problem, ",".join(cells or ()), 0, ",".join(header))
+        yield Record(line, {} if error else dict(zip(header, cells or (), strict=True)), error)
+
+
+def _next_csv_row(rows: Any) -> tuple[list[str] | None, ParseError | None]:
+    """The next row, or what is wrong with it, or neither at the end. Cells may be of any length."""
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        return next(rows), None
+    except StopIteration:
+        return None, None
+    except csv.Error as problem:
+        return [], ParseError(f"no row of CSV ({problem})", expected="cells between commas")
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parquet_records(stream: IO[bytes]) -> Iterator[Record]:
+    import pyarrow
+    import pyarrow.parquet
+
+    whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
+    try:
+        batches = pyarrow.parquet.ParquetFile(whole).iter_batches(batch_size=_PARQUET_ROWS)
+        number = 0
+        for batch in batches:
+            for fields in batch.to_pylist():
+                number += 1
+                yield Record(number, fields)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ParseError(f"no Parquet data ({error})", expected="a Parquet file") from error
+
+
+def _checked(records: Iterable[Mapping[str, Any]], fields: Sequence[str] | None) -> Iterator[Mapping[str, Any]]:
+    """The records, all of the same fields, and in the same order."""
+    names = fields
+    for number, record in enumerate(records, start=1):
+        names = tuple(record) if names is None else names
+        if len(record) != len(names) or any(name not in record for name in names):
+            raise RecipeError(f"record {number} has the fields {list(record)}, and the file has {list(names)}")
+        yield {name: record[name] for name in names}
+
+
+def _write_text(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
+    for number, record in enumerate(records, start=1):
+        parts = ["" if value is None else str(value) for value in record.values()]
+        if any(character in part for part in parts for character in "\t\r\n"):
+            raise RecipeError(f"record {number} has a tab or line end in a value; write CSV or JSONL instead of text")
+        stream.write(("\t".join(parts) + "\n").encode("utf-8", errors="backslashreplace"))
+
+
+def _write_csv(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
+    text = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
+    table = csv.writer(text, lineterminator="\n")
+    first = next(records, None)
+    table.writerow(fields or first or ())
+    for record in itertools.chain([] if first is None else [first], records):
+        table.writerow(record.values())
+    text.detach()
+
+
+def _write_jsonl(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
+    for record in records:
+        stream.write(json_line(record).encode("utf-8"))
+
+
+def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    tables = [pyarrow.table({name: [] for name in fields or ()})]
+    while chunk := list(itertools.islice(records, _PARQUET_ROWS)):
+        try:
+            tables.append(pyarrow.table({name: [record[name] for record in chunk] for name in chunk[0]}))
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise RecipeError(f"a column of these records mixes types: {error}") from error
+    pyarrow.parquet.write_table(pyarrow.concat_tables(tables[1:] or tables, promote_options="permissive"), stream)
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """One record as a line of JSONL, its end included; a number that JSON has no word for becomes null."""
+    plain = {name: _finite_or_none(value) for name, value in record.items()}
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can spell
+        text = json.dumps(plain, allow_nan=False)
+    return text + "\n"
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
