@@ -1,0 +1,380 @@
+"""Many trees in flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from treemem.errors import GraphError
+from treemem.trees.forest_arrays import (
+    check_nodes,
+    checked_data,
+    checked_integers,
+    checked_values,
+    joined_data,
+    read_only,
+    same_array,
+    same_data,
+)
+from treemem.trees.postorder import Postorder, concatenated_ranges, find_children, find_depths, find_heights
+from treemem.trees.tree import Tree, tree_from_postorder
+
+if TYPE_CHECKING:
+    from treemem.trees.tokens import TokenForm, TokenSequences
+
+
+class Forest:
+    """Many ordered labelled trees in flat arrays; immutable.
+
+    The nodes of all trees stand in post-order, tree after tree: children from left to right, then their parent. What
+    scales works on these arrays and never on a list of trees.
+
+    Build one with :meth:`from_trees` or, with every check, :meth:`from_arrays`; the constructor itself trusts its
+    arguments.
+
+    Attributes:
+        labels: the distinct labels.
+        label: int32 ``[nodes]``, index into ``labels``.
+        arity: int32 ``[nodes]``, number of children.
+        begin: int64 ``[trees + 1]``; tree ``i`` is the nodes ``begin[i]`` to ``begin[i + 1] - 1``, its root the last.
+        value: float64 ``[nodes]``, the numbers that leaves stand for, NaN where there is none; or None.
+        node_data: name to an array ``[nodes, ...]``, such as a class at every node.
+        tree_data: name to an array ``[trees, ...]``, such as a depth for each tree.
+
+    Example:
+        >>> forest = Forest.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")])
+        >>> len(forest), forest.num_nodes, forest.height().tolist()
+        (2, 4, [0, 0, 1, 0])
+        >>> str(forest[0])
+        '(Add x 1)'
+    """
+
+    def __init__(
+        self,
+        labels: tuple[str, ...],
+        label: NDArray[np.int32],
+        arity: NDArray[np.int32],
+        begin: NDArray[np.int64],
+        value: NDArray[np.float64] | None = None,
+        node_data: Mapping[str, NDArray[Any]] | None = None,
+        tree_data: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self.labels = labels
+        self.label = read_only(label)
+        self.arity = read_only(arity)
+        self.begin = read_only(begin)
+        self.value = None if value is None else read_only(value)
+        self.node_data = {name: read_only(array) for name, array in (node_data or {}).items()}
+        self.tree_data = {name: read_only(array) for name, array in (tree_data or {}).items()}
+
+    @classmethod
+    def from_trees(
+        cls,
+        trees: Iterable[Tree],
+        *,
+        node_data: Mapping[str, ArrayLike] | None = None,
+        tree_data: Mapping[str, ArrayLike] | None = None,
+    ) -> Forest:
+        """Lay trees out flat.
+
+        Args:
+            trees: the trees, in order.
+            node_data: name to one entry a node, all trees' nodes in post-order.
+            tree_data: name to one entry a tree.
+
+        Raises:
+            GraphError: something that is no ``Tree``, or data of the wrong length or type.
+        """
+        table: dict[str, int] = {}
+        label: list[int] = []
+        arity: list[int] = []
+        value: list[float | None] = []
+        begin = [0]
+        for index, tree in enumerate(trees):
+            if not isinstance(tree, Tree):
+                raise GraphError(f"item {index} must be a Tree, not {type(tree).__name__}")
+            nodes, pending = [], [tree]
+            while pending:
+                node = pending.pop()
+                nodes.append(node)
+                pending.extend(node.children)
+            nodes.reverse()
+            label.extend([table.setdefault(node.label, len(table)) for node in nodes])
+            arity.extend([len(node.children) for node in nodes])
+            value.extend([node.value for node in nodes])
+            begin.append(len(label))
+        has_values = any(number is not None for number in value)
+        return cls(
+            tuple(table),
+            np.array(label, np.int32),
+            np.array(arity, np.int32),
+            np.array(begin, np.int64),
+            np.array(value, np.float64) if has_values else None,
+            checked_data("node_data", node_data, len(label)),
+            checked_data("tree_data", tree_data, len(begin) - 1),
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        labels: Sequence[str],
+        label: ArrayLike,
+        arity: ArrayLike,
+        begin: ArrayLike,
+        value: ArrayLike | None = None,
+        *,
+        node_data: Mapping[str, ArrayLike] | None = None,
+        tree_data: Mapping[str, ArrayLike] | None = None,
+    ) -> Forest:
+        """Take over arrays, laid out as the attributes say, after checking that they describe whole trees.
+
+        Raises:
+            GraphError: lengths that differ, a label outside the table, arities that do not make the trees that
+                ``begin`` says, a value at an inner node or one that is infinite.
+        """
+        if any(not isinstance(name, str) for name in labels) or len(set(labels)) < len(labels):
+            raise GraphError("labels must be distinct strings")
+        label, arity = checked_integers("label", label, np.int32), checked_integers("arity", arity, np.int32)
+        begin = checked_integers("begin", begin, np.int64)
+        if not len(begin) or begin[0] != 0 or begin[-1] != len(label) or len(arity) != len(label):
+            raise GraphError(
+                f"begin must run from 0 to the number of nodes: {len(label)} labels, {len(arity)} arities, "
+                f"begin {begin[:1].tolist()} to {begin[-1:].tolist()}"
+            )
+        if value is not None:
+            value = checked_values(value)
+            if len(value) != len(label):
+                raise GraphError(f"{len(value)} values for {len(label)} nodes; value needs one a node, NaN for none")
+        if (np.diff(begin) < 1).any():
+            raise GraphError(f"tree {int(np.argmax(np.diff(begin) < 1))} has no node; begin must grow at every tree")
+        check_nodes(labels, label, arity, begin, value)
+        return cls(
+            tuple(labels),
+            label,
+            arity,
+            begin,
+            None if value is None or np.isnan(value).all() else value + 0.0,  # -0.0 and 0.0 are one number
+            checked_data("node_data", node_data, len(label)),
+            checked_data("tree_data", tree_data, len(begin) - 1),
+        )
+
+    @classmethod
+    def concatenate(cls, forests: Iterable[Forest]) -> Forest:
+        """The trees of all forests, one forest after the other, under one table of labels.
+
+        Raises:
+            GraphError: forests that carry data of different names or shapes.
+        """
+        parts = list(forests)
+        table: dict[str, int] = {}
+        label = [
+            np.array([table.setdefault(name, len(table)) for name in part.labels], np.int32)[part.label]
+            if part.num_nodes
+            else part.label
+            for part in parts
+        ]
+        offset = np.cumsum([0, *(part.num_nodes for part in parts)])
+        begin = [part.begin[:-1] + start for part, start in zip(parts, offset, strict=False)]
+        value = None
+        if any(part.value is not None for part in parts):
+            value = np.concatenate([np.full(p.num_nodes, np.nan) if p.value is None else p.value for p in parts])
+        return cls(
+            tuple(table),
+            np.concatenate([np.empty(0, np.int32), *label]),
+            np.concatenate([np.empty(0, np.int32), *(part.arity for part in parts)]),
+            np.concatenate([*begin, offset[-1:]]).astype(np.int64),
+            value,
+            joined_data([part.node_data for part in parts], "node_data"),
+            joined_data([part.tree_data for part in parts], "tree_data"),
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of all trees."""
+        return len(self.label)
+
+    def __len__(self) -> int:
+        return len(self.begin) - 1
+
+    def __iter__(self) -> Iterator[Tree]:
+        return (self[index] for index in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int | np.integer[Any]) -> Tree: ...
+
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | NDArray[Any]) -> Forest: ...
+
+    def __getitem__(self, index: Any) -> Tree | Forest:
+        """One tree for an integer; a forest for a slice, an array of integers or a boolean mask."""
+        if isinstance(index, (int, np.integer)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"tree {index} of a forest of {len(self)}")
+            tree = int(index) % len(self)
+            return self._tree(slice(int(self.begin[tree]), int(self.begin[tree + 1])))
+        if isinstance(index, slice) and index.indices(len(self))[2] == 1:
+            first, last, _ = index.indices(len(self))
+            last = max(first, last)
+            nodes: Any = slice(int(self.begin[first]), int(self.begin[last]))
+            return self._part(slice(first, last), nodes, self.begin[first : last + 1] - self.begin[first])
+        if isinstance(index, Sequence) and not len(index):
+            index = np.empty(0, np.int64)
+        trees = np.arange(len(self))[index]
+        count = self.begin[trees + 1] - self.begin[trees]
+        begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
+        return self._part(trees, concatenated_ranges(self.begin[trees], count), begin)
+
+    def _tree(self, nodes: slice) -> Tree:
+        labels = [self.labels[index] for index in self.label[nodes].tolist()]
+        values = None
+        if self.value is not None:
+            values = [None if number != number else number for number in self.value[nodes].tolist()]
+        return tree_from_postorder(labels, self.arity[nodes].tolist(), values)
+
+    def _part(self, trees: Any, nodes: Any, begin: NDArray[np.int64]) -> Forest:
+        return Forest(
+            self.labels,
+            self.label[nodes],
+            self.arity[nodes],
+            begin,
+            None if self.value is None else self.value[nodes],
+            {name: array[nodes] for name, array in self.node_data.items()},
+            {name: array[trees] for name, array in self.tree_data.items()},
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold equal trees in the same order, and equal data; the order of ``labels`` does not matter."""
+        if not isinstance(other, Forest):
+            return NotImplemented
+        known = {name: index for index, name in enumerate(other.labels)}
+        translation = np.array([known.get(name, -1) for name in self.labels], np.int32)
+        return (
+            np.array_equal(self.begin, other.begin)
+            and np.array_equal(self.arity, other.arity)
+            and (not self.num_nodes or np.array_equal(translation[self.label], other.label))
+            and same_array(self.value, other.value)
+            and same_data(self.node_data, other.node_data)
+            and same_data(self.tree_data, other.tree_data)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Forest of {len(self)} trees, {self.num_nodes} nodes, {len(self.labels)} labels>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = (self.labels, self.label, self.arity, self.begin, self.value, self.node_data, self.tree_data)
+        return Forest, fields
+
+    @cached_property
+    def _postorder(self) -> Postorder:
+        found = find_children(self.arity, self.begin)
+        return Postorder(*(read_only(array) for array in found))
+
+    @cached_property
+    def _parent(self) -> NDArray[np.int64]:
+        pointer, child, _ = self._postorder
+        parent = np.full(self.num_nodes, -1, np.int64)
+        parent[child] = np.repeat(np.arange(self.num_nodes), np.diff(pointer))
+        return read_only(parent)
+
+    @cached_property
+    def _depth(self) -> NDArray[np.int64]:
+        return read_only(find_depths(self._postorder.subtree_begin))
+
+    @cached_property
+    def _height(self) -> NDArray[np.int64]:
+        return read_only(find_heights(self._postorder.subtree_begin, self._depth))
+
+    def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``(pointer [nodes + 1], child [edges])``: the children of ``j`` are ``child[pointer[j]:pointer[j + 1]]``."""
+        return self._postorder.pointer, self._postorder.child
+
+    def parent(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: the parent of each node, -1 for a root."""
+        return self._parent
+
+    def depth(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: number of edges from each node up to its root."""
+        return self._depth
+
+    def height(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: longest way from each node down to a leaf, in edges."""
+        return self._height
+
+    def subtree_begin(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: the first node of each node's subtree, which ends at the node itself."""
+        return self._postorder.subtree_begin
+
+    def subtree_size(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: number of nodes of each node's subtree, itself included."""
+        return np.arange(1, self.num_nodes + 1) - self._postorder.subtree_begin
+
+    def split_roots(self) -> Forest:
+        """The subtrees under each root, adjacent: an equation becomes its left and its right side.
+
+        ``node_data`` stays with its nodes; ``tree_data`` is repeated for each part.
+
+        Raises:
+            GraphError: roots that differ in their number of children, or that have none.
+        """
+        root = self.begin[1:] - 1
+        arities = np.unique(self.arity[root])
+        if len(arities) > 1 or (len(arities) and arities[0] == 0):
+            first = int(np.argmax((self.arity[root] != self.arity[root][0]) | (self.arity[root] == 0)))
+            raise GraphError(
+                f"tree {first} has {int(self.arity[root[first]])} subtrees under its root and tree 0 has "
+                f"{int(self.arity[root[0]])}; all roots must have the same number of children, at least one"
+            )
+        num_parts = int(arities[0]) if len(arities) else 1
+        keep = np.ones(self.num_nodes, bool)
+        keep[root] = False
+        pointer, child = self.children()
+        part_root = child[concatenated_ranges(pointer[root], self.arity[root])]
+        size = self.subtree_size()[part_root]
+        return Forest(
+            self.labels,
+            self.label[keep],
+            self.arity[keep],
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(size)]),
+            None if self.value is None else self.value[keep],
+            {name: array[keep] for name, array in self.node_data.items()},
+            {name: np.repeat(array, num_parts, axis=0) for name, array in self.tree_data.items()},
+        )
+
+    def tokens(self, form: TokenForm) -> TokenSequences:
+        """What a sequence model reads of each tree; see :func:`treemem.trees.tokens.forest_tokens`."""
+        from treemem.trees.tokens import forest_tokens
+
+        return forest_tokens(self, form)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write a Parquet file with one row a tree; see :mod:`treemem.trees.forest_files`."""
+        from treemem.trees.forest_files import write_parquet
+
+        write_parquet(self, path)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path) -> Forest:
+        """Read what :meth:`to_parquet` wrote."""
+        from treemem.trees.forest_files import read_parquet
+
+        return read_parquet(path)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder of ``.npy`` files that :meth:`load` can map into memory."""
+        from treemem.trees.forest_files import save_arrays
+
+        save_arrays(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, mmap: bool = True) -> Forest:
+        """Read what :meth:`save` wrote, by default without copying the arrays into memory."""
+        from treemem.trees.forest_files import load_arrays
+
+        return load_arrays(folder, mmap=mmap)

@@ -1,0 +1,313 @@
+"""Labels to ids and (label, arity) to kinds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import VocabularyError, near_names
+from treemem.trees.forest import Forest
+
+KindsBy = Literal["label", "arity"]
+
+SYMBOL_KIND = 0
+NUMBER_KIND = 1
+_FORMAT = 1
+_DENSE_TABLE = 1 << 16
+
+
+class Kind(NamedTuple):
+    """What nodes that share parameters have in common.
+
+    Attributes:
+        label: their label; ``"symbol"`` or ``"number"`` for leaves, ``"*"`` where all labels of an arity share.
+        arity: their number of children.
+    """
+
+    label: str
+    arity: int
+
+
+class EncodedForest(NamedTuple):
+    """A forest in the ids of a vocabulary.
+
+    Attributes:
+        kind: int32 ``[nodes]``, index into ``vocabulary.kinds``.
+        symbol: int32 ``[nodes]``, index into ``vocabulary.leaves`` for symbol leaves, -1 elsewhere.
+    """
+
+    kind: NDArray[np.int32]
+    symbol: NDArray[np.int32]
+
+
+class Vocabulary:
+    """The labels that a model knows, and which nodes share parameters; fixed once built.
+
+    Args:
+        leaves: labels of symbol leaves; their order is that of the rows of an embedding.
+        functions: ``(label, arity)`` of every sort of inner node; one label may come with several arities.
+        kinds: ``"label"``: each of ``functions`` has parameters of its own; ``"arity"``: all of one arity share them.
+        number: the label of leaves that stand for a number, such as ``"Number"``; none by default.
+        unknown: the one of ``leaves`` that leaves with an unknown label are read as; by default they are an error.
+
+    Attributes:
+        leaves, functions, number, unknown, kinds_by: the arguments.
+        kinds: every kind by its id: 0 for symbol leaves, 1 for number leaves (only where ``number`` is given), then
+            inner nodes by arity and, within one arity, in the order given.
+        kinds_of_arity: ids of the inner kinds of each arity.
+
+    Raises:
+        VocabularyError: a label or function given twice, an arity below 1, or an ``unknown`` that is no leaf.
+
+    Example:
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
+        >>> vocabulary.kinds
+        (Kind(label='symbol', arity=0), Kind(label='sin', arity=1), Kind(label='Add', arity=2))
+    """
+
+    def __init__(
+        self,
+        leaves: Sequence[str],
+        functions: Iterable[tuple[str, int]],
+        *,
+        kinds: KindsBy = "label",
+        number: str | None = None,
+        unknown: str | None = None,
+    ) -> None:
+        self.leaves = tuple(leaves)
+        self.functions = tuple((label, int(arity)) for label, arity in functions)
+        self.kinds_by = kinds
+        self.number = number
+        self.unknown = unknown
+        self._check()
+        arities = sorted({arity for _, arity in self.functions})
+        inner = [
+            Kind(label, arity)
+            for arity in arities
+            for label in (
+                ["*"] if kinds == "arity" else [name for name, own_arity in self.functions if own_arity == arity]
+            )
+        ]
+        leaf_kinds = [Kind("symbol", 0)] + ([Kind("number", 0)] if number is not None else [])
+        self.kinds: tuple[Kind, ...] = (*leaf_kinds, *inner)
+        self.kinds_of_arity: dict[int, tuple[int, ...]] = {
+            arity: tuple(index for index, kind in enumerate(self.kinds) if kind.arity == arity) for arity in arities
+        }
+        self._leaf_id = {label: index for index, label in enumerate(self.leaves)}
+        kind_id = {kind: index for index, kind in enumerate(self.kinds)}
+        self._function_kind = {
+            (label, arity): kind_id[Kind("*" if kinds == "arity" else label, arity)] for label, arity in self.functions
+        }
+
+    def _check(self) -> None:
+        named = [*self.leaves, *(label for label, _ in self.functions)]
+        for label in named + [label for label in (self.number, self.unknown) if label is not None]:
+            if not isinstance(label, str):
+                raise VocabularyError(f"a label must be a string, not {label!r}")
+        if self.kinds_by not in ("label", "arity"):
+            raise VocabularyError(f'kinds must be "label" or "arity", not {self.kinds_by!r}')
+        for leaf, count in Counter(self.leaves).items():
+            if count > 1:
+                raise VocabularyError(f"the leaf {leaf!r} is given twice")
+        for (label, arity), count in Counter(self.functions).items():
+            if count > 1:
+                raise VocabularyError(f"the function {label!r} of {arity} children is given twice")
+        for label, arity in self.functions:
+            if arity < 1:
+                raise VocabularyError(f"the function {label!r} needs at least one child, not {arity}")
+        if self.number is not None and self.number in self.leaves:
+            raise VocabularyError(f"{self.number!r} is the label of number leaves and cannot be a symbol leaf too")
+        if self.unknown is not None and self.unknown not in self.leaves:
+            raise VocabularyError(f"unknown={self.unknown!r} is none of the leaves{near_names(self.unknown, named)}")
+
+    @classmethod
+    def from_forest(
+        cls, forest: Forest, *, kinds: KindsBy = "label", number: str | None = None, unknown: str | None = None
+    ) -> Vocabulary:
+        """The vocabulary of all labels that occur in ``forest``, in alphabetical order.
+
+        Args:
+            forest: the trees.
+            kinds, number, unknown: as for the class; ``unknown`` becomes a leaf if it is none yet.
+        """
+        pairs, _ = _label_arity_pairs(forest)
+        seen = sorted((forest.labels[label], arity) for label, arity in pairs)
+        leaves = [label for label, arity in seen if arity == 0 and label != number]
+        if unknown is not None and unknown not in leaves:
+            leaves.append(unknown)
+        functions = [(label, arity) for label, arity in seen if arity > 0]
+        return cls(leaves, functions, kinds=kinds, number=number, unknown=unknown)
+
+    @property
+    def num_leaves(self) -> int:
+        """Number of symbol leaves: the rows that an embedding of them needs."""
+        return len(self.leaves)
+
+    @property
+    def num_kinds(self) -> int:
+        """Number of kinds, those of leaves included."""
+        return len(self.kinds)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Every label once: the leaves by their ids, then the number label, then the functions in the order given."""
+        number = [] if self.number is None else [self.number]
+        return tuple(dict.fromkeys([*self.leaves, *number, *(label for label, _ in self.functions)]))
+
+    def kind_index(self, kind: int) -> int:
+        """The place of an inner kind among the kinds of its arity: its row in parameters stacked by arity.
+
+        Raises:
+            VocabularyError: there is no such kind, or it is a kind of leaf.
+        """
+        if not 0 <= kind < len(self.kinds) or self.kinds[kind].arity == 0:
+            raise VocabularyError(f"{kind} is no kind of inner nodes of {self!r}")
+        return self.kinds_of_arity[self.kinds[kind].arity].index(kind)
+
+    def find(self, label: str, arity: int) -> tuple[int, int] | None:
+        """``(kind, symbol)`` of a node by its label and number of children, or None where it is unknown.
+
+        The symbol is the id of a symbol leaf and -1 of other nodes; ``unknown`` stands in for unknown leaves.
+        """
+        if arity:
+            kind = self._function_kind.get((label, arity))
+            return None if kind is None else (kind, -1)
+        if label == self.number:
+            return NUMBER_KIND, -1
+        symbol = self._leaf_id.get(label)
+        if symbol is None and self.unknown is not None:
+            symbol = self._leaf_id[self.unknown]
+        return None if symbol is None else (SYMBOL_KIND, symbol)
+
+    def encode(self, forest: Forest) -> EncodedForest:
+        """The kind of every node and the id of every leaf.
+
+        Raises:
+            VocabularyError: a label that is unknown, or known with other arities only; a number leaf without a value
+                or a value at another leaf. The message says where it stands first and which known labels are near.
+        """
+        pairs, pair_of_node = _label_arity_pairs(forest)
+        found = [self.find(forest.labels[label], arity) or (-1, -1) for label, arity in pairs]
+        kind_of_pair, symbol_of_pair = np.array(found, np.int32).reshape(-1, 2).T
+        kind = kind_of_pair[pair_of_node]
+        if (kind_of_pair < 0).any():
+            node = int(np.argmax(kind < 0))
+            problem = self.unknown_label(forest.labels[forest.label[node]], int(forest.arity[node]))
+            raise VocabularyError(f"{_place(forest, node)}: {problem}")
+        self._check_values(forest, kind)
+        return EncodedForest(kind, symbol_of_pair[pair_of_node])
+
+    def unknown_label(self, label: str, arity: int) -> str:
+        """What to tell a user about a label that :meth:`find` does not find."""
+        arities = sorted(known for name, known in self.functions if name == label)
+        sort = "leaf" if arity == 0 else "function"
+        if label in self.leaves and arity:
+            return f"{label!r} is known as a leaf and has {arity} children here"
+        if arities:
+            known = " or ".join(str(known) for known in arities)
+            return f"{label!r} is known with {known} children and has {arity} here"
+        names = [*self.leaves] if arity == 0 else [name for name, _ in self.functions]
+        return f"unknown {sort} {label!r}{near_names(label, names)}"
+
+    def _check_values(self, forest: Forest, kind: NDArray[np.int32]) -> None:
+        is_number = kind == NUMBER_KIND if self.number is not None else np.zeros(len(kind), bool)
+        has_value = np.zeros(len(kind), bool) if forest.value is None else ~np.isnan(forest.value)
+        if (is_number & ~has_value).any():
+            node = int(np.argmax(is_number & ~has_value))
+            raise VocabularyError(f"{_place(forest, node)}: the number leaf {self.number!r} needs a value")
+        if (has_value & ~is_number).any():
+            node = int(np.argmax(has_value & ~is_number))
+            assert forest.value is not None
+            label = forest.labels[forest.label[node]]
+            raise VocabularyError(
+                f"{_place(forest, node)}: the leaf {label!r} has the value {forest.value[node]}, which this vocabulary "
+                f"would lose; number leaves have the label {self.number!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The vocabulary as JSON can hold it; :meth:`from_dict` reads it back."""
+        return {
+            "format": _FORMAT,
+            "leaves": list(self.leaves),
+            "functions": [list(function) for function in self.functions],
+            "kinds": self.kinds_by,
+            "number": self.number,
+            "unknown": self.unknown,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Vocabulary:
+        """Read what :meth:`to_dict` wrote.
+
+        Raises:
+            VocabularyError: it is of another form.
+        """
+        try:
+            if fields["format"] != _FORMAT:
+                raise VocabularyError(f"a vocabulary of format {fields['format']!r}; this version reads {_FORMAT}")
+            functions = [(label, arity) for label, arity in fields["functions"]]
+            options = {"kinds": fields["kinds"], "number": fields["number"], "unknown": fields["unknown"]}
+            leaves = list(fields["leaves"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, VocabularyError):
+                raise
+            raise VocabularyError(f"not the fields of a vocabulary: {type(error).__name__} {error}") from error
+        return cls(leaves, functions, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write the vocabulary to a JSON file."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocabulary:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            VocabularyError: the file holds no vocabulary.
+        """
+        try:
+            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise VocabularyError(f"{path} holds no vocabulary: {error}") from error
+        return cls.from_dict(fields)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the vocabulary, in hexadecimal: equal exactly where vocabularies are."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<Vocabulary of {len(self.leaves)} leaves, {len(self.functions)} functions, {len(self.kinds)} kinds>"
+
+
+def _label_arity_pairs(forest: Forest) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    """The distinct ``(label, arity)`` pairs, and the number of its pair for every node."""
+    num_arities = int(forest.arity.max()) + 1 if forest.num_nodes else 1
+    key = forest.label.astype(np.int64) * num_arities + forest.arity
+    if len(forest.labels) * num_arities <= _DENSE_TABLE + 4 * forest.num_nodes:
+        occurs = np.bincount(key, minlength=1) > 0
+        present, pair = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[key]
+    else:
+        present, pair = np.unique(key, return_inverse=True)
+    return [divmod(place, num_arities) for place in present.tolist()], pair
+
+
+def _place(forest: Forest, node: int) -> str:
+    tree = int(np.searchsorted(forest.begin, node, side="right")) - 1
+    return f"tree {tree}, node {node - int(forest.begin[tree])} (in post-order)"
