@@ -1,0 +1,305 @@
+"""How a batch of trees will run: rows in the order of their levels, and who reads whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from treemem.errors import GraphError
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.trees.edges import NodeName, find_edge_heights, order_children, plain_node_name
+from treemem.trees.postorder import concatenated_ranges, stable_order
+
+_SPARSE = 256  # a batch with fewer nodes than one in so many of the index's subtrees is sorted, not marked
+
+
+class Segment(NamedTuple):
+    """The rows ``begin`` to ``end - 1`` of one level, all of one kind and one arity.
+
+    Their children are ``schedule.child[first_child : first_child + (end - begin) * arity]``, ``arity`` for each row.
+    """
+
+    begin: int
+    end: int
+    kind: int
+    arity: int
+    first_child: int
+
+
+class Level(NamedTuple):
+    """The rows ``begin`` to ``end - 1``, all of one height: they need only rows before ``begin`` and run together."""
+
+    begin: int
+    end: int
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Schedule:
+    """Rows in the order of (height, arity, kind): a level is a contiguous slice of them, and so is a segment.
+
+    With shared subtrees, nodes with equal subtrees have one row, and a row may have several parents.
+
+    Attributes:
+        num_rows, num_nodes, num_trees: how many there are.
+        levels: from the leaves (height 0) up. Bounds are plain integers, so running a schedule never waits for a
+            device.
+        child: int64 ``[edges]``, the rows of each row's children, row after row, children from left to right.
+        row_of_node: int64 ``[nodes]``.
+        row_of_root: int64 ``[trees]``.
+        node_of_row: int64 ``[rows]``, the first node that has the row.
+        kind_of_row: int64 ``[rows]``.
+        symbol: int64 ``[leaf rows]``, the leaf id of a symbol leaf, -1 for any other leaf.
+        value: float64 ``[leaf rows]``, of a number leaf, NaN for any other leaf.
+        shared: whether equal subtrees have one row.
+    """
+
+    num_rows: int
+    num_nodes: int
+    num_trees: int
+    levels: tuple[Level, ...]
+    child: torch.Tensor
+    row_of_node: torch.Tensor
+    row_of_root: torch.Tensor
+    node_of_row: torch.Tensor
+    kind_of_row: torch.Tensor
+    symbol: torch.Tensor
+    value: torch.Tensor
+    shared: bool
+
+    @classmethod
+    def from_index(
+        cls, index: SubtreeIndex, trees: NDArray[np.int64] | slice = slice(None), share_subtrees: bool = True
+    ) -> Schedule:
+        """The schedule of some trees of an indexed forest, whose nodes are numbered in the order of ``trees``.
+
+        Args:
+            index: the forest's subtrees.
+            trees: int64 ``[trees]`` of tree numbers, or a slice of them; a tree may occur more than once.
+            share_subtrees: whether nodes with equal subtrees have one row.
+        """
+        node, tree_end = _nodes_of_trees(index.forest.begin, trees)
+        number = index.number[node]
+        if share_subtrees:
+            distinct, row_of_number = _distinct_numbers(number, index.num_distinct)
+            row_of_node = row_of_number(number)
+            node_of_row = np.empty(len(distinct), np.int64)
+            node_of_row[row_of_node[::-1]] = np.arange(len(number) - 1, -1, -1)  # what is written last stays
+            arity = index.arity[distinct]
+            child = row_of_number(index.child[concatenated_ranges(index.child_pointer[distinct], arity)])
+        else:
+            node_of_row = stable_order(number)
+            distinct = number[node_of_row]
+            row_of_node = np.empty(len(number), np.int64)
+            row_of_node[node_of_row] = np.arange(len(number))
+            arity = index.arity[distinct]
+            pointer, forest_child = index.forest.children()
+            forest_node = node[node_of_row]
+            moved_by = np.repeat(node_of_row - forest_node, arity)
+            child = row_of_node[forest_child[concatenated_ranges(pointer[forest_node], arity)] + moved_by]
+        starts = _run_starts(index.segment[distinct])
+        first = distinct[starts]
+        levels = _levels(len(distinct), starts, index.height[first], arity, index.kind[first])
+        leaves = distinct[: levels[0].end if levels else 0]
+        return cls(
+            num_rows=len(distinct),
+            num_nodes=len(number),
+            num_trees=len(tree_end),
+            levels=levels,
+            child=torch.from_numpy(child),
+            row_of_node=torch.from_numpy(row_of_node),
+            row_of_root=torch.from_numpy(row_of_node[tree_end - 1]),
+            node_of_row=torch.from_numpy(node_of_row),
+            kind_of_row=torch.from_numpy(index.kind[distinct]),
+            symbol=torch.from_numpy(index.symbol[leaves]),
+            value=torch.from_numpy(index.value[leaves]),
+            shared=share_subtrees,
+        )
+
+    @classmethod
+    def from_edges(
+        cls,
+        num_nodes: int,
+        source: ArrayLike,
+        target: ArrayLike,
+        position: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
+        symbol: ArrayLike | None = None,
+        value: ArrayLike | None = None,
+        roots: ArrayLike | None = None,
+        *,
+        allow_several_parents: bool = False,
+        name: NodeName = plain_node_name,
+    ) -> Schedule:
+        """The schedule of a graph whose edges run from child to parent; every node has a row of its own.
+
+        Args:
+            num_nodes: nodes are 0 to ``num_nodes - 1``.
+            source, target: ``[edges]``, child and parent of every edge.
+            position: ``[edges]``, the child's place among its parent's children; by default the order of the edges.
+            kind: ``[nodes]``; by default 0 for leaves, and 1, 2, ... for the arities that occur, in ascending order.
+            symbol: ``[nodes]``, read at leaves; by default -1.
+            value: ``[nodes]``, read at leaves; by default NaN.
+            roots: ``[trees]``; by default the nodes without a parent, in ascending order.
+            allow_several_parents: whether a node may be the child of several nodes.
+            name: how messages call a node.
+
+        Raises:
+            GraphError: a cycle, a node of two parents, positions with a gap or a repetition, arrays that do not fit.
+        """
+        source, target = _integers("source", source), _integers("target", target)
+        place = None if position is None else _integers("position", position)
+        pointer, child = order_children(
+            num_nodes, source, target, place, allow_several_parents=allow_several_parents, name=name
+        )
+        height = find_edge_heights(pointer, child, name)
+        arity = np.diff(pointer)
+        if kind is None:
+            kind_of_node = np.searchsorted(np.unique(arity[arity > 0]), arity) + (arity > 0)
+        else:
+            kind_of_node = _integers("kind", kind, num_nodes)
+            if (kind_of_node < 0).any():
+                raise GraphError(f"{name(int(np.argmax(kind_of_node < 0)))} has a negative kind")
+        num_kinds = int(kind_of_node.max(initial=0)) + 1
+        key = (height * (int(arity.max(initial=0)) + 1) + arity) * num_kinds + kind_of_node
+        node_of_row = stable_order(key)
+        row_of_node = np.empty(num_nodes, np.int64)
+        row_of_node[node_of_row] = np.arange(num_nodes)
+        row_arity = arity[node_of_row]
+        starts = _run_starts(key[node_of_row])
+        first = node_of_row[starts]
+        levels = _levels(num_nodes, starts, height[first], row_arity, kind_of_node[first])
+        leaves = node_of_row[: levels[0].end if levels else 0]
+        if roots is None:
+            root = np.flatnonzero(np.bincount(source, minlength=num_nodes) == 0)
+        else:
+            root = _integers("roots", roots)
+        row_child = row_of_node[child[concatenated_ranges(pointer[node_of_row], row_arity)]]
+        no_symbol, no_value = np.full(num_nodes, -1), np.full(num_nodes, np.nan)
+        return cls(
+            num_rows=num_nodes,
+            num_nodes=num_nodes,
+            num_trees=len(root),
+            levels=levels,
+            child=torch.from_numpy(row_child),
+            row_of_node=torch.from_numpy(row_of_node),
+            row_of_root=torch.from_numpy(row_of_node[root]),
+            node_of_row=torch.from_numpy(node_of_row),
+            kind_of_row=torch.from_numpy(kind_of_node[node_of_row].astype(np.int64)),
+            symbol=torch.from_numpy((no_symbol if symbol is None else _integers("symbol", symbol, num_nodes))[leaves]),
+            value=torch.from_numpy((no_value if value is None else _floats("value", value, num_nodes))[leaves]),
+            shared=False,
+        )
+
+    @property
+    def num_leaf_rows(self) -> int:
+        """Number of rows of leaves; they come first."""
+        return self.levels[0].end if self.levels else 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the index tensors are."""
+        return self.child.device
+
+    def to(self, device: torch.device | str) -> Schedule:
+        """This schedule with its tensors on ``device``."""
+        tensors = {
+            field.name: getattr(self, field.name).to(device)
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), torch.Tensor)
+        }
+        return replace(self, **tensors)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule of {self.num_trees} trees, {self.num_nodes} nodes in {self.num_rows} rows, "
+            f"{len(self.levels)} levels>"
+        )
+
+
+def _nodes_of_trees(
+    begin: NDArray[np.int64], trees: NDArray[np.int64] | slice
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The nodes of the chosen trees, one tree after the other, and where each tree ends among them."""
+    chosen = np.arange(len(begin) - 1)[trees] if isinstance(trees, slice) else np.asarray(trees, np.int64)
+    first = begin[chosen]
+    count = begin[chosen + 1] - first
+    return concatenated_ranges(first, count), np.cumsum(count)
+
+
+def _distinct_numbers(
+    number: NDArray[np.int64], num_distinct: int
+) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.int64]]]:
+    """The sorted distinct numbers of a batch, which are its rows, and the way from numbers to rows."""
+    if len(number) * _SPARSE < num_distinct:
+        in_order = np.sort(number)
+        distinct = in_order[_run_starts(in_order)]
+        return distinct, lambda numbers: np.searchsorted(distinct, numbers)
+    occurs = np.zeros(num_distinct, bool)
+    occurs[number] = True
+    distinct = np.flatnonzero(occurs)
+    row = np.empty(num_distinct, np.int64)
+    row[distinct] = np.arange(len(distinct))
+    return distinct, row.__getitem__
+
+
+def _run_starts(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each run of equal keys starts."""
+    changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+    return np.concatenate([np.zeros(min(len(keys), 1), np.int64), changes])
+
+
+def _levels(
+    num_rows: int,
+    starts: NDArray[np.int64],
+    height: NDArray[np.int64],
+    arity: NDArray[np.int64],
+    kind: NDArray[np.int64],
+) -> tuple[Level, ...]:
+    """Levels and segments.
+
+    Args:
+        num_rows: how many rows there are.
+        starts: ``[segments]``, the first row of each segment.
+        height, kind: ``[segments]``.
+        arity: ``[rows]``.
+    """
+    first_child = (np.cumsum(arity) - arity)[starts]
+    begins = starts.tolist()
+    segments = list(
+        map(
+            Segment,
+            begins,
+            [*begins[1:], num_rows],
+            kind.tolist(),
+            arity[starts].tolist(),
+            first_child.tolist(),
+        )
+    )
+    level_starts = [*_run_starts(height).tolist(), len(segments)]
+    return tuple(
+        Level(segments[first].begin, segments[last - 1].end, tuple(segments[first:last]))
+        for first, last in pairwise(level_starts)
+    )
+
+
+def _integers(name: str, array: ArrayLike, length: int | None = None) -> NDArray[np.int64]:
+    given = np.asarray(array)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise GraphError(f"{name} must be a one-dimensional array of integers, not {given.dtype} {given.shape}")
+    if length is not None and len(given) != length:
+        raise GraphError(f"{name} has {len(given)} entries for {length} nodes")
+    return given.astype(np.int64, copy=False)
+
+
+def _floats(name: str, array: ArrayLike, length: int) -> NDArray[np.float64]:
+    given = np.asarray(array, np.float64)
+    if given.shape != (length,):
+        raise GraphError(f"{name} has shape {given.shape} for {length} nodes")
+    return given

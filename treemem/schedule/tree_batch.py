@@ -1,0 +1,269 @@
+"""A batch of trees, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from treemem.errors import GraphError
+from treemem.schedule.schedule import Schedule
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm, forest_tokens
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import dgl
+
+
+class TreeBatch:
+    """Some trees with their schedule.
+
+    Make one with :meth:`from_trees`, :meth:`from_forest`, :meth:`from_index` or :meth:`from_dgl`.
+
+    An example is one tree, or as many as ``trees_per_example`` says: the two sides of an equation, premise and
+    hypothesis. Trees of one example are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``.
+    Nodes are in the node order of ``forest`` or, for a batch made from a graph, of the graph.
+
+    Attributes:
+        schedule: how the batch runs; on the batch's device.
+        vocabulary: what the labels mean; None for graphs without labels.
+        trees_per_example: how many trees make an example.
+        example_ids: int64 ``[examples]``, where each example came from, for batches of a loader; otherwise None.
+
+    Example:
+        >>> from treemem.trees.tree import Tree
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> batch.num_trees, batch.num_nodes, batch.schedule.num_rows
+        (2, 4, 3)
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        vocabulary: Vocabulary | None,
+        *,
+        trees_per_example: int = 1,
+        forest: Forest | None = None,
+        trees: NDArray[np.int64] | slice = slice(None),
+        graph: dgl.DGLGraph | None = None,
+        example_ids: NDArray[np.int64] | None = None,
+    ) -> None:
+        if trees_per_example < 1 or schedule.num_trees % trees_per_example:
+            raise GraphError(
+                f"{schedule.num_trees} trees cannot be split into examples of {trees_per_example} trees each"
+            )
+        self.schedule = schedule
+        self.vocabulary = vocabulary
+        self.trees_per_example = trees_per_example
+        self.example_ids = example_ids
+        self._source = forest, trees
+        self._given_graph = graph
+
+    @classmethod
+    def from_trees(
+        cls,
+        trees: Iterable[Tree],
+        vocabulary: Vocabulary,
+        *,
+        trees_per_example: int = 1,
+        share_subtrees: bool = True,
+    ) -> TreeBatch:
+        """A batch of these trees.
+
+        Args:
+            trees: the trees; the trees of one example adjacent.
+            vocabulary: what their labels mean.
+            trees_per_example: how many trees make an example.
+            share_subtrees: whether equal subtrees are computed once.
+
+        Raises:
+            VocabularyError: a label that the vocabulary does not know.
+            GraphError: a number of trees that ``trees_per_example`` does not divide.
+        """
+        forest = Forest.from_trees(trees)
+        return cls.from_forest(forest, vocabulary, trees_per_example=trees_per_example, share_subtrees=share_subtrees)
+
+    @classmethod
+    def from_forest(
+        cls, forest: Forest, vocabulary: Vocabulary, *, trees_per_example: int = 1, share_subtrees: bool = True
+    ) -> TreeBatch:
+        """A batch of all trees of ``forest``; see :meth:`from_trees`."""
+        index = SubtreeIndex(forest, vocabulary)
+        schedule = Schedule.from_index(index, share_subtrees=share_subtrees)
+        return cls(schedule, vocabulary, trees_per_example=trees_per_example, forest=forest)
+
+    @classmethod
+    def from_index(
+        cls,
+        index: SubtreeIndex,
+        examples: ArrayLike | slice | None = None,
+        *,
+        trees_per_example: int = 1,
+        share_subtrees: bool = True,
+    ) -> TreeBatch:
+        """A batch of some examples of an indexed forest: the fast way to many batches of the same trees.
+
+        Args:
+            index: the forest's subtrees.
+            examples: numbers of examples in the order wanted, a slice or a boolean mask; all by default.
+            trees_per_example: how many trees make an example.
+            share_subtrees: whether equal subtrees are computed once.
+
+        Raises:
+            GraphError: an example that the forest does not have.
+        """
+        num_trees = len(index.forest)
+        if trees_per_example < 1 or num_trees % trees_per_example:
+            raise GraphError(f"{num_trees} trees cannot be split into examples of {trees_per_example} trees each")
+        chosen = choose_examples(examples, num_trees // trees_per_example)
+        trees = (chosen[:, None] * trees_per_example + np.arange(trees_per_example)).ravel()
+        schedule = Schedule.from_index(index, trees, share_subtrees)
+        return cls(
+            schedule,
+            index.vocabulary,
+            trees_per_example=trees_per_example,
+            forest=index.forest,
+            trees=trees,
+            example_ids=chosen,
+        )
+
+    @classmethod
+    def from_dgl(
+        cls,
+        graph: dgl.DGLGraph,
+        vocabulary: Vocabulary | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        trees_per_example: int = 1,
+        allow_several_parents: bool = False,
+    ) -> TreeBatch:
+        """A batch of the trees of a graph made elsewhere; see :func:`treemem.schedule.graph_batch.batch_from_graph`."""
+        from treemem.schedule.graph_batch import batch_from_graph
+
+        return batch_from_graph(
+            graph,
+            vocabulary,
+            labels=labels,
+            trees_per_example=trees_per_example,
+            allow_several_parents=allow_several_parents,
+        )
+
+    @cached_property
+    def forest(self) -> Forest | None:
+        """The trees of the batch; None for a batch made from a graph."""
+        forest, trees = self._source
+        return None if forest is None else forest[trees]
+
+    @property
+    def num_trees(self) -> int:
+        """Number of trees."""
+        return self.schedule.num_trees
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of all trees."""
+        return self.schedule.num_nodes
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples."""
+        return self.schedule.num_trees // self.trees_per_example
+
+    def __len__(self) -> int:
+        return self.num_examples
+
+    @property
+    def device(self) -> torch.device:
+        """Where the schedule is."""
+        return self.schedule.device
+
+    def to(self, device: torch.device | str) -> TreeBatch:
+        """This batch with its schedule on ``device``; forest and graph stay where they are."""
+        forest, trees = self._source
+        return TreeBatch(
+            self.schedule.to(device),
+            self.vocabulary,
+            trees_per_example=self.trees_per_example,
+            forest=forest,
+            trees=trees,
+            graph=self._given_graph,
+            example_ids=self.example_ids,
+        )
+
+    @cached_property
+    def graph(self) -> dgl.DGLGraph:
+        """The batch as one batched ``DGLGraph`` on the CPU, made on first need.
+
+        Edges run from child to parent, with the field ``position``. Node fields: ``label``, the index into
+        ``vocabulary.labels``; ``kind``; ``value``, where the trees have values. Each tree is one graph of the batch.
+
+        Raises:
+            MissingDGLError: DGL cannot be imported.
+        """
+        if self._given_graph is not None:
+            return self._given_graph
+        from treemem.schedule.graph_batch import graph_from_batch
+
+        return graph_from_batch(self)
+
+    def tokens(self, form: TokenForm) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a sequence model reads of each tree, on the batch's device.
+
+        Args:
+            form: see :func:`treemem.trees.tokens.forest_tokens`.
+
+        Returns:
+            int64 ``[trees, longest]`` of indices into ``token_table(vocabulary, form)``, 0 after the end of shorter
+            sequences; and the lengths, int64 ``[trees]``.
+
+        Raises:
+            GraphError: the batch was made from a graph.
+        """
+        if self.forest is None:
+            raise GraphError("a batch made from a graph has no tokens; make it from trees or from a forest")
+        token, length = forest_tokens(self.forest, form, self.vocabulary).padded()
+        return torch.from_numpy(token).to(self.device), torch.from_numpy(length).to(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The slice goes along, not the forest that it was cut from; a graph made from it can be made again.
+        state = {name: item for name, item in self.__dict__.items() if name not in ("forest", "graph")}
+        return {**state, "_source": (self.forest, slice(None))}
+
+    def __repr__(self) -> str:
+        return (
+            f"<TreeBatch of {self.num_examples} examples, {self.num_trees} trees, {self.num_nodes} nodes in "
+            f"{self.schedule.num_rows} rows>"
+        )
+
+
+def choose_examples(examples: ArrayLike | slice | None, num_examples: int) -> NDArray[np.int64]:
+    """The numbers of the chosen examples.
+
+    Raises:
+        GraphError: an example that is not there, or a choice that is neither integers nor a mask.
+    """
+    everything = np.arange(num_examples)
+    if examples is None:
+        return everything
+    if isinstance(examples, slice):
+        return everything[examples]
+    given = np.asarray(examples)
+    if given.size == 0:
+        return np.empty(0, np.int64)
+    if given.dtype.kind not in "iub" or given.ndim != 1 or (given.dtype.kind == "b" and len(given) != num_examples):
+        raise GraphError(
+            f"examples must be integers or a mask of {num_examples} booleans, not {given.dtype} {given.shape}"
+        )
+    if given.dtype.kind == "b":
+        return everything[given]
+    if given.min() < 0 or given.max() >= num_examples:
+        raise GraphError(f"examples {given.min()} to {given.max()} are asked for; there are {num_examples}, from 0")
+    return given.astype(np.int64, copy=False)

@@ -1,0 +1,168 @@
+"""Graphs given by their edges from child to parent: whose children stand where, and how high every node is.
+
+Here a node may have several parents where the caller allows it, so nothing relies on post-order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import GraphError
+from treemem.trees.postorder import concatenated_ranges, stable_order
+
+_NARROW = 48
+NodeName = Callable[[int], str]
+
+
+def plain_node_name(node: int) -> str:
+    """How messages call a node that has only a number."""
+    return f"node {node}"
+
+
+def order_children(
+    num_nodes: int,
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    position: NDArray[np.int64] | None,
+    *,
+    allow_several_parents: bool = False,
+    name: NodeName = plain_node_name,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The children of every node in their order.
+
+    Args:
+        num_nodes: nodes are 0 to ``num_nodes - 1``.
+        source, target: int64 ``[edges]``, child and parent of every edge.
+        position: int64 ``[edges]``, the child's place among its parent's children, from 0; by default that of its
+            edge among the parent's edges.
+        allow_several_parents: whether a node may be the child of several nodes, or several children of one.
+        name: how messages call a node.
+
+    Returns:
+        ``pointer [num_nodes + 1]`` and ``child [edges]``; node ``j`` has ``child[pointer[j]:pointer[j + 1]]``.
+
+    Raises:
+        GraphError: lengths that differ, a node out of range, two parents, or positions that are not 0, 1, 2, ...
+    """
+    if not len(source) == len(target) == (len(source) if position is None else len(position)):
+        raise GraphError(
+            f"an edge needs a source, a target and a position; there are {len(source)} sources, {len(target)} targets"
+            + ("" if position is None else f", {len(position)} positions")
+        )
+    for ends in (source, target):
+        outside = (ends < 0) | (ends >= num_nodes)
+        if outside.any():
+            edge = int(np.argmax(outside))
+            raise GraphError(f"edge {edge} touches node {int(ends[edge])}; there are {num_nodes} nodes")
+    if not allow_several_parents:
+        num_parents = np.bincount(source, minlength=num_nodes)
+        if (num_parents > 1).any():
+            node = int(np.argmax(num_parents > 1))
+            parents = [name(int(parent)) for parent in target[source == node][:3]]
+            raise GraphError(
+                f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one"
+            )
+
+    pointer = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(target, minlength=num_nodes), out=pointer[1:])
+    by_target = stable_order(target)
+    if position is None:
+        return pointer, source[by_target]
+    rank = np.arange(len(source)) - pointer[target[by_target]]
+    if np.array_equal(position[by_target], rank):
+        return pointer, source[by_target]
+    num_children = np.diff(pointer)[target]
+    slot = pointer[target] + position
+    is_taken = np.zeros(len(source), bool)
+    within = (position >= 0) & (position < num_children)
+    is_taken[slot[within]] = True
+    if not is_taken.all():
+        parent = int(np.searchsorted(pointer, int(np.argmin(is_taken)), side="right")) - 1
+        found = sorted(position[target == parent].tolist())
+        shown = ", ".join(str(place) for place in found[:8]) + (", ..." if len(found) > 8 else "")
+        raise GraphError(
+            f"{name(parent)} has {len(found)} children, at positions {shown}; they must be 0 to {len(found) - 1}, "
+            "each once"
+        )
+    child = np.empty(len(source), np.int64)
+    child[slot] = source
+    return pointer, child
+
+
+def find_edge_heights(
+    pointer: NDArray[np.int64], child: NDArray[np.int64], name: NodeName = plain_node_name
+) -> NDArray[np.int64]:
+    """Longest way from each node down to a leaf.
+
+    The nodes of one height are found together. Once few are left to a height, as on a chain, it goes on node by node,
+    so the cost is linear in nodes and edges for any shape.
+
+    Args:
+        pointer, child: what :func:`order_children` returns.
+        name: how messages call a node.
+
+    Raises:
+        GraphError: a cycle.
+    """
+    num_nodes = len(pointer) - 1
+    pending = np.diff(pointer)
+    by_child = stable_order(child)
+    parent = np.repeat(np.arange(num_nodes), pending)[by_child]
+    parent_pointer = np.zeros(num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(child, minlength=num_nodes), out=parent_pointer[1:])
+    height = np.full(num_nodes, -1, np.int64)
+
+    frontier, level = np.flatnonzero(pending == 0), 0
+    while len(frontier) >= _NARROW:
+        height[frontier] = level
+        num_parents = parent_pointer[frontier + 1] - parent_pointer[frontier]
+        parents = parent[concatenated_ranges(parent_pointer[frontier], num_parents)]
+        np.subtract.at(pending, parents, 1)
+        frontier, level = np.unique(parents[pending[parents] == 0]), level + 1
+    if len(frontier):
+        _climb(frontier.tolist(), level, height, pending, parent_pointer, parent)
+    if (height < 0).any():
+        cycle = _find_cycle(int(np.argmax(height < 0)), height, pointer, child)
+        shown = " -> ".join(name(node) for node in [*cycle[:6], cycle[0]])
+        raise GraphError(f"a cycle of {len(cycle)} nodes, from child to parent: {shown}")
+    return height
+
+
+def _climb(
+    frontier: list[int],
+    level: int,
+    height: NDArray[np.int64],
+    pending: NDArray[np.int64],
+    parent_pointer: NDArray[np.int64],
+    parent: NDArray[np.int64],
+) -> None:
+    heights, waiting = height.tolist(), pending.tolist()
+    bounds, parents = parent_pointer.tolist(), parent.tolist()
+    while frontier:
+        ready = []
+        for node in frontier:
+            heights[node] = level
+            for above in parents[bounds[node] : bounds[node + 1]]:
+                waiting[above] -= 1
+                if not waiting[above]:
+                    ready.append(above)
+        frontier, level = ready, level + 1
+    height[:] = heights
+
+
+def _find_cycle(
+    start: int, height: NDArray[np.int64], pointer: NDArray[np.int64], child: NDArray[np.int64]
+) -> list[int]:
+    """The nodes of a cycle, each followed by its parent; a node without height always has a child without one."""
+    seen: dict[int, int] = {}
+    path: list[int] = []
+    node = start
+    while node not in seen:
+        seen[node] = len(path)
+        path.append(node)
+        below = child[pointer[node] : pointer[node + 1]]
+        node = int(below[height[below] < 0][0])
+    return path[seen[node] :][::-1]
