@@ -166,7 +166,7 @@ def _rank_inner(
             limit = max(limit, len(first))
         else:
             joined, limit = keys, limit * limit
-        children, num_columns = joined, joined.shape[1]
+        children, num_columns = joined, (num_columns + 1) // 2
     num_kinds = int(kind.max()) + 1
     column = children[:, 0]
     if num_kinds * limit < np.iinfo(np.int64).max:

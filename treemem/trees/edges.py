@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import GraphError
+from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges, stable_order
 
 _NARROW = 48
@@ -63,7 +64,8 @@ def order_children(
             node = int(np.argmax(num_parents > 1))
             parents = [name(int(parent)) for parent in target[source == node][:3]]
             raise GraphError(
-                f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one"
+                f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one, and "
+                "edges run from child to parent"
             )
 
     pointer = np.zeros(num_nodes + 1, np.int64)
@@ -166,3 +168,52 @@ def _find_cycle(
         below = child[pointer[node] : pointer[node + 1]]
         node = int(below[height[below] < 0][0])
     return path[seen[node] :][::-1]
+
+
+def forest_of_edges(
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    position: NDArray[np.int64] | None,
+    labels: tuple[str, ...],
+    label: NDArray[np.int64],
+    value: NDArray[np.float64] | None,
+    name: NodeName = plain_node_name,
+) -> Forest:
+    """The trees of a graph, in the order of their roots' numbers.
+
+    Args:
+        source, target, position: as for :func:`order_children`.
+        labels: the distinct labels.
+        label: ``[nodes]``, index into ``labels``.
+        value: ``[nodes]``, NaN for none.
+        name: how messages call a node.
+
+    Raises:
+        GraphError: the edges do not make trees, or a label is outside ``labels``.
+    """
+    num_nodes = len(label)
+    wrong = (label < 0) | (label >= len(labels))
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise GraphError(f"{name(node)}: its label {int(label[node])} is no index into the {len(labels)} labels")
+    pointer, child = order_children(num_nodes, source, target, position, name=name)
+    find_edge_heights(pointer, child, name)
+    is_root = np.ones(num_nodes, bool)
+    is_root[source] = False
+    bounds, children = pointer.tolist(), child.tolist()
+    order, pending = [], np.flatnonzero(is_root).tolist()
+    while pending:
+        node = pending.pop()
+        order.append(node)
+        pending.extend(children[bounds[node] : bounds[node + 1]])
+    postorder = np.array(order[::-1], np.int64)
+    if value is not None and (np.isinf(value) | (~np.isnan(value) & (np.diff(pointer) > 0))).any():
+        node = int(np.argmax(np.isinf(value) | (~np.isnan(value) & (np.diff(pointer) > 0))))
+        raise GraphError(f"{name(node)}: the value {value[node]} must be finite, and only a leaf has one")
+    return Forest.from_arrays(
+        labels,
+        label[postorder],
+        np.diff(pointer)[postorder],
+        np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_root[postorder]) + 1]),
+        None if value is None else value[postorder],
+    )

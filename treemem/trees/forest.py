@@ -150,15 +150,19 @@ class Forest:
             value = checked_values(value)
             if len(value) != len(label):
                 raise GraphError(f"{len(value)} values for {len(label)} nodes; value needs one a node, NaN for none")
+            if np.isnan(value).all():
+                value = None
         if (np.diff(begin) < 1).any():
             raise GraphError(f"tree {int(np.argmax(np.diff(begin) < 1))} has no node; begin must grow at every tree")
         check_nodes(labels, label, arity, begin, value)
+        if value is not None and (np.signbit(value) & (value == 0)).any():
+            value = value + 0.0  # -0.0 and 0.0 are one number
         return cls(
             tuple(labels),
             label,
             arity,
             begin,
-            None if value is None or np.isnan(value).all() else value + 0.0,  # -0.0 and 0.0 are one number
+            value,
             checked_data("node_data", node_data, len(label)),
             checked_data("tree_data", tree_data, len(begin) - 1),
         )
@@ -314,6 +318,11 @@ class Forest:
     def subtree_size(self) -> NDArray[np.int64]:
         """int64 ``[nodes]``: number of nodes of each node's subtree, itself included."""
         return np.arange(1, self.num_nodes + 1) - self._postorder.subtree_begin
+
+    def node_name(self, node: int) -> str:
+        """How messages call a node: its tree, and its place there in post-order."""
+        tree = int(np.searchsorted(self.begin, node, side="right")) - 1
+        return f"tree {tree}, node {node - int(self.begin[tree])} (in post-order)"
 
     def split_roots(self) -> Forest:
         """The subtrees under each root, adjacent: an equation becomes its left and its right side.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -138,7 +138,7 @@ class Vocabulary:
             forest: the trees.
             kinds, number, unknown: as for the class; ``unknown`` becomes a leaf if it is none yet.
         """
-        pairs, _ = _label_arity_pairs(forest)
+        pairs, _ = _label_arity_pairs(forest.labels, forest.label, forest.arity)
         seen = sorted((forest.labels[label], arity) for label, arity in pairs)
         leaves = [label for label, arity in seen if arity == 0 and label != number]
         if unknown is not None and unknown not in leaves:
@@ -194,15 +194,47 @@ class Vocabulary:
             VocabularyError: a label that is unknown, or known with other arities only; a number leaf without a value
                 or a value at another leaf. The message says where it stands first and which known labels are near.
         """
-        pairs, pair_of_node = _label_arity_pairs(forest)
-        found = [self.find(forest.labels[label], arity) or (-1, -1) for label, arity in pairs]
+        return self.encode_nodes(forest.labels, forest.label, forest.arity, forest.value, name=forest.node_name)
+
+    def encode_nodes(
+        self,
+        labels: Sequence[str],
+        label: NDArray[np.integer],
+        arity: NDArray[np.integer],
+        value: NDArray[np.float64] | None = None,
+        *,
+        name: Callable[[int], str],
+    ) -> EncodedForest:
+        """:meth:`encode` for nodes in any order.
+
+        Args:
+            labels: the distinct labels.
+            label: ``[nodes]``, index into ``labels``.
+            arity: ``[nodes]``.
+            value: ``[nodes]``, NaN where there is none.
+            name: how messages call a node.
+
+        Raises:
+            VocabularyError: as :meth:`encode`.
+        """
+        pairs, pair_of_node = _label_arity_pairs(labels, label, arity)
+        found = [self.find(labels[index], children) or (-1, -1) for index, children in pairs]
         kind_of_pair, symbol_of_pair = np.array(found, np.int32).reshape(-1, 2).T
         kind = kind_of_pair[pair_of_node]
         if (kind_of_pair < 0).any():
             node = int(np.argmax(kind < 0))
-            problem = self.unknown_label(forest.labels[forest.label[node]], int(forest.arity[node]))
-            raise VocabularyError(f"{_place(forest, node)}: {problem}")
-        self._check_values(forest, kind)
+            raise VocabularyError(f"{name(node)}: {self.unknown_label(labels[label[node]], int(arity[node]))}")
+        is_number = kind == NUMBER_KIND if self.number is not None else np.zeros(len(kind), bool)
+        has_value = np.zeros(len(kind), bool) if value is None else ~np.isnan(value)
+        if (is_number & ~has_value).any():
+            node = int(np.argmax(is_number & ~has_value))
+            raise VocabularyError(f"{name(node)}: the number leaf {self.number!r} needs a value")
+        if value is not None and (has_value & ~is_number).any():
+            node = int(np.argmax(has_value & ~is_number))
+            raise VocabularyError(
+                f"{name(node)}: {labels[label[node]]!r} has the value {value[node]}, which this vocabulary would lose; "
+                + ("it has no number leaves" if self.number is None else f"its number leaves are {self.number!r}")
+            )
         return EncodedForest(kind, symbol_of_pair[pair_of_node])
 
     def unknown_label(self, label: str, arity: int) -> str:
@@ -216,21 +248,6 @@ class Vocabulary:
             return f"{label!r} is known with {known} children and has {arity} here"
         names = [*self.leaves] if arity == 0 else [name for name, _ in self.functions]
         return f"unknown {sort} {label!r}{near_names(label, names)}"
-
-    def _check_values(self, forest: Forest, kind: NDArray[np.int32]) -> None:
-        is_number = kind == NUMBER_KIND if self.number is not None else np.zeros(len(kind), bool)
-        has_value = np.zeros(len(kind), bool) if forest.value is None else ~np.isnan(forest.value)
-        if (is_number & ~has_value).any():
-            node = int(np.argmax(is_number & ~has_value))
-            raise VocabularyError(f"{_place(forest, node)}: the number leaf {self.number!r} needs a value")
-        if (has_value & ~is_number).any():
-            node = int(np.argmax(has_value & ~is_number))
-            assert forest.value is not None
-            label = forest.labels[forest.label[node]]
-            raise VocabularyError(
-                f"{_place(forest, node)}: the leaf {label!r} has the value {forest.value[node]}, which this vocabulary "
-                f"would lose; number leaves have the label {self.number!r}"
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """The vocabulary as JSON can hold it; :meth:`from_dict` reads it back."""
@@ -296,18 +313,15 @@ class Vocabulary:
         return f"<Vocabulary of {len(self.leaves)} leaves, {len(self.functions)} functions, {len(self.kinds)} kinds>"
 
 
-def _label_arity_pairs(forest: Forest) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+def _label_arity_pairs(
+    labels: Sequence[str], label: NDArray[np.integer], arity: NDArray[np.integer]
+) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
     """The distinct ``(label, arity)`` pairs, and the number of its pair for every node."""
-    num_arities = int(forest.arity.max()) + 1 if forest.num_nodes else 1
-    key = forest.label.astype(np.int64) * num_arities + forest.arity
-    if len(forest.labels) * num_arities <= _DENSE_TABLE + 4 * forest.num_nodes:
+    num_arities = int(arity.max(initial=0)) + 1
+    key = label.astype(np.int64) * num_arities + arity
+    if len(labels) * num_arities <= _DENSE_TABLE + 4 * len(key):
         occurs = np.bincount(key, minlength=1) > 0
         present, pair = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[key]
     else:
         present, pair = np.unique(key, return_inverse=True)
     return [divmod(place, num_arities) for place in present.tolist()], pair
-
-
-def _place(forest: Forest, node: int) -> str:
-    tree = int(np.searchsorted(forest.begin, node, side="right")) - 1
-    return f"tree {tree}, node {node - int(forest.begin[tree])} (in post-order)"

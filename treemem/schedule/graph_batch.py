@@ -1,0 +1,151 @@
+"""Batches in and out of DGL graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem.errors import GraphError
+from treemem.schedule.schedule import Schedule
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.dgl_bridge import forest_to_dgl, read_edges, read_field
+from treemem.trees.edges import plain_node_name
+from treemem.trees.vocabulary import SYMBOL_KIND, Vocabulary
+
+if TYPE_CHECKING:
+    import dgl
+
+
+def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
+    """The graph of a batch of trees; see :attr:`TreeBatch.graph`."""
+    forest, vocabulary, schedule = batch.forest, batch.vocabulary, batch.schedule
+    if forest is None or vocabulary is None:
+        raise GraphError("a batch without a forest and a vocabulary has no labels to make a graph of")
+    row = schedule.row_of_node.cpu()
+    symbol = torch.full((schedule.num_rows,), -1)
+    symbol[: schedule.num_leaf_rows] = schedule.symbol.cpu()
+    known = {label: index for index, label in enumerate(vocabulary.labels)}
+    label_id = np.array([known.get(label, -1) for label in forest.labels], np.int64)[forest.label]
+    leaf_id = symbol[row].numpy()
+    graph = forest_to_dgl(forest, np.where(leaf_id >= 0, leaf_id, label_id))
+    graph.ndata["kind"] = schedule.kind_of_row.cpu()[row]
+    return graph
+
+
+def batch_from_graph(
+    graph: dgl.DGLGraph,
+    vocabulary: Vocabulary | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    trees_per_example: int = 1,
+    allow_several_parents: bool = False,
+) -> TreeBatch:
+    """A batch of the trees of a graph whose edges run from child to parent, each node with a row of its own.
+
+    The trees are taken in the order of their roots' ids; a root is a node without a parent. Batched and single graphs
+    are read alike. Nodes keep their ids.
+
+    Args:
+        graph: a graph of trees. The edge field ``position`` gives each child's place among its parent's children; by
+            default they stand in the order of edge ids. With a vocabulary, the node field ``label`` says what each
+            node is, and ``value`` which number a number leaf stands for; or the field ``kind`` gives kinds and, if
+            the leaves are symbols, ``symbol`` their ids. With neither field, all functions of one arity must share
+            one kind.
+        vocabulary: what the labels mean. Without one, kinds are the field ``kind`` or, by default, 0 for leaves and
+            1, 2, ... for the arities that occur, in ascending order.
+        labels: the table that ``label`` indexes; by default ``vocabulary.labels``.
+        trees_per_example: how many trees make an example.
+        allow_several_parents: whether a node may be the child of several nodes.
+
+    Raises:
+        GraphError: a cycle, a node of two parents, positions with a gap or a repetition, an arity that the vocabulary
+            does not have, fields that do not fit.
+        VocabularyError: a label that the vocabulary does not know.
+    """
+    source, target, position = read_edges(graph)
+    num_nodes = graph.num_nodes()
+    arity = np.bincount(target, minlength=num_nodes)
+    value = read_field(graph.ndata, "value", "iuf")
+    kind, symbol = _kinds_and_symbols(graph, vocabulary, labels, arity, value)
+    schedule = Schedule.from_edges(
+        num_nodes, source, target, position, kind, symbol, value, allow_several_parents=allow_several_parents
+    )
+    own = graph.local_var()
+    if position is None:
+        by_target = np.argsort(target, kind="stable")
+        position = np.empty(len(target), np.int64)
+        position[by_target] = np.arange(len(target)) - (np.cumsum(arity) - arity)[target[by_target]]
+    own.edata["position"] = torch.from_numpy(position).to(graph.device)
+    own.ndata["kind"] = schedule.kind_of_row[schedule.row_of_node].to(graph.device)
+    return TreeBatch(schedule.to(graph.device), vocabulary, trees_per_example=trees_per_example, graph=own)
+
+
+def _kinds_and_symbols(
+    graph: dgl.DGLGraph,
+    vocabulary: Vocabulary | None,
+    labels: Sequence[str] | None,
+    arity: NDArray[np.int64],
+    value: NDArray[np.float64] | None,
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    kind = read_field(graph.ndata, "kind", "iu")
+    symbol = read_field(graph.ndata, "symbol", "iu")
+    if vocabulary is None:
+        if labels is not None:
+            raise GraphError("labels say nothing without a vocabulary; give both, or neither")
+        return kind, symbol
+    label = read_field(graph.ndata, "label", "iu")
+    if label is not None:
+        table = tuple(labels) if labels is not None else vocabulary.labels
+        wrong = (label < 0) | (label >= len(table))
+        if wrong.any():
+            node = int(np.argmax(wrong))
+            raise GraphError(f"node {node}: its label {int(label[node])} is no index into the {len(table)} labels")
+        return vocabulary.encode_nodes(table, label, arity, value, name=plain_node_name)
+    if labels is not None:
+        raise GraphError("the graph has no node field 'label' that could index labels")
+    if kind is None:
+        kind = _kinds_by_arity(vocabulary, arity)
+    _check_kinds(vocabulary, kind, symbol, arity)
+    return kind, symbol
+
+
+def _kinds_by_arity(vocabulary: Vocabulary, arity: NDArray[np.int64]) -> NDArray[np.int64]:
+    several = [count for count, kinds in vocabulary.kinds_of_arity.items() if len(kinds) > 1]
+    if several:
+        raise GraphError(
+            f"the graph has neither a node field 'label' nor 'kind', and {several[0]} children do not tell which of "
+            f"{len(vocabulary.kinds_of_arity[several[0]])} kinds a node has"
+        )
+    kind_of_arity = {0: SYMBOL_KIND, **{count: kinds[0] for count, kinds in vocabulary.kinds_of_arity.items()}}
+    present, place = np.unique(arity, return_inverse=True)
+    kinds = np.array([kind_of_arity.get(count, -1) for count in present.tolist()], np.int64)[place]
+    if (kinds < 0).any():
+        node = int(np.argmax(kinds < 0))
+        known = ", ".join(str(count) for count in sorted(vocabulary.kinds_of_arity)) or "none"
+        raise GraphError(f"node {node} has {int(arity[node])} children; the arities of the vocabulary are: {known}")
+    return kinds
+
+
+def _check_kinds(
+    vocabulary: Vocabulary, kind: NDArray[np.int64], symbol: NDArray[np.int64] | None, arity: NDArray[np.int64]
+) -> None:
+    wrong = (kind < 0) | (kind >= vocabulary.num_kinds)
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise GraphError(f"node {node} has kind {int(kind[node])}; the vocabulary has {vocabulary.num_kinds} kinds")
+    expected = np.array([known.arity for known in vocabulary.kinds], np.int64)[kind]
+    if (expected != arity).any():
+        node = int(np.argmax(expected != arity))
+        raise GraphError(
+            f"node {node} has {int(arity[node])} children; its kind {vocabulary.kinds[kind[node]].label!r} has "
+            f"{int(expected[node])}"
+        )
+    if symbol is not None:
+        wrong = (symbol < -1) | (symbol >= vocabulary.num_leaves)
+        if wrong.any():
+            node = int(np.argmax(wrong))
+            raise GraphError(f"node {node} has symbol {int(symbol[node])}; there are {vocabulary.num_leaves} leaves")

@@ -1,0 +1,179 @@
+"""Forests in files: Parquet for exchange, a folder of arrays for mapping into memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import GraphError
+from treemem.trees.forest import Forest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_FORMAT = 1
+_DESCRIPTION = "forest.json"
+_METADATA_KEY = b"treemem.forest"
+
+
+def write_parquet(forest: Forest, path: str | Path) -> None:
+    """Write one row a tree, nodes in post-order, readable by anything that reads Parquet.
+
+    Columns: ``label`` (a list of strings, dictionary-encoded), ``arity`` (a list of integers), ``value`` (a list of
+    numbers, null for none), and ``node.NAME`` and ``tree.NAME`` for the data.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    offsets = pyarrow.array(forest.begin)
+
+    def lists(values: pyarrow.Array) -> pyarrow.Array:
+        return pyarrow.LargeListArray.from_arrays(offsets, values)
+
+    labels = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array(forest.label), pyarrow.array(forest.labels, pyarrow.string())
+    )
+    columns = {"label": lists(labels), "arity": lists(pyarrow.array(forest.arity))}
+    if forest.value is not None:
+        columns["value"] = lists(pyarrow.array(forest.value, from_pandas=True))
+    for name, array in forest.node_data.items():
+        columns[f"node.{name}"] = lists(_arrow_array(array))
+    for name, array in forest.tree_data.items():
+        columns[f"tree.{name}"] = _arrow_array(array)
+    description = {
+        "format": _FORMAT,
+        "shapes": {
+            **{f"node.{name}": array.shape[1:] for name, array in forest.node_data.items()},
+            **{f"tree.{name}": array.shape[1:] for name, array in forest.tree_data.items()},
+        },
+    }
+    table = pyarrow.table(columns).replace_schema_metadata({_METADATA_KEY: json.dumps(description)})
+    parquet.write_table(table, path)
+
+
+def _arrow_array(array: NDArray[Any]) -> pyarrow.Array:
+    import pyarrow
+
+    flat = pyarrow.array(array.ravel())
+    for size in reversed(array.shape[1:]):
+        flat = pyarrow.FixedSizeListArray.from_arrays(flat, size)
+    return flat
+
+
+def read_parquet(path: str | Path) -> Forest:
+    """Read what :func:`write_parquet` wrote.
+
+    Raises:
+        GraphError: the file is no Parquet file of a forest.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path)
+    except pyarrow.ArrowInvalid as error:
+        raise GraphError(f"{path} is no Parquet file: {error}") from error
+    metadata = (table.schema.metadata or {}).get(_METADATA_KEY)
+    missing = {"label", "arity"} - set(table.column_names)
+    if metadata is None or missing:
+        raise GraphError(f"{path} holds no forest: it has the columns {table.column_names}")
+    shapes = json.loads(metadata)["shapes"]
+    table = table.unify_dictionaries().combine_chunks()
+
+    def column(name: str) -> pyarrow.Array:
+        chunks = table.column(name)
+        return chunks.chunk(0) if chunks.num_chunks else pyarrow.array([], chunks.type)
+
+    begin = column("label").offsets.to_numpy().astype(np.int64)
+
+    def nodes(name: str) -> pyarrow.Array:
+        lists = column(name)
+        if not np.array_equal(lists.offsets.to_numpy(), begin):
+            raise GraphError(f"{path}: the lists of {name!r} are not as long as those of 'label'")
+        return lists.flatten()
+
+    label = nodes("label")
+    if not pyarrow.types.is_dictionary(label.type):
+        label = label.dictionary_encode()
+    return Forest.from_arrays(
+        label.dictionary.to_pylist(),
+        _numpy_array(label.indices),
+        _numpy_array(nodes("arity")),
+        begin - begin[0] if len(begin) else np.zeros(1, np.int64),
+        _numpy_array(nodes("value")) if "value" in table.column_names else None,
+        node_data={
+            name[5:]: _numpy_array(nodes(name), shapes[name]) for name in table.column_names if name.startswith("node.")
+        },
+        tree_data={
+            name[5:]: _numpy_array(column(name), shapes[name])
+            for name in table.column_names
+            if name.startswith("tree.")
+        },
+    )
+
+
+def _numpy_array(array: pyarrow.Array, shape: Sequence[int] = ()) -> NDArray[Any]:
+    for _ in shape:
+        array = array.flatten()
+    entries = np.asarray(array.to_numpy(zero_copy_only=False))
+    return entries.reshape(-1, *shape) if shape else entries
+
+
+def save_arrays(forest: Forest, folder: str | Path) -> None:
+    """Write each array to a ``.npy`` file of ``folder``, and last a description, without which nothing is read."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _DESCRIPTION).unlink(missing_ok=True)
+    arrays: dict[str, NDArray[Any]] = {"label": forest.label, "arity": forest.arity, "begin": forest.begin}
+    if forest.value is not None:
+        arrays["value"] = forest.value
+    names: dict[str, dict[str, str]] = {"node_data": {}, "tree_data": {}}
+    sets: dict[str, dict[str, NDArray[Any]]] = {"node_data": forest.node_data, "tree_data": forest.tree_data}
+    for kind, data in sets.items():
+        for index, (name, entries) in enumerate(data.items()):
+            names[kind][name] = f"{kind}_{index}"
+            arrays[f"{kind}_{index}"] = entries
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    description = {
+        "format": _FORMAT,
+        "labels": list(forest.labels),
+        "has_values": forest.value is not None,
+        **names,
+    }
+    (folder / _DESCRIPTION).write_text(json.dumps(description, ensure_ascii=False), encoding="utf-8")
+
+
+def load_arrays(folder: str | Path, *, mmap: bool = True) -> Forest:
+    """Read what :func:`save_arrays` wrote, and check it.
+
+    Args:
+        folder: the folder.
+        mmap: map the arrays into memory instead of copying them.
+
+    Raises:
+        GraphError: the folder holds no whole forest.
+    """
+    folder = Path(folder)
+
+    def read(name: str) -> NDArray[Any]:
+        return np.load(folder / f"{name}.npy", mmap_mode="r" if mmap else None, allow_pickle=False)
+
+    try:
+        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        return Forest.from_arrays(
+            description["labels"],
+            read("label"),
+            read("arity"),
+            read("begin"),
+            read("value") if description["has_values"] else None,
+            node_data={name: read(file) for name, file in description["node_data"].items()},
+            tree_data={name: read(file) for name, file in description["tree_data"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GraphError(f"{folder} holds no whole forest: {error}") from error
