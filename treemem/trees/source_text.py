@@ -27,3 +27,9 @@ def decode_source(source: str | bytes) -> str:
 def shorten(text: str, longest: int = 40) -> str:
     """``text`` in quotes, cut to ``longest`` characters, for an error message."""
     return repr(text) if len(text) <= longest else f"{text[:longest]!r}... ({len(text)} characters)"
+
+
+def place(text: str, offset: int) -> str:
+    """Line and column of ``offset``, for an error message that names a second place."""
+    line_begin = text.rfind("\n", 0, offset) + 1
+    return f"line {text.count(chr(10), 0, offset) + 1}, column {offset - line_begin + 1}"
