@@ -170,11 +170,20 @@ class Tree:
         return done.pop()
 
     @classmethod
-    def from_sympy(cls, expression: sympy.Basic) -> Tree:
-        """The tree of a sympy expression or ``Eq``, as it stands: nothing is simplified or evaluated."""
+    def from_sympy(
+        cls,
+        expression: sympy.Basic,
+        *,
+        variables: Literal["appearance", "indexed"] | None = None,
+        numeric: bool = False,
+    ) -> Tree:
+        """The tree of a sympy expression or ``Eq``, as it stands: nothing is simplified or evaluated.
+
+        See :func:`tree_from_sympy` for the options.
+        """
         from treemem.trees.sympy_bridge import tree_from_sympy
 
-        return tree_from_sympy(expression)
+        return tree_from_sympy(expression, variables=variables, numeric=numeric)
 
     def to_sympy(self) -> sympy.Basic:
         """The unevaluated sympy expression that this tree says."""
