@@ -63,7 +63,7 @@ def read_records(
         RecipeError: there is no such file, or its format cannot be told.
         ParseError: the file as a whole is damaged, or (with ``strict``) a record is; it names the file and the line.
     """
-    name, path = _named(source)
+    name, _ = _named(source)
     readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
         "text": lambda stream: _text_records(stream, text_fields),
         "csv": _csv_records,
@@ -71,7 +71,7 @@ def read_records(
         "parquet": _parquet_records,
     }
     reader = readers[_format_of(name, format)]
-    with _opened(name, path) as stream:
+    with open_source(source) as stream:
         line = 0
         try:
             for record in reader(stream):
@@ -89,6 +89,29 @@ def read_records(
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             problem = f"the packed data are damaged after this line ({error})"
             raise ParseError(problem, line=max(line, 1), source=name) from error
+
+
+@contextlib.contextmanager
+def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked where its name ends in ``.gz``, or of standard input for ``"-"``.
+
+    Raises:
+        RecipeError: there is no such file, or it cannot be read.
+    """
+    name, path = _named(source)
+    if path is None:
+        yield sys.stdin.buffer
+        return
+    try:
+        stream: IO[bytes] = path.open("rb")
+    except OSError as error:
+        raise RecipeError(f"cannot read {name}: {error.strerror}") from error
+    with stream:
+        if name.lower().endswith(".gz"):
+            with gzip.open(stream, "rb") as unpacked:
+                yield cast("IO[bytes]", unpacked)
+        else:
+            yield stream
 
 
 def write_records(
@@ -174,23 +197,6 @@ def _format_of(name: str, format: str | None) -> str:
         known = ", ".join(suffix for suffix in _FORMAT_OF_SUFFIX if suffix)
         raise RecipeError(f"cannot tell the format of {name} from its name ({known}, each also with .gz); name it")
     return _FORMAT_OF_SUFFIX[suffix]
-
-
-@contextlib.contextmanager
-def _opened(name: str, path: Path | None) -> Iterator[IO[bytes]]:
-    if path is None:
-        yield sys.stdin.buffer
-        return
-    try:
-        stream: IO[bytes] = path.open("rb")
-    except OSError as error:
-        raise RecipeError(f"cannot read {name}: {error.strerror}") from error
-    with stream:
-        if name.lower().endswith(".gz"):
-            with gzip.open(stream, "rb") as unpacked:
-                yield cast("IO[bytes]", unpacked)
-        else:
-            yield stream
 
 
 def _lines(stream: IO[bytes]) -> Iterator[tuple[int, str, ParseError | None]]:

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from toy_task import KindSum, MoreX, toy_data
+
+import treemem
+from treemem import checkpoint
+from treemem.errors import CheckpointError
+from treemem.task import Model, NetworkConfig
+
+FILES = ["config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "training_state.pt"]
+
+
+def new_model(seed: int = 0, hidden_size: int = 4) -> Model:
+    torch.manual_seed(seed)
+    return Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": hidden_size}))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model"
+    checkpoint.save(path, new_model(), training_state={"step": 3}, metrics=[{"epoch": 1, "loss": 0.5}])
+    return path
+
+
+def with_config(path: Path, change: Callable[[dict], object]) -> None:
+    """Rewrite the configuration and the manifest that vouches for it."""
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    change(config)
+    replace_file(path, "config.yaml", yaml.safe_dump(config).encode())
+
+
+def replace_file(path: Path, name: str, content: bytes) -> None:
+    (path / name).write_bytes(content)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest[name] = {"bytes": len(content), "sha256": checkpoint._digest(content)}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_loaded_model_predicts_what_the_saved_one_did(saved: Path) -> None:
+    model, data = new_model(), toy_data(50)
+    loaded = treemem.load(saved)
+    assert not loaded.training
+    assert loaded.task == model.task
+    assert loaded.vocabulary == model.vocabulary
+    np.testing.assert_array_equal(loaded.predict(data), model.predict(data))
+    np.testing.assert_array_equal(loaded.predict(["(f x y)"]), model.predict(["(f x y)"]))
+
+
+def test_the_precision_of_the_weights_is_kept(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "model", new_model().double())
+    assert {parameter.dtype for parameter in treemem.load(tmp_path / "model").parameters()} == {torch.float64}
+
+
+def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    treemem.load(saved)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_training_state_and_records_come_back(saved: Path) -> None:
+    state, weights, records = checkpoint.load_training_state(saved)
+    assert state == {"step": 3}
+    assert records == [{"epoch": 1, "loss": 0.5}]
+    assert all(torch.equal(weights[name], tensor) for name, tensor in new_model().state_dict().items())
+
+
+def test_a_checkpoint_without_training_state_says_so(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "model", new_model())
+    with pytest.raises(CheckpointError, match="holds a model only"):
+        checkpoint.load_training_state(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_off_altered_or_missing_is_named(saved: Path, name: str) -> None:
+    content = (saved / name).read_bytes()
+    for damaged in (content[:-1], content + b" ", b""):
+        (saved / name).write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=rf"{name} is cut off or altered"):
+            treemem.load(saved)
+    for position in (0, len(content) // 2, len(content) - 1):
+        flipped = bytearray(content)
+        flipped[position] ^= 1
+        (saved / name).write_bytes(flipped)
+        with pytest.raises(CheckpointError, match=rf"{name} is altered"):
+            treemem.load(saved)
+    (saved / name).unlink()
+    with pytest.raises(CheckpointError, match=rf"{name} cannot be read: No such file"):
+        treemem.load(saved)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"config.yaml": 3}', b"\xff", b"[" * 100_000])
+def test_a_damaged_manifest_is_named(saved: Path, content: bytes) -> None:
+    (saved / "manifest.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged"):
+        treemem.load(saved)
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint .*nowhere"):
+        treemem.load(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="it has no manifest.json"):
+        treemem.load(tmp_path)
+    (saved / "manifest.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="does not list config.yaml"):
+        treemem.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda config: config["network"].update(name="KindSun"), "no network 'KindSun'; did you mean KindSum"),
+        (lambda config: config["network"].update(name="os:system"), "no network 'os:system'"),
+        (lambda config: config["network"]["options"].update(hiden=3), "has no option 'hiden'"),
+        (lambda config: config["network"]["options"].update(hidden_size=5), "does not fit the network"),
+        (lambda config: config["network"]["options"].update(hidden_size=10**15), "does not"),
+        (lambda config: config["network"]["options"].update(hidden_size="x"), "does not describe a model"),
+        (lambda config: config["task"].update(name="moore_x"), "no task 'moore_x'; did you mean more_x"),
+        (lambda config: config["task"]["options"].update(kind=3), "does not describe a model"),
+        (lambda config: config.pop("network"), "does not describe a model: no 'network'"),
+        (lambda config: config.update(network=[1]), "does not describe a model"),
+        (lambda config: config.update(format=99), "of format 99"),
+    ],
+)
+def test_a_foreign_configuration_is_refused(saved: Path, change: Callable[[dict], object], problem: str) -> None:
+    with_config(saved, change)
+    with pytest.raises(CheckpointError, match=problem):
+        treemem.load(saved)
+
+
+def test_python_objects_in_the_configuration_are_not_made(saved: Path, tmp_path: Path) -> None:
+    content = f"!!python/object/apply:pathlib.Path.touch [{tmp_path / 'made'}]".encode()
+    replace_file(saved, "config.yaml", content)
+    with pytest.raises(CheckpointError, match="does not describe a model"):
+        treemem.load(saved)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_pickle_in_place_of_weights_or_state_is_refused(saved: Path, tmp_path: Path) -> None:
+    class Touch:
+        def __reduce__(self) -> tuple[Callable[..., object], tuple[Path]]:
+            return Path.touch, (tmp_path / "made",)
+
+    torch.save({"step": Touch()}, tmp_path / "evil.pt")
+    evil = (tmp_path / "evil.pt").read_bytes()
+    replace_file(saved, "training_state.pt", evil)
+    with pytest.raises(CheckpointError, match=r"training_state\.pt is no training state"):
+        checkpoint.load_training_state(saved)
+    replace_file(saved, "model.safetensors", evil)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is no safetensors file"):
+        treemem.load(saved)
+    assert not (tmp_path / "made").exists()
+
+
+def test_own_classes_can_be_given_to_load(tmp_path: Path) -> None:
+    class Mine(KindSum):
+        pass
+
+    model = Model(MoreX(), NetworkConfig("Mine", {"hidden_size": 4}), networks={"Mine": Mine})
+    checkpoint.save(tmp_path / "model", model)
+    with pytest.raises(CheckpointError, match="no network 'Mine'"):
+        treemem.load(tmp_path / "model")
+    loaded = treemem.load(tmp_path / "model", networks={"Mine": Mine})
+    assert isinstance(loaded.encoder, Mine)
+
+
+def test_the_checkpoint_before_is_kept_and_used_when_the_newer_is_torn(saved: Path) -> None:
+    checkpoint.save(saved, new_model(seed=1), training_state={"step": 4})
+    assert checkpoint.newest_whole(saved) == (saved, "")
+    (saved / "model.safetensors").write_bytes(b"torn")
+    before, problem = checkpoint.newest_whole(saved)
+    assert before == saved.with_name("model.before")
+    assert "model.safetensors is cut off" in problem
+    assert checkpoint.load_training_state(before)[0] == {"step": 3}
+    (before / "vocabulary.json").unlink()
+    assert checkpoint.newest_whole(saved)[0] is None
+
+
+def test_a_save_that_stopped_between_its_renames_leaves_the_one_before(saved: Path) -> None:
+    saved.rename(saved.with_name("model.before"))
+    assert checkpoint.newest_whole(saved) == (saved.with_name("model.before"), "")
+    assert treemem.load(saved).network.options == {"hidden_size": 4}
+
+
+def test_a_save_that_stopped_while_writing_is_ignored_and_cleared_by_the_next(saved: Path) -> None:
+    shutil.copytree(saved, saved.with_name(".model.tmp"))
+    assert checkpoint.newest_whole(saved) == (saved, "")
+    checkpoint.save(saved, new_model(seed=1))
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
+
+
+def test_a_run_folder_means_its_best_checkpoint(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "run" / "last", new_model(1))
+    checkpoint.save(tmp_path / "run" / "best", new_model(2))
+    loaded = treemem.load(tmp_path / "run")
+    assert torch.equal(loaded.encoder.leaves.weight, new_model(2).encoder.leaves.weight)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
+        checkpoint.save(tmp_path / "file" / "model", new_model())

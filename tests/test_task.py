@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from toy_task import KindSum, MoreX, toy_data
+
+import treemem
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Registry
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+
+def toy_model() -> Model:
+    torch.manual_seed(0)
+    return Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": 4}))
+
+
+def test_a_registry_imports_its_targets_when_they_are_asked_for() -> None:
+    registry: Registry[type] = Registry("thing", "treemem.none", {"dict": "builtins:dict", "missing": "no.module:x"})
+    assert registry.names() == ["dict", "missing"]
+    assert registry.find("dict") is dict
+    with pytest.raises(ModuleNotFoundError):
+        registry.find("missing")
+
+
+def test_an_unknown_name_lists_the_near_ones_or_all() -> None:
+    with pytest.raises(RecipeError, match="no task 'equation_verificaton'; did you mean equation_verification"):
+        TASKS.find("equation_verificaton")
+    with pytest.raises(RecipeError, match=r"no network 'zzz'; there are .*TreeLSTM"):
+        NETWORKS.find("zzz")
+
+
+def test_a_name_can_be_registered_once() -> None:
+    registry: Registry[type] = Registry("thing", "treemem.none", {})
+    registry.register("dict", dict)
+    registry.register("dict", dict)
+    assert registry.find("dict") is dict
+    with pytest.raises(RecipeError, match="there is a thing 'dict' already"):
+        registry.register("dict", list)
+
+
+def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("theirs", "toy_task:MoreX", "treemem.tasks")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "treemem.tasks" else [])
+    assert "theirs" in TASKS.names()
+    assert TASKS.find("theirs") is MoreX
+
+
+def test_a_network_option_that_does_not_exist_is_named() -> None:
+    vocabulary = MoreX().vocabulary
+    with pytest.raises(RecipeError, match="KindSum has no option 'hidden_sise'; did you mean hidden_size"):
+        NetworkConfig("KindSum", {"hidden_sise": 3}).build(vocabulary)
+    with pytest.raises(RecipeError, match="KindSum cannot be made with"):
+        NetworkConfig("KindSum", {}).build(vocabulary)
+    assert isinstance(NetworkConfig("KindSum", {"hidden_size": 3}).build(vocabulary), KindSum)
+
+
+def test_options_of_a_network_can_be_replaced() -> None:
+    config = NetworkConfig("KindSum", {"hidden_size": 3})
+    assert config.replace(dropout=0.5) == NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.5})
+    assert config.options == {"hidden_size": 3}
+
+
+def test_parts_are_the_examples_of_a_split() -> None:
+    examples = MoreX().examples(toy_data(20))
+    parts = [examples.part(split).tolist() for split in ("train", "validation", "test")]
+    assert sorted(sum(parts, [])) == examples.part(None).tolist() == list(range(20))
+    assert parts[2] == [0, 5, 10, 15]
+    with pytest.raises(RecipeError, match="no split 'tset'; there are .*; did you mean test"):
+        examples.part("tset")
+    with pytest.raises(RecipeError, match="not divided"):
+        MoreX().examples(toy_data(20, divided=False)).part("train")
+
+
+def test_targets_of_unlabelled_examples_are_refused() -> None:
+    examples = MoreX().examples(Forest.from_trees([Tree("x"), Tree("y")], tree_data={"label": [1, -1]}))
+    assert examples.targets_of(np.array([0]))["label"].tolist() == [1]
+    with pytest.raises(RecipeError, match="example 1 has no label"):
+        examples.targets_of(np.array([0, 1]))
+
+
+def test_outputs_do_not_depend_on_the_batches_and_keep_their_order() -> None:
+    model, examples = toy_model(), MoreX().examples(toy_data(30))
+    whole = model.outputs(examples)
+    assert whole.shape == (30,)
+    torch.testing.assert_close(model.outputs(examples, batch_size=7), whole)
+    chosen = np.array([5, 3, 20])
+    torch.testing.assert_close(model.outputs(examples, chosen, batch_size=2), whole[chosen])
+
+
+def test_outputs_leave_the_model_in_the_mode_that_it_was_in() -> None:
+    model, examples = toy_model(), MoreX().examples(toy_data(3))
+    for mode in (True, False):
+        model.train(mode)
+        model.outputs(examples)
+        assert model.training is mode
+
+
+def test_progress_is_told_batch_by_batch() -> None:
+    told: list[int] = []
+    toy_model().outputs(MoreX().examples(toy_data(10)), batch_size=4, advance=told.append)
+    assert told == [4, 4, 2]
+
+
+def test_predict_reads_texts_and_forests_alike() -> None:
+    model, texts = toy_model(), ["x", "(f x y)", "(g (f y y))"]
+    data = Forest.from_trees([MoreX().parse(text) for text in texts])
+    np.testing.assert_array_equal(model.predict(texts), model.predict(data))
+    assert model.predict(texts).shape == (3,)
+    assert ((model.predict(texts) > 0) & (model.predict(texts) < 1)).all()
+
+
+def test_predict_of_nothing_is_empty() -> None:
+    assert toy_model().predict([]).shape == (0,)
+    assert toy_model().predict(Forest.from_trees([])).shape == (0,)
+
+
+def test_predict_names_the_text_that_is_wrong() -> None:
+    with pytest.raises(ParseError, match="line 2, column 1: a lone y"):
+        toy_model().predict(["x", "y"])
+    with pytest.raises(VocabularyError, match="unknown leaf 'z'"):
+        toy_model().predict(["(f x z)"])
+    with pytest.raises(GraphError, match="list of texts"):
+        toy_model().predict("x")
+
+
+def test_the_model_is_its_head_on_its_encoder() -> None:
+    model = toy_model()
+    batch = TreeBatch.from_trees([Tree("x"), Tree("y")], model.vocabulary)
+    assert torch.equal(model(batch), model.head(model.encoder(batch)))
+
+
+def test_public_names_are_those_of_the_rooms() -> None:
+    from treemem.checkpoint import load
+    from treemem.schedule.tree_batch import TreeBatch as RoomTreeBatch
+
+    assert treemem.load is load
+    assert treemem.TreeBatch is RoomTreeBatch
+    assert set(treemem.__all__) <= set(dir(treemem))
+    assert all(getattr(treemem, name) is not None for name in treemem.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Treebatch'"):
+        treemem.Treebatch  # noqa: B018
+
+
+def test_importing_treemem_imports_nothing_heavy() -> None:
+    heavy = ["torch", "dgl", "sympy", "sklearn", "lightning_fabric", "matplotlib", "pyarrow", "networkx", "numpy"]
+    code = f"import sys, treemem; print([name for name in {heavy} if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_using_the_library_does_not_import_what_it_does_not_use() -> None:
+    unused = ["dgl", "sympy", "sklearn", "lightning_fabric", "matplotlib", "pyarrow", "networkx", "jsonargparse"]
+    code = (
+        "import sys, treemem, treemem.training, treemem.explore, treemem.nn; treemem.TreeBatch, treemem.load\n"
+        f"print([name for name in {unused} if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

@@ -1,0 +1,258 @@
+"""A trained model as a folder: written whole or not at all, checked when read, and never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from treemem.errors import CheckpointError, TreememError
+from treemem.records import json_line
+from treemem.task import TASKS, Model, NetworkConfig, Task
+from treemem.trees.vocabulary import Vocabulary
+
+FORMAT = 1
+_CONFIG, _VOCABULARY, _WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
+_METRICS, _TRAINING_STATE, _MANIFEST = "metrics.jsonl", "training_state.pt", "manifest.json"
+_REQUIRED = (_CONFIG, _VOCABULARY, _WEIGHTS, _METRICS)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "cpu",
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+    tasks: Mapping[str, type[Task]] | None = None,
+) -> Model:
+    """A trained model, ready to predict.
+
+    Args:
+        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken.
+        device: where the weights shall be.
+        networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
+
+    Raises:
+        CheckpointError: the folder is missing, torn, altered or no checkpoint, or names what is not registered.
+
+    Example:
+        >>> model = treemem.load("runs/equation_verification/tree-lstm")  # doctest: +SKIP
+        >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"])  # doctest: +SKIP
+        array([0.998])
+    """
+    folder = _folder_of(Path(path))
+    files = verified_files(folder)
+    try:
+        config = yaml.safe_load(files[_CONFIG])
+        if config["format"] != FORMAT:
+            raise CheckpointError(f"{folder} is of format {config['format']}; this version of treemem reads {FORMAT}")
+        vocabulary = Vocabulary.from_dict(json.loads(files[_VOCABULARY]))
+        network = NetworkConfig(config["network"]["name"], dict(config["network"]["options"]))
+        task_name = config["task"]["name"]
+        task = ((tasks or {}).get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            expected = Model(task, network, vocabulary, networks=networks).state_dict()
+        weights = _weights(files[_WEIGHTS], expected, folder)
+        with torch.random.fork_rng(devices=[]):
+            model = Model(task, network, vocabulary, networks=networks)
+    except (TreememError, yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{folder} does not describe a model: {_told(error)}") from error
+    floating = next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), torch.float32)
+    model.to(floating).load_state_dict(weights)
+    return model.to(device).eval()
+
+
+def save(
+    path: str | os.PathLike[str],
+    model: Model,
+    *,
+    training_state: Mapping[str, Any] | None = None,
+    metrics: Iterable[Mapping[str, Any]] = (),
+) -> None:
+    """Write a checkpoint; the one that stood at ``path`` is kept beside it as ``<path>.before``.
+
+    Args:
+        path: the folder to write.
+        model: what to save; its network must be known by name to be loaded again.
+        training_state: tensors, numbers, strings, lists and dictionaries that resuming needs.
+        metrics: the run's records so far.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
+    """
+    import safetensors.torch
+
+    path = Path(path)
+    config = {
+        "format": FORMAT,
+        "task": {"name": model.task.name, "version": model.task.version, "options": model.task.options},
+        "network": {"name": model.network.network, "options": dict(model.network.options)},
+    }
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    files = {
+        _CONFIG: yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode(),
+        _VOCABULARY: json.dumps(model.vocabulary.to_dict(), ensure_ascii=False).encode(),
+        _WEIGHTS: safetensors.torch.save(weights),
+        _METRICS: "".join(json_line(record) for record in metrics).encode(),
+    }
+    if training_state is not None:
+        buffer = io.BytesIO()
+        torch.save(dict(training_state), buffer)
+        files[_TRAINING_STATE] = buffer.getvalue()
+    files[_MANIFEST] = json.dumps(
+        {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}, indent=1
+    ).encode()
+    try:
+        _write_folder(path, files)
+    except OSError as error:
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+
+
+def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor], list[dict[str, Any]]]:
+    """What resuming needs: the training state, the weights and the records of a checkpoint.
+
+    Raises:
+        CheckpointError: it is torn or altered, or was saved without its training state.
+    """
+    folder = Path(path)
+    files = verified_files(folder)
+    if _TRAINING_STATE not in files:
+        raise CheckpointError(f"{folder} holds a model only; training cannot go on from it")
+    try:
+        state = torch.load(io.BytesIO(files[_TRAINING_STATE]), weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise CheckpointError(f"{folder / _TRAINING_STATE} is no training state: {_told(error)}") from error
+    records = [json.loads(line) for line in files[_METRICS].decode().splitlines()]
+    return state, _weights(files[_WEIGHTS], None, folder), records
+
+
+def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
+    """The checkpoint at ``path`` if it is whole, else the one before it if that is, else None; and what was wrong."""
+    problems = []
+    for folder in (Path(path), _before(Path(path))):
+        if not folder.exists():
+            continue
+        try:
+            verified_files(folder)
+        except CheckpointError as error:
+            problems.append(str(error))
+        else:
+            return folder, "; ".join(problems)
+    return None, "; ".join(problems)
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Delete a checkpoint and the one before it, where they are."""
+    for folder in (Path(path), _before(Path(path))):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def verified_files(folder: Path) -> dict[str, bytes]:
+    """The files of a checkpoint by name, each as long as the manifest says and with the same hash.
+
+    Raises:
+        CheckpointError: it names the file that is missing, cut off or altered.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no checkpoint {folder}")
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
+    files = {}
+    for name in (*_REQUIRED, _TRAINING_STATE):
+        if name not in listed:
+            if name == _TRAINING_STATE:
+                continue
+            raise CheckpointError(f"{folder} is no checkpoint of treemem: its {_MANIFEST} does not list {name}")
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{folder / name} cannot be read: {error.strerror}") from error
+        length, digest = listed[name]
+        if len(content) != length:
+            raise CheckpointError(f"{folder / name} is cut off or altered: {len(content)} bytes, not {length}")
+        if _digest(content) != digest:
+            raise CheckpointError(f"{folder / name} is altered: its contents do not have the hash that was saved")
+        files[name] = content
+    return files
+
+
+def _folder_of(path: Path) -> Path:
+    """The checkpoint that ``path`` means: itself, the best one of a run, or the one before where only that is left."""
+    for folder in (path, path / "best"):
+        if (folder / _MANIFEST).exists():
+            return folder
+    for folder in (path, path / "best"):
+        if not folder.exists() and (_before(folder) / _MANIFEST).exists():
+            return _before(folder)
+    return path
+
+
+def _weights(content: bytes, expected: Mapping[str, Tensor] | None, folder: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, of the names and shapes of ``expected`` where it is given."""
+    import safetensors
+    import safetensors.torch
+
+    try:
+        weights = safetensors.torch.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{folder / _WEIGHTS} is no safetensors file: {_told(error)}") from error
+    if expected is not None:
+        for name in sorted({*weights, *expected}):
+            saved = list(weights[name].shape) if name in weights else "missing"
+            wanted = list(expected[name].shape) if name in expected else "no such weight"
+            if saved != wanted:
+                raise CheckpointError(f"{folder / _WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
+    return weights
+
+
+def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    if temporary.exists():
+        shutil.rmtree(temporary)
+    temporary.mkdir()
+    try:
+        for name, content in files.items():
+            with (temporary / name).open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        if path.exists():
+            if _before(path).exists():
+                shutil.rmtree(_before(path))
+            path.rename(_before(path))
+        temporary.rename(path)
+    finally:
+        if temporary.exists():
+            shutil.rmtree(temporary)
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.name}.before")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _told(error: Exception) -> str:
+    """What an error says, in one line."""
+    text = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return " ".join(text.split())[:300] or type(error).__name__

@@ -1,0 +1,364 @@
+"""What a task is, what a model of it is, and the registries that find tasks and networks by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.schedule.loader import TreeLoader
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.trees.forest import Forest
+
+if TYPE_CHECKING:
+    from treemem.schedule.tree_batch import TreeBatch
+    from treemem.trees.tree import Tree
+    from treemem.trees.vocabulary import Vocabulary
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well the examples of one group were predicted; fractions, not percent.
+
+    Attributes:
+        group: what these examples have in common (a depth, a length), or ``"all"``.
+        majority: accuracy of always giving the commoner answer.
+        precision, recall, f1: of the positive class, where the task has one.
+        deviation: of the accuracy, where this is the mean of several runs.
+    """
+
+    group: int | str
+    examples: int
+    accuracy: float
+    majority: float
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
+    deviation: float | None = None
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """One number of a published table; a fraction, with the deviation over its runs where the table has one."""
+
+    network: str
+    split: str
+    metric: str
+    value: float
+    deviation: float | None
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples of a task, as a network reads them.
+
+    Attributes:
+        forest: the trees; those of one example are adjacent.
+        trees_per_example: 1 for a tree, 2 for a pair.
+        targets: name to one entry an example: what the loss and the scores compare with.
+        group: int64 ``[examples]``, what scores are told apart by.
+        labelled: bool ``[examples]``, whether the answer is known.
+        split: int8 ``[examples]``, index into ``SPLITS``; None where the data are not divided.
+    """
+
+    forest: Forest
+    trees_per_example: int
+    targets: Mapping[str, NDArray[Any]]
+    group: NDArray[np.int64]
+    labelled: NDArray[np.bool_]
+    split: NDArray[np.int8] | None = None
+
+    def __len__(self) -> int:
+        return len(self.forest) // self.trees_per_example
+
+    def part(self, split: str | None) -> NDArray[np.int64]:
+        """Numbers of the examples of one split, or of all for None.
+
+        Raises:
+            RecipeError: no such split, or data that are not divided.
+        """
+        if split is None:
+            return np.arange(len(self))
+        if split not in SPLITS:
+            raise RecipeError(f"no split {split!r}; there are {', '.join(SPLITS)}{near_names(split, SPLITS)}")
+        if self.split is None:
+            raise RecipeError(f"these data are not divided, so there is no {split!r} part; ask for all of them")
+        return np.flatnonzero(self.split == SPLITS.index(split))
+
+    def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The targets of some examples.
+
+        Raises:
+            RecipeError: one of them has no label.
+        """
+        if not self.labelled[chosen].all():
+            raise RecipeError(f"example {int(chosen[np.argmin(self.labelled[chosen])])} has no label to compare with")
+        return {name: array[chosen] for name, array in self.targets.items()}
+
+
+class Task(ABC):
+    """Labelled trees, what a network must say about them, and how well others did.
+
+    A task is made from options that JSON can hold (``options``), so that a checkpoint can name it. Results of
+    different ``version`` are not comparable.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    group: ClassVar[str] = "group"
+    published: ClassVar[tuple[PublishedFigure, ...]] = ()
+    networks: ClassVar[Mapping[str, NetworkConfig]] = {}
+    data_options: ClassVar[type]
+
+    @abstractmethod
+    def make_data(self, options: Any, *, progress: bool | None = None) -> Forest:
+        """The data that ``options``, of the class ``data_options``, ask for: generated or read from a file."""
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """What to give to the constructor for an equal task."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the task, which does not depend on the data drawn."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Tree:
+        """One example from a user's text. Raises ``ParseError``."""
+
+    @abstractmethod
+    def examples(self, data: Forest) -> Examples:
+        """The examples of a forest of the task's trees; ``tree_data`` has their labels, groups and splits."""
+
+    @abstractmethod
+    def head(self, hidden_size: int) -> nn.Module:
+        """What turns encodings ``[examples, trees_per_example, hidden_size]`` into outputs ``[examples, ...]``."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        """The mean loss of a batch of outputs."""
+
+    @abstractmethod
+    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """The outputs as probabilities: of true ``[examples]``, or of each class ``[examples, classes]``."""
+
+    @abstractmethod
+    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """A score for each group in ascending order, and last one for all examples."""
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network as a recipe or a checkpoint names it.
+
+    Attributes:
+        network: its name in the registry ``NETWORKS``.
+        options: arguments of its constructor, besides the vocabulary.
+    """
+
+    network: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def replace(self, **options: Any) -> NetworkConfig:
+        """The same network with some options changed."""
+        return NetworkConfig(self.network, {**self.options, **options})
+
+    def build(self, vocabulary: Vocabulary, own: Mapping[str, Callable[..., nn.Module]] | None = None) -> nn.Module:
+        """The network with fresh weights; ``own`` are classes by name that count before the registered ones.
+
+        Raises:
+            RecipeError: a name that is not registered, or an option that the network does not have or take.
+        """
+        network_class = (own or {}).get(self.network) or NETWORKS.find(self.network)
+        known = [name for name in inspect.signature(network_class).parameters if name != "vocabulary"]
+        for name in self.options:
+            if name not in known:
+                raise RecipeError(
+                    f"{self.network} has no option {name!r}{near_names(name, known)}; it has {', '.join(known)}"
+                )
+        try:
+            return network_class(vocabulary=vocabulary, **self.options)
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"{self.network} cannot be made with {self.options}: {error}") from error
+
+
+class Model(nn.Module):
+    """A network under the head of a task.
+
+    Args:
+        task: gives the head and, by default, the vocabulary.
+        network: the network and its options.
+        vocabulary: the labels that the network knows.
+        networks: own network classes by name, besides the registered ones.
+
+    Attributes:
+        task, network, vocabulary: what it was made of.
+        encoder: the network; gives ``[examples, trees_per_example, hidden_size]``.
+        head: gives the outputs that the task's loss and scores read.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        network: NetworkConfig,
+        vocabulary: Vocabulary | None = None,
+        *,
+        networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.task = task
+        self.network = network
+        self.vocabulary = task.vocabulary if vocabulary is None else vocabulary
+        self.encoder = network.build(self.vocabulary, networks)
+        self.head = task.head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
+
+    def forward(self, batch: TreeBatch) -> Tensor:
+        """The outputs ``[examples, ...]`` for a batch."""
+        return self.head(self.encoder(batch))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def outputs(
+        self,
+        examples: Examples,
+        chosen: NDArray[np.int64] | None = None,
+        *,
+        batch_size: int = 1024,
+        index: SubtreeIndex | None = None,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> Tensor:
+        """The outputs for many examples, in evaluation mode and without gradients.
+
+        Args:
+            examples: where the examples are.
+            chosen: their numbers; all by default.
+            batch_size: examples that run together.
+            index: of the examples' forest, where it was made before.
+            advance: told the number of examples done after each batch.
+
+        Returns:
+            ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
+        """
+        index = SubtreeIndex(examples.forest, self.vocabulary) if index is None else index
+        chosen = examples.part(None) if chosen is None else chosen
+        loader = TreeLoader(index, chosen, batch_size, trees_per_example=examples.trees_per_example)
+        was_training = self.training
+        self.eval()
+        done: list[Tensor] = []
+        try:
+            with torch.no_grad():
+                for batch in loader:
+                    done.append(self(batch.to(self.device)).cpu())
+                    advance(len(done[-1]))
+        finally:
+            self.train(was_training)
+        return torch.cat(done) if done else torch.empty(0)
+
+    def predict(self, data: Sequence[str] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
+        """Probabilities for texts or for a forest of the task's trees.
+
+        Raises:
+            ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
+            VocabularyError: a label that the model does not know.
+        """
+        if isinstance(data, str):
+            raise GraphError("predict takes a list of texts; put a single one in brackets")
+        if not isinstance(data, Forest):
+            trees = []
+            for line, text in enumerate(data, start=1):
+                try:
+                    trees.append(self.task.parse(text))
+                except ParseError as error:
+                    raise error.at(line) from error
+            data = Forest.from_trees(trees)
+        if not len(data):
+            return np.empty(0)
+        examples = self.task.examples(data)
+        return self.task.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
+
+
+Found = TypeVar("Found")
+
+
+class Registry(Generic[Found]):
+    """Names to classes that are imported only when asked for.
+
+    Args:
+        what: what it holds, for messages.
+        entry_points: group of entry points by which other packages add to it.
+        targets: name to ``"module:attribute"``.
+    """
+
+    def __init__(self, what: str, entry_points: str, targets: Mapping[str, str]) -> None:
+        self.what = what
+        self.entry_points = entry_points
+        self._targets: dict[str, str | Found] = dict(targets)
+
+    def names(self) -> list[str]:
+        """All names, those of installed packages included."""
+        return sorted({*self._targets, *(point.name for point in self._installed())})
+
+    def register(self, name: str, target: str | Found) -> None:
+        """Add a class, or where to import it from (``"module:attribute"``), under a name.
+
+        Raises:
+            RecipeError: the name stands for something else.
+        """
+        if self._targets.setdefault(name, target) != target:
+            raise RecipeError(f"there is a {self.what} {name!r} already; choose another name")
+
+    def find(self, name: str) -> Found:
+        """The class of that name.
+
+        Raises:
+            RecipeError: no such name; the message has the near ones.
+        """
+        target = self._targets.get(name)
+        if target is None:
+            point = next((point for point in self._installed() if point.name == name), None)
+            if point is None:
+                names = self.names()
+                near = near_names(str(name), names)
+                raise RecipeError(f"no {self.what} {name!r}{near or '; there are ' + ', '.join(names)}")
+            return point.load()
+        if isinstance(target, str):
+            module, _, attribute = target.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        return target
+
+    def _installed(self) -> Sequence[importlib.metadata.EntryPoint]:
+        return tuple(importlib.metadata.entry_points(group=self.entry_points))
+
+
+TASKS: Registry[type[Task]] = Registry(
+    "task",
+    "treemem.tasks",
+    {"equation_verification": "treemem.tasks.equation_verification.task:EquationVerification"},
+)
+
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
+    "network",
+    "treemem.networks",
+    {
+        name: f"treemem.nn:{name}"
+        for name in ("TreeRNN", "TreeLSTM", "ChildSumTreeLSTM", "StackTreeRNN", "StackTreeLSTM", "RNN", "LSTM")
+    },
+)
