@@ -67,6 +67,10 @@ class GraphError(TreememError, ValueError):
     """A graph or tree of the wrong form: a cycle, two parents, a missing child, an arity that no parameters exist for."""
 
 
+class CellError(TreememError, ValueError):
+    """A cell whose states are not what the cell protocol asks for."""
+
+
 class CheckpointError(TreememError):
     """A checkpoint that is torn, foreign or does not fit the model."""
 

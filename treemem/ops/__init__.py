@@ -1,0 +1,25 @@
+"""The numerics of the networks: stateless steps, and the engines that run a cell over a batch of trees."""
+
+from __future__ import annotations
+
+from treemem.ops.cell import Cell, Product, SplitCell, State, StepPair
+from treemem.ops.propagate import Engine, NodeStates, propagate
+from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, Reading, StackRows
+from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
+
+__all__ = [
+    "Cell",
+    "ChildrenInOrder",
+    "ChildrenSum",
+    "EachChild",
+    "Engine",
+    "NodeStates",
+    "Product",
+    "Reading",
+    "SplitCell",
+    "StackRows",
+    "StackTreeLSTMOptions",
+    "State",
+    "StepPair",
+    "propagate",
+]

@@ -1,0 +1,60 @@
+"""Activation functions by name, with their derivatives written in terms of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import torch
+
+from treemem.errors import RecipeError, near_names
+
+ActivationName = Literal["sigmoid", "tanh", "relu"]
+
+
+class Activation(NamedTuple):
+    """An activation function.
+
+    Attributes:
+        function: the function.
+        in_place: the same, overwriting its argument.
+        backward: ``backward(gradient, value, out)`` writes the gradient of the argument, given the function's value.
+    """
+
+    function: Callable[[torch.Tensor], torch.Tensor]
+    in_place: Callable[[torch.Tensor], torch.Tensor]
+    backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def sigmoid_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """``gradient * value * (1 - value)`` into ``out``, which may be ``gradient``."""
+    return torch.ops.aten.sigmoid_backward.grad_input(gradient, value, grad_input=out)
+
+
+def tanh_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """``gradient * (1 - value ** 2)`` into ``out``, which may be ``gradient``."""
+    return torch.ops.aten.tanh_backward.grad_input(gradient, value, grad_input=out)
+
+
+def relu_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """``gradient`` where ``value`` is positive, 0 elsewhere, into ``out``, which may be ``gradient``."""
+    return torch.mul(gradient, value > 0, out=out)
+
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "sigmoid": Activation(torch.sigmoid, torch.sigmoid_, sigmoid_backward),
+    "tanh": Activation(torch.tanh, torch.tanh_, tanh_backward),
+    "relu": Activation(torch.relu, torch.relu_, relu_backward),
+}
+
+
+def activation(name: str) -> Activation:
+    """The activation function of that name.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    if name not in _ACTIVATIONS:
+        known = get_args(ActivationName)
+        raise RecipeError(f"activation {name!r} is none of {', '.join(known)}{near_names(str(name), known)}")
+    return _ACTIVATIONS[name]

@@ -1,0 +1,182 @@
+"""What a cell is: the function that makes a node's state from its children's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from treemem.errors import CellError
+from treemem.ops.reading import Reading
+
+State = dict[str, torch.Tensor]
+"""What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
+
+
+class Cell(Protocol):
+    """A composition function; users write their own as an ``nn.Module`` with these two methods.
+
+    One kind and one arity a call, ``m`` nodes at a time. Every state has the same names and, but for ``m``, the same
+    shapes, whichever method and kind made it.
+    """
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The states of ``m`` leaves from their inputs ``x`` (``[m, input_size]``; ``[m, 0]`` where there are none)."""
+        ...
+
+    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The states of ``m`` inner nodes.
+
+        Args:
+            children: the children's states, ``[m, arity, ...]``.
+            x: the nodes' own features, ``[m, input_size]``, or None where inner nodes have none.
+            kind: the kind of all ``m`` nodes.
+        """
+        ...
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Every tensor that the cell learns."""
+        ...
+
+
+class Product(NamedTuple):
+    """One matrix product that inner nodes of one arity need before their step.
+
+    Attributes:
+        name: the step finds the result under it, ``[m * copies, outputs]``.
+        weights: key into the cell's ``weights()``.
+        reading: what is multiplied.
+        set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
+    """
+
+    name: str
+    weights: str
+    reading: Reading
+    set_of_kind: Mapping[int, int] | None
+
+
+class StepPair(Protocol):
+    """The pointwise rest of a split cell for a whole level of one arity, forwards and backwards.
+
+    ``products`` are the rows of the level; ``forward`` may overwrite them with what ``backward`` needs.
+
+    Attributes:
+        reads: names of the children's states that the step itself needs, beside those in the products.
+        kept: what ``forward`` writes for ``backward``: name to the shape of one row.
+    """
+
+    reads: tuple[str, ...]
+    kept: Mapping[str, tuple[int, ...]]
+
+    def forward(self, products: State, children: State, out: State, kept: State | None) -> Any:
+        """Write the new states into ``out``; what is returned is handed to ``backward``.
+
+        Args:
+            products: results of the matrix products, ``[m * copies, outputs]``.
+            children: the states named in ``reads``, ``[m, arity, ...]``.
+            out: where the states go, ``[m, ...]``.
+            kept: where the rows for ``backward`` go; None where there will be no backward pass.
+        """
+        ...
+
+    def backward(
+        self, products: State, children: State, kept: State, memo: Any, gradient: State, product_gradient: State
+    ) -> State:
+        """Write the gradients of the products into ``product_gradient`` and return those of the children's states.
+
+        Args:
+            products, children, kept: as ``forward`` left them.
+            memo: what ``forward`` returned.
+            gradient: of the states, ``[m, ...]``; may be overwritten.
+            product_gradient: where the gradients of the products go.
+        """
+        ...
+
+
+class SplitCell(Cell, Protocol):
+    """A cell whose inner nodes are matrix products followed by a pointwise step, so that a whole level runs at once."""
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """The matrix products of nodes with so many children."""
+        ...
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key."""
+        ...
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The pointwise rest for nodes with so many children."""
+        ...
+
+
+def is_split(cell: Cell) -> bool:
+    """Whether ``cell`` offers the split form."""
+    return callable(getattr(cell, "step_pair", None))
+
+
+def leaf_states(cell: Cell, leaf_inputs: torch.Tensor, segments: list[tuple[int, int, int]]) -> State:
+    """The states of all leaf rows, in plain autograd.
+
+    Args:
+        cell: the cell.
+        leaf_inputs: ``[leaf rows, input_size]``.
+        segments: ``(begin, end, kind)`` of the leaf rows, in order; an empty batch is asked for as one empty segment,
+            so that the names and shapes of the states are known.
+
+    Raises:
+        CellError: states that are not what the protocol says.
+    """
+    parts = [
+        checked_state(cell.leaf(leaf_inputs[begin:end], kind), None, end - begin, cell, f"leaf(x, {kind})")
+        for begin, end, kind in segments or [(0, 0, 0)]
+    ]
+    for part, (_, _, kind) in zip(parts[1:], segments[1:], strict=True):
+        checked_state(part, parts[0], len(next(iter(part.values()))), cell, f"leaf(x, {kind})")
+    if len(parts) == 1:
+        return parts[0]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def checked_state(state: object, like: State | None, rows: int, cell: Cell, call: str) -> State:
+    """``state`` if it is what the protocol says, in the precision of ``like``.
+
+    Args:
+        state: what a cell returned.
+        like: a state with the right names, shapes (but for the number of rows) and precision; None for the first.
+        rows: number of nodes it must describe.
+        cell, call: who returned it, for the message.
+
+    Raises:
+        CellError: it is not.
+    """
+    who = f"{type(cell).__name__}.{call}"
+    if not isinstance(state, dict) or not state:
+        raise CellError(f"{who} must return a dict of tensors, not {_shown(state)}")
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise CellError(f"{who}: state {name!r} must be a tensor, not {_shown(value)}")
+        if value.dim() == 0 or len(value) != rows:
+            raise CellError(f"{who}: state {name!r} has shape {list(value.shape)}; its first size must be {rows}")
+    if like is None:
+        return {name: _at_least_single(value) for name, value in state.items()}
+    if state.keys() != like.keys():
+        raise CellError(f"{who} returned the states {sorted(state)}; the leaves have {sorted(like)}")
+    for name, value in state.items():
+        if value.shape[1:] != like[name].shape[1:]:
+            expected = ", ".join(str(size) for size in (rows, *like[name].shape[1:]))
+            raise CellError(f"{who}: state {name!r} has shape {list(value.shape)}; it must be [{expected}]")
+    return {name: value.to(like[name].dtype) for name, value in state.items()}
+
+
+def _at_least_single(value: torch.Tensor) -> torch.Tensor:
+    """``value`` in float32 where autocast made it shorter: states add up over a whole tree."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) and _autocast_on(value) else value
+
+
+def _autocast_on(value: torch.Tensor) -> bool:
+    return torch.is_autocast_enabled(value.device.type)
+
+
+def _shown(value: object) -> str:
+    return "an empty dict" if value == {} else type(value).__name__

@@ -1,0 +1,86 @@
+"""A cell over a batch of trees, on the engine of one's choice."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+
+from treemem.errors import RecipeError, near_names
+from treemem.ops.cell import Cell, State, is_split
+from treemem.schedule.tree_batch import TreeBatch
+
+Engine = Literal["auto", "fused", "naive", "recursive"]
+
+
+class NodeStates(NamedTuple):
+    """The states of a batch, and where each node's are.
+
+    Attributes:
+        states: by name, ``[rows, ...]``.
+        row_of_node: int64 ``[nodes]``.
+        row_of_root: int64 ``[trees]``.
+    """
+
+    states: State
+    row_of_node: torch.Tensor
+    row_of_root: torch.Tensor
+
+
+def checked_engine(engine: str) -> Engine:
+    """``engine`` if it is one.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    known = get_args(Engine)
+    if engine not in known:
+        raise RecipeError(f"engine {engine!r} is none of {', '.join(known)}{near_names(str(engine), known)}")
+    return engine  # type: ignore[return-value]
+
+
+def propagate(
+    cell: Cell,
+    batch: TreeBatch,
+    leaf_inputs: torch.Tensor,
+    inner_inputs: torch.Tensor | None = None,
+    *,
+    engine: Engine = "auto",
+) -> NodeStates:
+    """The states of every node, from the leaves to the roots.
+
+    All engines give the same numbers and gradients. ``"fused"`` (what ``"auto"`` takes) runs level by level as one
+    node of the autograd graph; cells with the split form run whole levels at once. ``"naive"`` is DGL's message
+    passing, ``"recursive"`` goes node by node.
+
+    Args:
+        cell: the composition function.
+        batch: the trees.
+        leaf_inputs: ``[leaf rows, input_size]``, what ``cell.leaf`` reads, in the row order of ``batch.schedule``.
+        inner_inputs: ``[inner rows, input_size]``, features of inner nodes in row order; None where they have none.
+        engine: how to run.
+
+    Raises:
+        CellError: the cell returned states that are not what the protocol says.
+        RecipeError: an unknown engine.
+    """
+    engine, schedule = checked_engine(engine), batch.schedule
+    if engine == "naive":
+        from treemem.ops.naive import run_naive
+
+        states = run_naive(cell, batch, leaf_inputs, inner_inputs)
+        roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
+        return NodeStates(states, torch.arange(batch.num_nodes), roots)
+    if engine == "recursive":
+        from treemem.ops.recursive import run_recursive
+
+        states = run_recursive(cell, schedule, leaf_inputs, inner_inputs)
+    elif is_split(cell):
+        from treemem.ops.levels import run_levels
+
+        states = run_levels(cell, schedule, leaf_inputs, inner_inputs)  # type: ignore[arg-type]
+    else:
+        from treemem.ops.segments import run_segments
+
+        states = run_segments(cell, schedule, leaf_inputs, inner_inputs)
+    return NodeStates(states, schedule.row_of_node, schedule.row_of_root)

@@ -1,0 +1,206 @@
+"""The fast path of any cell: one call a level, kind and arity, one function for autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from treemem.errors import CellError
+from treemem.ops.cell import Cell, State, checked_state, leaf_states
+from treemem.ops.level_plan import level_plan
+from treemem.schedule.schedule import Schedule, Segment
+
+
+def run_segments(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: torch.Tensor | None) -> State:
+    """The states of all rows of any cell, segment by segment.
+
+    Args:
+        cell: the cell.
+        schedule: the rows.
+        leaf_inputs: ``[leaf rows, input_size]``.
+        inner_inputs: ``[inner rows, input_size]``, or None.
+
+    Returns:
+        Each state as ``[rows, ...]``, differentiable once and backwards once.
+
+    Raises:
+        CellError: states that are not what the protocol says, or made with learned tensors that are none of the
+            cell's parameters.
+    """
+    leaves = leaf_states(cell, leaf_inputs, level_plan(schedule).leaf_segments)
+    if len(schedule.levels) < 2:
+        return leaves
+    run = SegmentRun(cell, schedule, tuple(leaves))
+    parameters = [parameter for parameter in cell.parameters() if parameter.requires_grad]
+    inputs = [*leaves.values(), *parameters] + ([] if inner_inputs is None else [inner_inputs])
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        buffers = _Segments.apply(run, inner_inputs, *leaves.values(), *parameters)
+        return dict(zip(leaves, buffers, strict=True))
+    return run.forward(leaves, inner_inputs)
+
+
+class Graph:
+    """The small autograd graph of one segment.
+
+    Attributes:
+        segment: its rows.
+        states: what the cell returned.
+        children, x: what it was given, as leaves of the graph.
+    """
+
+    def __init__(self, segment: Segment, states: State, children: State, x: torch.Tensor | None) -> None:
+        self.segment = segment
+        self.states = states
+        self.children = children
+        self.x = x
+
+
+class SegmentRun:
+    """One run of a cell over the segments of a schedule.
+
+    Args:
+        cell: the cell.
+        schedule: the rows.
+        state_names: of the states.
+    """
+
+    def __init__(self, cell: Cell, schedule: Schedule, state_names: tuple[str, ...]) -> None:
+        self.cell = cell
+        self.child = schedule.child
+        self.num_rows = schedule.num_rows
+        self.num_leaves = schedule.levels[0].end
+        self.segments = [segment for level in schedule.levels[1:] for segment in level.segments]
+        self.state_names = state_names
+
+    def forward(self, leaves: State, x: torch.Tensor | None, graphs: list[Graph] | None = None) -> State:
+        """The states of all rows, ``[rows, ...]``; the graph of each segment is appended to ``graphs``."""
+        buffers = {name: value.new_empty(self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
+        for name, value in leaves.items():
+            buffers[name][: self.num_leaves] = value
+        for segment in self.segments:
+            rows = segment.end - segment.begin
+            child = self._children_of(segment)
+            children = {
+                name: value.index_select(0, child).view(rows, segment.arity, *value.shape[1:])
+                for name, value in buffers.items()
+            }
+            own_x = None if x is None else x[segment.begin - self.num_leaves : segment.end - self.num_leaves]
+            if graphs is not None:
+                children = {name: value.requires_grad_(value.is_floating_point()) for name, value in children.items()}
+                own_x = None if own_x is None else own_x.detach().requires_grad_(own_x.is_floating_point())
+            with torch.set_grad_enabled(graphs is not None):
+                states = checked_state(
+                    self.cell(children, own_x, segment.kind), leaves, rows, self.cell, f"forward(..., {segment.kind})"
+                )
+            for name, value in states.items():
+                buffers[name][segment.begin : segment.end] = value.detach()
+            if graphs is not None:
+                graphs.append(Graph(segment, states, children, own_x))
+        return buffers
+
+    def backward(
+        self, graphs: list[Graph], gradients: State, parameters: list[torch.Tensor], x_gradient: torch.Tensor | None
+    ) -> list[torch.Tensor]:
+        """The sweep from the roots to the leaves.
+
+        Args:
+            graphs: of the forward pass.
+            gradients: of the states, ``[rows, ...]``; completed in place.
+            parameters: the learned tensors.
+            x_gradient: where the gradient of the features goes, or None.
+
+        Returns:
+            The gradients of ``parameters``.
+        """
+        found = [torch.zeros_like(parameter) for parameter in parameters]
+        for graph in reversed(graphs):
+            segment = graph.segment
+            reached = [name for name, value in graph.states.items() if value.requires_grad]
+            if not reached:
+                continue
+            names = [name for name, value in graph.children.items() if value.requires_grad]
+            inputs = [graph.children[name] for name in names]
+            with_x = x_gradient is not None and graph.x is not None and graph.x.requires_grad
+            inputs += [graph.x] if with_x and graph.x is not None else []
+            own = torch.autograd.grad(
+                [graph.states[name] for name in reached],
+                [*inputs, *parameters],
+                [gradients[name][segment.begin : segment.end] for name in reached],
+                allow_unused=True,
+            )
+            child = self._children_of(segment)
+            for name, value in zip(names, own, strict=False):
+                if value is not None:
+                    gradients[name].index_add_(0, child, value.flatten(0, 1))
+            if with_x and x_gradient is not None and own[len(names)] is not None:
+                x_gradient[segment.begin - self.num_leaves : segment.end - self.num_leaves] = own[len(names)]
+            for total, value in zip(found, own[len(inputs) :], strict=True):
+                if value is not None:
+                    total += value
+        return found
+
+    def _children_of(self, segment: Segment) -> torch.Tensor:
+        first = segment.first_child
+        return self.child[first : first + (segment.end - segment.begin) * segment.arity]
+
+
+class _Segments(torch.autograd.Function):
+    """A :class:`SegmentRun` as one node of the autograd graph: ``(run, x, *leaf states, *parameters)``."""
+
+    @staticmethod
+    def forward(ctx: Any, run: SegmentRun, x: torch.Tensor | None, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        num_states = len(run.state_names)
+        parameters = list(tensors[num_states:])
+        graphs: list[Graph] = []
+        buffers = run.forward(dict(zip(run.state_names, tensors[:num_states], strict=True)), x, graphs)
+        _refuse_foreign(run.cell, graphs)
+        ctx.run, ctx.graphs = run, graphs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, *buffers.values(), *parameters)
+        return tuple(buffers.values())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        run: SegmentRun = ctx.run
+        num_states = len(run.state_names)
+        x, *saved = ctx.saved_tensors
+        gradients = {
+            name: torch.zeros_like(value) if gradient is None else gradient.clone()
+            for name, value, gradient in zip(run.state_names, saved[:num_states], output_gradients, strict=True)
+        }
+        x_gradient = torch.zeros_like(x) if x is not None and ctx.needs_input_grad[1] else None
+        graphs, ctx.graphs = ctx.graphs, None
+        found = run.backward(graphs, gradients, saved[num_states:], x_gradient)
+        leaf_gradients = [
+            gradient[: run.num_leaves] if wanted else None
+            for gradient, wanted in zip(gradients.values(), ctx.needs_input_grad[2:], strict=False)
+        ]
+        return None, x_gradient, *leaf_gradients, *found
+
+
+def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:
+    """Raise where a cell used a learned tensor that is none of its parameters, whose gradient would be lost."""
+    known = {id(parameter) for parameter in cell.parameters()}
+    seen_kinds: set[tuple[int, int]] = set()
+    for graph in graphs:
+        if (graph.segment.kind, graph.segment.arity) in seen_kinds:
+            continue
+        seen_kinds.add((graph.segment.kind, graph.segment.arity))
+        own = known | {id(value) for value in (*graph.children.values(), graph.x)}
+        waiting = [value.grad_fn for value in graph.states.values()]
+        seen = set()
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if variable is not None and id(variable) not in own:
+                raise CellError(
+                    f"{type(cell).__name__} used a tensor of shape {list(variable.shape)} that requires gradients "
+                    f"and is none of its parameters; register it as an nn.Parameter of the cell"
+                )
+            waiting.extend(following for following, _ in node.next_functions)

@@ -1,0 +1,9 @@
+"""Tree-LSTM whose nodes carry a stack in place of a cell."""
+
+from __future__ import annotations
+
+from treemem.ops.stack_tree_lstm.fused import StackTreeLSTMStepPair
+from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
+from treemem.ops.stack_tree_lstm.step import stack_tree_lstm_step
+
+__all__ = ["StackTreeLSTMOptions", "StackTreeLSTMStepPair", "stack_tree_lstm_step"]

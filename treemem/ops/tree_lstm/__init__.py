@@ -1,0 +1,8 @@
+"""Tree-LSTM with an order among the children: one forget gate for each."""
+
+from __future__ import annotations
+
+from treemem.ops.tree_lstm.fused import TreeLSTMStepPair
+from treemem.ops.tree_lstm.step import tree_lstm_step
+
+__all__ = ["TreeLSTMStepPair", "tree_lstm_step"]

@@ -1,0 +1,34 @@
+"""The pointwise step of an n-ary Tree-LSTM."""
+
+from __future__ import annotations
+
+import torch
+
+GATES = ("input", "forget", "output", "update")
+"""Blocks of the preactivation, in order; ``forget`` is as many blocks as there are children."""
+
+
+def tree_lstm_step(
+    preactivation: torch.Tensor, child_cells: torch.Tensor, dropout: float = 0.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The n-ary Tree-LSTM of Tai et al. 2015 (eq. 9-14), every gate with cross terms from all children.
+
+    ``i, f_k, o = sigmoid(U x + b)``, ``u = tanh(U_u x + b_u)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``,
+    where ``x`` holds the children's ``h`` one after the other. Each ``f_k`` has a bias of its own, as in the
+    code published with Arabshahi et al. 2020.
+
+    Args:
+        preactivation: blocks in the order of :data:`GATES`, ``[m, (arity + 3) * hidden_size]``.
+        child_cells: ``[m, arity, hidden_size]``; ``arity`` may be 0, as for leaves with features.
+        dropout: probability that an entry of ``u`` is dropped.
+
+    Returns:
+        ``h`` and ``c``, each ``[m, hidden_size]``.
+    """
+    arity, hidden_size = child_cells.shape[1:]
+    gates, update = preactivation.split([(arity + 2) * hidden_size, hidden_size], dim=1)
+    gates, update = torch.sigmoid(gates).unflatten(1, (arity + 2, hidden_size)), torch.tanh(update)
+    if dropout:
+        update = torch.nn.functional.dropout(update, dropout)
+    cell = gates[:, 0] * update + (gates[:, 1:-1] * child_cells).sum(1)
+    return gates[:, -1] * torch.tanh(cell), cell
