@@ -1,0 +1,124 @@
+"""Child-sum Tree-LSTM."""
+
+from __future__ import annotations
+
+import torch
+
+from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.parameter_sets import SetsOfAnyArity
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.stacked_linear import StackedLinear
+from treemem.nn.tree_network import TreeLayer
+from treemem.ops.activation import ActivationName
+from treemem.ops.cell import Product, State
+from treemem.ops.child_sum_tree_lstm import child_sum_tree_lstm_step
+from treemem.ops.propagate import Engine
+from treemem.ops.reading import ChildrenSum, EachChild
+from treemem.trees.vocabulary import Vocabulary
+
+
+class ChildSumTreeLSTMCell(SplitTreeCell):
+    """The cell of :class:`ChildSumTreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
+
+    reads = ("c",)
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: SetsOfAnyArity,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        self.gates_map = StackedLinear(sets.count, (hidden_size, input_size or 0), 3 * hidden_size)
+        self.forget_map = StackedLinear(sets.count, (hidden_size, node_input_size or 0), hidden_size)
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """``gates``, from the sum of the children's ``h``; ``forget``, from each child's."""
+        kinds = self.sets.set_of_kind(arity)
+        return Product("gates", "gates", ChildrenSum(), kinds), Product("forget", "forget", EachChild(), kinds)
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """``gates`` and ``forget``, the same for all arities; inner nodes without features have ``x = 0``."""
+        read = self.hidden_size + (self.node_input_size or 0)
+        return {
+            "gates": (self.gates_map.weight[:, :, :read], self.gates_map.bias),
+            "forget": (self.forget_map.weight, self.forget_map.bias),
+        }
+
+    def step(self, products: State, children: State) -> State:
+        """Gates and cell."""
+        hidden, cell = child_sum_tree_lstm_step(products["gates"], products["forget"], children["c"], self.dropout_now)
+        return {"h": hidden, "c": cell}
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The step without children for features; a vector is ``h`` already, with ``c = 0``."""
+        if self.input_size is None:
+            return {"h": x, "c": torch.zeros_like(x)}
+        kinds = self.sets.set_of_kind(0)
+        used = 0 if kinds is None else kinds[kind]
+        weight, bias = self.gates_map.weight[used, :, self.hidden_size :], self.gates_map.bias[used]
+        preactivation = torch.nn.functional.linear(x, weight, bias).to(bias.dtype)
+        nothing = preactivation.new_zeros(len(x), 0, self.hidden_size)
+        hidden, cell = child_sum_tree_lstm_step(preactivation, nothing.flatten(0, 1), nothing)
+        return {"h": hidden, "c": cell}
+
+
+class ChildSumTreeLSTM(TreeLayer):
+    """Tree-LSTM for nodes of any number of children without an order (Tai et al. 2015, eq. 2-8).
+
+    With ``h~ = sum_k h_k``: ``i, o = sigmoid(W x + U h~ + b)``, ``u = tanh(W_u x + U_u h~ + b_u)``,
+    ``f_k = sigmoid(W_f x + U_f h_k + b_f)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``. Dropout, where
+    asked for, is on ``u`` of inner nodes.
+
+    Args:
+        hidden_size: width of ``h`` and ``c``.
+        vocabulary: labels and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
+        input_size: width of the features ``x``; leaves then run the cell with ``h~ = 0``.
+        node_features: inner nodes read their features too; otherwise they have ``x = 0``.
+        shared_kinds: all nodes share one set of parameters, as in the paper; otherwise each kind has its own.
+        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
+        dropout: probability that an entry of ``u`` is dropped in training.
+        engine: see :class:`TreeNetwork`.
+
+    Raises:
+        RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 3), ("sin", 1)])
+        >>> layer = ChildSumTreeLSTM(16, vocabulary)
+        >>> tree = Tree("Add", [Tree("x"), Tree("sin", [Tree("x")]), Tree("1")])
+        >>> layer(TreeBatch.from_trees([tree], vocabulary)).root.shape
+        torch.Size([1, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        input_size: int | None = None,
+        node_features: bool = False,
+        shared_kinds: bool = True,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        dropout: float = 0.0,
+        engine: Engine = "auto",
+    ) -> None:
+        sets = SetsOfAnyArity(vocabulary, shared_kinds)
+        super().__init__(
+            ChildSumTreeLSTMCell(hidden_size, sets, input_size, input_size if node_features else None, dropout),
+            vocabulary,
+            {
+                "hidden_size": hidden_size,
+                "input_size": input_size,
+                "node_features": node_features,
+                "shared_kinds": shared_kinds,
+                "leaf": leaf,
+                "number_activation": number_activation,
+                "dropout": dropout,
+                "engine": engine,
+            },
+        )

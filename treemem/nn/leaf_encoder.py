@@ -1,0 +1,88 @@
+"""The vectors of labelled leaves."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn.number import NumberEncoder
+from treemem.ops.activation import ActivationName, activation
+from treemem.schedule.schedule import Schedule
+from treemem.trees.vocabulary import NUMBER_KIND, Vocabulary
+
+LeafForm = Literal["embedding", "two-layer"]
+
+
+class LeafEncoder(torch.nn.Module):
+    """The vector of each leaf: symbols from a table, numbers through a :class:`NumberEncoder`.
+
+    Args:
+        vocabulary: the symbols, and whether there are number leaves.
+        size: width of a vector.
+        form: ``"embedding"``: a symbol's vector is its row of the table, as in the published code; ``"two-layer"``: a
+            two-layer network reads the symbol, ``phi(W_2 phi(E[symbol]) + b_2)``, as the papers say (the table is the
+            first layer applied to one-hot symbols).
+        number_activation: ``phi``.
+
+    Raises:
+        RecipeError: an unknown ``form`` or activation.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        size: int,
+        form: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+    ) -> None:
+        super().__init__()
+        if form not in get_args(LeafForm):
+            raise RecipeError(f"leaf={form!r} is none of {', '.join(get_args(LeafForm))}")
+        self.form = form
+        self._function = activation(number_activation).function
+        self.embedding = torch.nn.Embedding(vocabulary.num_leaves, size)
+        self.second = torch.nn.Linear(size, size) if form == "two-layer" else None
+        self.number = NumberEncoder(size, number_activation) if vocabulary.number is not None else None
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+
+    def forward(self, schedule: Schedule) -> torch.Tensor:
+        """The vectors of all leaf rows, ``[leaf rows, size]``.
+
+        Raises:
+            GraphError: a leaf that is neither a symbol of the vocabulary nor a number.
+        """
+        num_symbols, num_leaves = _count_symbols(schedule)
+        self._check(schedule, num_symbols, num_leaves)
+        vectors = self.embedding(schedule.symbol[:num_symbols])
+        if self.second is not None:
+            vectors = self._function(self.second(self._function(vectors)))
+        if self.number is not None and num_leaves > num_symbols:
+            numbers = self.number(schedule.value[num_symbols:])
+            vectors = torch.cat([vectors, numbers.to(vectors.dtype)])
+        return vectors
+
+    def _check(self, schedule: Schedule, num_symbols: int, num_leaves: int) -> None:
+        if num_leaves > num_symbols and self.number is None:
+            node = int(schedule.node_of_row[num_symbols])
+            raise GraphError(f"node {node} is a number leaf, and the layer's vocabulary has none")
+        symbol = schedule.symbol[:num_symbols]
+        if (
+            symbol.device.type == "cpu" and num_symbols and int(symbol.min()) < 0
+        ):  # elsewhere it would wait for the device
+            node = int(schedule.node_of_row[int(symbol.argmin())])
+            raise GraphError(f"node {node} is a leaf without a symbol; give the graph's nodes the field 'label'")
+
+
+def _count_symbols(schedule: Schedule) -> tuple[int, int]:
+    """Leaf rows that are symbols, and all leaf rows; symbols come first."""
+    if not schedule.levels:
+        return 0, 0
+    numbers = [segment for segment in schedule.levels[0].segments if segment.kind == NUMBER_KIND]
+    end = schedule.levels[0].end
+    return (numbers[0].begin if numbers else end), end

@@ -1,0 +1,133 @@
+"""Which nodes share parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from treemem.errors import GraphError, RecipeError
+from treemem.schedule.schedule import Schedule
+from treemem.trees.vocabulary import Vocabulary
+
+
+class ParameterSets(Protocol):
+    """The set of parameters that each kind of inner node uses."""
+
+    def set_of_kind(self, arity: int) -> Mapping[int, int] | None:
+        """The place of each kind's set among the stacked ones; None where all nodes share one."""
+        ...
+
+    def check(self, schedule: Schedule, layer: str) -> None:
+        """Make sure that every inner row has parameters.
+
+        Raises:
+            GraphError: a node of an arity or kind without; the message names the node.
+        """
+        ...
+
+
+class SetsByArity:
+    """Sets of parameters of which there are as many for each arity as it has kinds.
+
+    Parameters of all kinds of one arity are stacked. With a vocabulary every kind has a set of its own, or all kinds of
+    one arity share one; without, there is one set for each arity.
+
+    Args:
+        vocabulary: the kinds; None for graphs without labels.
+        arities: which arities have parameters where there is no vocabulary.
+        shared: whether the kinds of one arity share one set.
+        max_arity: nodes of more children get no parameters, since these grow with the square of the arity.
+
+    Raises:
+        RecipeError: an arity below 1.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary | None, arities: Iterable[int], shared: bool = False, max_arity: int = 32
+    ) -> None:
+        self._shared = shared
+        self._kinds: dict[int, tuple[int, ...] | None]
+        if vocabulary is None:
+            self._kinds = dict.fromkeys(sorted(set(arities)))
+        else:
+            self._kinds = dict(sorted(vocabulary.kinds_of_arity.items()))
+        if any(arity < 1 for arity in self._kinds):
+            raise RecipeError(f"arities must be at least 1, not {min(self._kinds)}")
+        self._kinds = {arity: kinds for arity, kinds in self._kinds.items() if arity <= max_arity}
+
+    @property
+    def arities(self) -> tuple[int, ...]:
+        """The arities that have parameters, ascending."""
+        return tuple(self._kinds)
+
+    def count(self, arity: int) -> int:
+        """Number of sets for nodes of this arity."""
+        kinds = self._kinds[arity]
+        return 1 if kinds is None or self._shared else len(kinds)
+
+    def set_of_kind(self, arity: int) -> Mapping[int, int] | None:
+        """The place of each kind's set among those of its arity; None where all share one."""
+        kinds = self._kinds[arity]
+        return None if kinds is None or self._shared else {kind: place for place, kind in enumerate(kinds)}
+
+    def check(self, schedule: Schedule, layer: str) -> None:
+        """Make sure that every inner row has parameters.
+
+        Raises:
+            GraphError: a node of an arity or kind without; the message names the node.
+        """
+        known: dict[int, Mapping[int, int] | None] = {arity: self.set_of_kind(arity) for arity in self._kinds}
+        for level in schedule.levels[1:]:
+            for segment in level.segments:
+                if segment.arity not in known:
+                    node = int(schedule.node_of_row[segment.begin])
+                    arities = ", ".join(map(str, known)) or "none"
+                    raise GraphError(
+                        f"node {node} has {segment.arity} children, and this {layer} has parameters for nodes of arity "
+                        f"{arities} only; ChildSumTreeLSTM takes any arity"
+                    )
+                kinds = known[segment.arity]
+                if kinds is not None and segment.kind not in kinds:
+                    node = int(schedule.node_of_row[segment.begin])
+                    raise GraphError(
+                        f"node {node} has kind {segment.kind} and {segment.arity} children; this {layer} has "
+                        f"parameters for kinds {', '.join(map(str, kinds))} of that arity"
+                    )
+
+
+class SetsOfAnyArity:
+    """Sets of parameters that do not depend on the number of children.
+
+    Args:
+        vocabulary: the kinds; None for graphs without labels.
+        shared: whether all nodes share one set; otherwise each kind, leaves included, has its own.
+
+    Raises:
+        RecipeError: kinds with sets of their own, and no vocabulary to name them.
+    """
+
+    def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
+        if vocabulary is None and not shared:
+            raise RecipeError("shared_kinds=False needs a vocabulary, which says what kinds there are")
+        self._sets = None if vocabulary is None or shared else {kind: kind for kind in range(vocabulary.num_kinds)}
+
+    @property
+    def count(self) -> int:
+        """Number of sets."""
+        return 1 if self._sets is None else len(self._sets)
+
+    def set_of_kind(self, arity: int) -> Mapping[int, int] | None:
+        """The set of each kind; None where all nodes share one."""
+        return self._sets
+
+    def check(self, schedule: Schedule, layer: str) -> None:
+        """Nothing can be missing but a kind that the vocabulary does not have.
+
+        Raises:
+            GraphError: there is one; the message names the node.
+        """
+        for level in schedule.levels[1:]:
+            for segment in level.segments:
+                if self._sets is not None and segment.kind not in self._sets:
+                    node = int(schedule.node_of_row[segment.begin])
+                    raise GraphError(f"node {node} has kind {segment.kind}; this {layer} has {len(self._sets)} kinds")

@@ -1,0 +1,112 @@
+"""What the cells of this library have in common: matrix products, then a pointwise step."""
+
+from __future__ import annotations
+
+import torch
+
+from treemem.errors import RecipeError
+from treemem.nn.parameter_sets import ParameterSets
+from treemem.nn.stacked_linear import StackedLinear
+from treemem.ops.autograd_step import AutogradStep
+from treemem.ops.cell import Product, State, StepPair
+
+
+class SplitTreeCell(torch.nn.Module):
+    """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
+
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where the step has a backward
+    pass written by hand.
+
+    Args:
+        hidden_size: width of ``h``.
+        sets: which kinds share parameters.
+        input_size: width of the features that leaves read; None where leaves are given as ``h``.
+        node_input_size: width of the features that inner nodes read; None where they read none.
+        dropout: probability of dropout, in training.
+
+    Raises:
+        RecipeError: a size below 1 or a dropout that is no probability.
+
+    Attributes:
+        reads: names of the children's states that the step reads.
+    """
+
+    reads: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: ParameterSets,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if hidden_size < 1:
+            raise RecipeError(f"hidden_size must be at least 1, not {hidden_size}")
+        if not 0 <= dropout <= 1:
+            raise RecipeError(f"dropout must be a probability, not {dropout}")
+        self.hidden_size = hidden_size
+        self.sets = sets
+        self.input_size = input_size
+        self.node_input_size = node_input_size
+        self.dropout = dropout
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for module in self.modules():
+            if isinstance(module, StackedLinear):
+                module.reset_parameters()
+
+    @property
+    def dropout_now(self) -> float:
+        """Probability of dropout: 0 outside training."""
+        return self.dropout if self.training else 0.0
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """The matrix products of nodes with so many children."""
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key."""
+        raise NotImplementedError
+
+    def step(self, products: State, children: State) -> State:
+        """The pointwise rest, in plain torch.
+
+        Args:
+            products: results of the products by name, ``[m * copies, outputs]``.
+            children: the states named in ``reads``, ``[m, arity, ...]``.
+        """
+        raise NotImplementedError
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The states of leaves; see :class:`treemem.ops.cell.Cell`."""
+        raise NotImplementedError
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step for nodes with so many children, forwards and backwards."""
+        return AutogradStep(self.step, self.reads)
+
+    def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The results of the products for ``m`` nodes of one kind."""
+        weights = self.weights()
+        results = {}
+        for product in self.products(children["h"].shape[1]):
+            weight, bias = weights[product.weights]
+            used = 0 if product.set_of_kind is None else product.set_of_kind[kind]
+            inputs = product.reading.gather(children, x)
+            results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)
+        return results
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""
+        return self.step(self.gates(children, x, kind), {name: children[name] for name in self.reads})
+
+    def extra_repr(self) -> str:
+        """The sizes, for printing."""
+        shown = [f"hidden_size={self.hidden_size}"]
+        shown += [f"input_size={self.input_size}"] if self.input_size is not None else []
+        shown += [f"node_input_size={self.node_input_size}"] if self.node_input_size is not None else []
+        shown += [f"dropout={self.dropout}"] if self.dropout else []
+        return ", ".join(shown)

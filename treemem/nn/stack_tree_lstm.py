@@ -1,0 +1,188 @@
+"""Tree-LSTM with a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import torch
+
+from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.tree_network import TreeLayer
+from treemem.ops.activation import ActivationName
+from treemem.ops.autograd_step import AutogradStep
+from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.propagate import Engine
+from treemem.ops.reading import ChildrenInOrder
+from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
+from treemem.ops.stack_tree_lstm.options import Actions, Normalization
+from treemem.trees.vocabulary import Vocabulary
+
+
+class StackTreeLSTMCell(SplitTreeCell):
+    """The cell of :class:`StackTreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
+
+    reads = ("S",)
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: SetsByArity,
+        stack: StackTreeLSTMOptions,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        self.stack = stack
+        extra = node_input_size or 0
+        self.maps = LinearByArity(
+            {
+                str(arity): StackedLinear(
+                    sets.count(arity), (arity * hidden_size + extra,), stack.outputs(arity, hidden_size)
+                )
+                for arity in sets.arities
+            }
+        )
+        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), stack.outputs(0, hidden_size))
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """One product, ``gates``."""
+        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By arity."""
+        return self.maps.weights("gates")
+
+    def step(self, products: State, children: State) -> State:
+        """Gates, stack and what is read from it."""
+        hidden, stack = stack_tree_lstm_step(products["gates"], children["S"], self.stack, self.dropout_now)
+        return {"h": hidden, "S": stack}
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step; with its backward pass written by hand for the variants of the published tables."""
+        if StackTreeLSTMStepPair.covers(self.stack):
+            return StackTreeLSTMStepPair(arity, self.hidden_size, self.stack, self.dropout_now)
+        return AutogradStep(self.step, self.reads)
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The step without children for features; a vector is ``h`` already, with ``S = 0``."""
+        size = self.stack.stack_size, self.hidden_size
+        if self.leaf_map is None:
+            return {"h": x, "S": x.new_zeros(len(x), *size)}
+        preactivation = self.leaf_map(x).to(self.leaf_map.bias.dtype)
+        hidden, stack = stack_tree_lstm_step(preactivation, preactivation.new_zeros(len(x), 0, *size), self.stack)
+        return {"h": hidden, "S": stack}
+
+
+class StackTreeLSTM(TreeLayer):
+    """Tree-LSTM whose cell is a stack of ``stack_size`` rows (Arabshahi et al. 2020, eq. 15-28).
+
+    With ``f_k = sigmoid(U_f x + b_f)``, ``S_c[i] = sum_k f_k * S_k[i]`` and ``u = tanh(U_u x + b_u)``, row 0 the top::
+
+        S[0] = a_push * u          + a_pop * S_c[1]     + a_no_op * S_c[0]
+        S[i] = a_push * S_c[i - 1] + a_pop * S_c[i + 1] + a_no_op * S_c[i]      (S_c[stack_size] = 0)
+        h = o * tanh(S[0])
+
+    where ``x`` holds the children's ``h`` one after the other, then the features. The networks of the paper's
+    Table 2 are ``StackTreeLSTM(n, vocabulary)``, with ``normalize=True``, and with ``normalize=True, no_op=True``. What
+    the paper's text leaves open is as in the published code. Dropout, where asked for, is on ``u`` of inner nodes.
+
+    Args:
+        hidden_size: width of ``h`` and of a stack row.
+        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; a leaf's stack is 0.
+        stack_size: number of stack rows.
+        no_op: a third action, leaving the stack as it is.
+        normalize: make the actions sum to 1; True for ``"softmax_of_gates"``, as in the published code, or
+            ``"divide"`` or ``"softmax"``; see :class:`treemem.ops.StackTreeLSTMOptions`, also for the next seven.
+        activation: of ``u``.
+        output_activation: of what is read.
+        actions: ``"elementwise"`` or ``"scalar"``.
+        input_gate: what is pushed is gated as in an LSTM.
+        top_k: how many rows are read.
+        gated_top_k: a gate for each coordinate of each row read.
+        no_pop: push and no-op only.
+        queue: push at the far end.
+        input_size: width of the features; leaves then run the cell without children, on an empty stack.
+        node_features: inner nodes read their features too, beside their children's ``h``.
+        arities: without a vocabulary, which arities have parameters.
+        shared_kinds: all kinds of one arity share their parameters.
+        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
+        dropout: probability that an entry of ``u`` is dropped in training.
+        max_arity: nodes of more children have no parameters and are refused.
+        engine: see :class:`TreeNetwork`.
+
+    Raises:
+        RecipeError: neither vocabulary nor ``input_size``, or options that are unknown or contradict each other.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
+        >>> layer = StackTreeLSTM(16, vocabulary, stack_size=5, normalize=True, no_op=True)
+        >>> batch = TreeBatch.from_trees([Tree("sin", [Tree("x")]), Tree("x")], vocabulary)
+        >>> layer(batch).S.shape
+        torch.Size([3, 5, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        stack_size: int = 5,
+        no_op: bool = False,
+        normalize: Normalization | bool = False,
+        activation: ActivationName = "tanh",
+        output_activation: ActivationName = "tanh",
+        actions: Actions = "elementwise",
+        input_gate: bool = False,
+        top_k: int = 1,
+        gated_top_k: bool = False,
+        no_pop: bool = False,
+        queue: bool = False,
+        input_size: int | None = None,
+        node_features: bool = False,
+        arities: Sequence[int] = (2,),
+        shared_kinds: bool = False,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        dropout: float = 0.0,
+        max_arity: int = 32,
+        engine: Engine = "auto",
+    ) -> None:
+        if isinstance(normalize, bool):
+            normalize = "softmax_of_gates" if normalize else "none"
+        stack = StackTreeLSTMOptions(
+            stack_size=stack_size,
+            activation=activation,
+            output_activation=output_activation,
+            actions=actions,
+            normalize=normalize,
+            no_op=no_op,
+            no_pop=no_pop,
+            input_gate=input_gate,
+            top_k=top_k,
+            gated_top_k=gated_top_k,
+            queue=queue,
+        )
+        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
+        super().__init__(
+            StackTreeLSTMCell(hidden_size, sets, stack, input_size, input_size if node_features else None, dropout),
+            vocabulary,
+            {
+                "hidden_size": hidden_size,
+                **asdict(stack),
+                "input_size": input_size,
+                "node_features": node_features,
+                "arities": list(arities),
+                "shared_kinds": shared_kinds,
+                "leaf": leaf,
+                "number_activation": number_activation,
+                "dropout": dropout,
+                "max_arity": max_arity,
+                "engine": engine,
+            },
+        )

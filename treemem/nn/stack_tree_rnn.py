@@ -1,0 +1,282 @@
+"""Tree-RNN with a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch.nn.functional import dropout as drop
+
+from treemem.errors import RecipeError
+from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.tree_network import TreeLayer
+from treemem.ops.activation import ActivationName, activation
+from treemem.ops.cell import Product, State
+from treemem.ops.propagate import Engine
+from treemem.ops.reading import ChildrenInOrder, StackRows
+from treemem.ops.stack_tree_rnn import own_stack_reading, stack_tree_rnn_step, stack_update
+from treemem.trees.vocabulary import Vocabulary
+
+StackReading = Literal["children", "own"]
+PopZero = Literal["before_map", "after_map"]
+
+
+class StackTreeRNNCell(SplitTreeCell):
+    """The cell of :class:`StackTreeRNN`; arguments as there, ``sets`` saying which kinds share parameters."""
+
+    reads = ()
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: SetsByArity,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+        *,
+        stack_size: int = 5,
+        activation_name: ActivationName = "sigmoid",
+        no_op: bool = False,
+        read: StackReading = "children",
+        top_k: int = 1,
+        shared_stack: bool = True,
+        pop_zero: PopZero = "before_map",
+    ) -> None:
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        _check_options(stack_size, activation_name, read, top_k, pop_zero)
+        self.stack_size = stack_size
+        self.activation_name = activation_name
+        self.no_op = no_op
+        self.read = read
+        self.top_k = top_k
+        self.shared_stack = shared_stack
+        self.pop_zero_before_map = pop_zero == "before_map"
+        actions, extra, own = 2 + no_op, node_input_size or 0, read == "own"
+        self.maps, self.memory_maps = LinearByArity(), LinearByArity()
+        self.control_maps, self.row_maps = LinearByArity(), LinearByArity()
+        for arity in sets.arities:
+            count, width = sets.count(arity), arity * hidden_size
+            stacks = 1 if shared_stack else count
+            self.maps[str(arity)] = StackedLinear(count, (width + extra,), hidden_size + (top_k if own else 0))
+            self.memory_maps[str(arity)] = StackedLinear(count, (hidden_size if own else width,), hidden_size)
+            self.control_maps[str(arity)] = StackedLinear(stacks, (width + extra,), hidden_size + actions)
+            self.row_maps[str(arity)] = StackedLinear(stacks, (width,), actions * hidden_size)
+        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), hidden_size)
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """``hidden``, the argument of the activation; ``control`` and ``rows``, which make the stack."""
+        kinds = self.sets.set_of_kind(arity)
+        stack_kinds = None if self.shared_stack else kinds
+        key = LinearByArity.key
+        rows = StackRows(self.stack_size, self.pop_zero_before_map)
+        return (
+            Product("hidden", key("hidden", arity), ChildrenInOrder(tops=self.read == "children"), kinds),
+            Product("control", key("control", arity), ChildrenInOrder(), stack_kinds),
+            Product("rows", key("rows", arity), rows, stack_kinds),
+        )
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By product and arity; ``h`` with ``read="children"`` is one product of the children's ``h`` and tops."""
+        found = {
+            **self.maps.weights("hidden"),
+            **self.control_maps.weights("control"),
+            **self.row_maps.weights("rows"),
+        }
+        if self.read == "children":
+            for key, (weight, bias) in self.memory_maps.weights("hidden").items():
+                found[key] = torch.cat([found[key][0], weight], dim=2), found[key][1] + bias
+        return found
+
+    def step(self, products: State, children: State) -> State:
+        """The activation, and the new stack."""
+        hidden, stack = stack_tree_rnn_step(
+            products["hidden"],
+            products["control"],
+            self._by_row(products),
+            activation_name=self.activation_name,
+            no_op=self.no_op,
+            pop_zero_before_map=self.pop_zero_before_map,
+            dropout=self.dropout_now,
+        )
+        return {"h": hidden, "S": stack}
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """``h = f(W x + b)`` of features; a vector is ``h`` already. The stack is empty, ``S = 0``."""
+        hidden = x
+        if self.leaf_map is not None:
+            hidden = activation(self.activation_name).function(self.leaf_map(x))
+        return {"h": hidden, "S": hidden.new_zeros(len(x), self.stack_size, self.hidden_size)}
+
+    def _by_row(self, products: State) -> torch.Tensor:
+        return products["rows"].unflatten(0, (-1, self.stack_size + self.pop_zero_before_map))
+
+
+class OwnStackTreeRNNCell(torch.nn.Module):
+    """The cell of :class:`StackTreeRNN` with ``read="own"``.
+
+    Its ``h`` needs a product after the stack is made, so it has no split form.
+
+    Args:
+        parts: a cell with the parameters.
+    """
+
+    def __init__(self, parts: StackTreeRNNCell) -> None:
+        super().__init__()
+        self.parts = parts
+        self.sets = parts.sets
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.parts.reset_parameters()
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """See :meth:`StackTreeRNNCell.leaf`."""
+        return self.parts.leaf(x, kind)
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The stack first, then ``h`` with what is read from it (eq. 10-11)."""
+        parts = self.parts
+        products = parts.gates(children, x, kind)
+        stack = stack_update(
+            products["control"],
+            parts._by_row(products),
+            parts.hidden_size,
+            parts.no_op,
+            parts.pop_zero_before_map,
+        )
+        preactivation, weights = products["hidden"].split([parts.hidden_size, parts.top_k], dim=1)
+        arity = children["h"].shape[1]
+        kinds = parts.sets.set_of_kind(arity)
+        memory = parts.memory_maps.of(arity)
+        reading = memory(own_stack_reading(stack, weights), 0 if kinds is None else kinds[kind])
+        hidden = activation(parts.activation_name).function(preactivation + reading.to(preactivation.dtype))
+        return {"h": drop(hidden, parts.dropout_now) if parts.dropout_now else hidden, "S": stack}
+
+
+class StackTreeRNN(TreeLayer):
+    """Tree-RNN whose nodes carry a stack of ``stack_size`` rows (Arabshahi et al. 2020, eq. 3-14).
+
+    The stack: ``a = softmax(A x + b_A)`` weighs push, pop and, with ``no_op``, leaving it as it is. With ``S_c`` the
+    children's stacks side by side, row 0 the top::
+
+        push: sigmoid(U_u x + b_u) on top, sigmoid(U_push S_c[i - 1] + b_push) below
+        pop:  sigmoid(U_pop S_c[i + 1] + b_pop)            no-op: sigmoid(U_noop S_c[i] + b_noop)
+
+    The output: ``h = f(W x + b + W_mem m + b_mem)``, where ``m`` holds the tops of the children's stacks (the
+    published code), so that a node's stack reaches only its parent; or, with ``read="own"``, ``m`` is read from the
+    node's own new stack, ``sum_{j < top_k} p_j S[j]`` with ``p = sigmoid(U_p x + b_p)`` (the paper's eq. 10-11). The
+    paper's ``sigma`` is a softmax in eq. 3 only. Dropout, where asked for, is on ``h`` of inner nodes.
+
+    Args:
+        hidden_size: width of ``h`` and of a stack row.
+        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; a leaf's stack is 0.
+        stack_size: number of stack rows.
+        activation: ``f``.
+        no_op: a third action.
+        read: ``"children"`` (the published code) or ``"own"`` (the paper).
+        top_k: with ``read="own"``, how many rows are read.
+        shared_stack: one set of stack parameters (``A``, ``U_u``, ``U_push``, ``U_pop``, ``U_noop``) for all kinds of
+            an arity (the published code); otherwise each kind has its own (the paper).
+        pop_zero: where the zeros come from that pop in at the bottom: ``"before_map"``: a row of zeros goes through the
+            map and becomes ``sigmoid(b_pop)`` (the published code); ``"after_map"``: the row is zero (the paper's
+            eq. 9).
+        input_size: width of the features; leaves then have ``h = f(W x + b)``.
+        node_features: inner nodes read their features too, beside their children's ``h``.
+        arities: without a vocabulary, which arities have parameters.
+        shared_kinds: all kinds of one arity share all their parameters.
+        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
+        dropout: probability that an entry of ``h`` is dropped in training.
+        max_arity: nodes of more children have no parameters and are refused.
+        engine: see :class:`TreeNetwork`.
+
+    Raises:
+        RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
+        >>> layer = StackTreeRNN(16, vocabulary, stack_size=3, no_op=True)
+        >>> batch = TreeBatch.from_trees([Tree("sin", [Tree("x")]), Tree("x")], vocabulary)
+        >>> layer(batch).S.shape
+        torch.Size([3, 3, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        stack_size: int = 5,
+        activation: ActivationName = "sigmoid",
+        no_op: bool = False,
+        read: StackReading = "children",
+        top_k: int = 1,
+        shared_stack: bool = True,
+        pop_zero: PopZero = "before_map",
+        input_size: int | None = None,
+        node_features: bool = False,
+        arities: Sequence[int] = (2,),
+        shared_kinds: bool = False,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        dropout: float = 0.0,
+        max_arity: int = 32,
+        engine: Engine = "auto",
+    ) -> None:
+        cell = StackTreeRNNCell(
+            hidden_size,
+            SetsByArity(vocabulary, arities, shared_kinds, max_arity),
+            input_size,
+            input_size if node_features else None,
+            dropout,
+            stack_size=stack_size,
+            activation_name=activation,
+            no_op=no_op,
+            read=read,
+            top_k=top_k,
+            shared_stack=shared_stack,
+            pop_zero=pop_zero,
+        )
+        super().__init__(
+            cell if read == "children" else OwnStackTreeRNNCell(cell),
+            vocabulary,
+            {
+                "hidden_size": hidden_size,
+                "stack_size": stack_size,
+                "activation": activation,
+                "no_op": no_op,
+                "read": read,
+                "top_k": top_k,
+                "shared_stack": shared_stack,
+                "pop_zero": pop_zero,
+                "input_size": input_size,
+                "node_features": node_features,
+                "arities": list(arities),
+                "shared_kinds": shared_kinds,
+                "leaf": leaf,
+                "number_activation": number_activation,
+                "dropout": dropout,
+                "max_arity": max_arity,
+                "engine": engine,
+            },
+        )
+
+
+def _check_options(
+    stack_size: int, activation_name: ActivationName, read: StackReading, top_k: int, pop_zero: PopZero
+) -> None:
+    activation(activation_name)
+    if stack_size < 1:
+        raise RecipeError(f"a stack needs at least one row, not stack_size={stack_size}")
+    if read not in get_args(StackReading):
+        raise RecipeError(f"read={read!r} is none of {', '.join(get_args(StackReading))}")
+    if pop_zero not in get_args(PopZero):
+        raise RecipeError(f"pop_zero={pop_zero!r} is none of {', '.join(get_args(PopZero))}")
+    if not 1 <= top_k <= stack_size:
+        raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
+    if top_k > 1 and read == "children":
+        raise RecipeError('top_k goes with read="own"; the children\'s stacks are read at the top only')

@@ -1,0 +1,70 @@
+"""Affine maps of several kinds, stacked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+
+class StackedLinear(torch.nn.Module):
+    """Weights and biases of one affine map for each of several kinds; the engines multiply with them.
+
+    Args:
+        sets: number of maps.
+        input_sizes: widths of the blocks of inputs.
+        output_size: width of the result.
+        separate: each block has its own fan-in, and biases start at 0, as if the map were a sum of bias-free ones.
+
+    Attributes:
+        weight: ``[sets, output_size, sum(input_sizes)]``.
+        bias: ``[sets, output_size]``.
+    """
+
+    def __init__(self, sets: int, input_sizes: Sequence[int], output_size: int, separate: bool = False) -> None:
+        super().__init__()
+        self.sets = sets
+        self.input_sizes = tuple(size for size in input_sizes if size)
+        self.output_size = output_size
+        self.separate = separate
+        self.weight = torch.nn.Parameter(torch.empty(sets, output_size, sum(self.input_sizes)))
+        self.bias = torch.nn.Parameter(torch.empty(sets, output_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weights and biases from U(-1/sqrt(fan in), 1/sqrt(fan in)), as ``nn.Linear`` does."""
+        blocks = self.input_sizes if self.separate else (sum(self.input_sizes),)
+        with torch.no_grad():
+            for block, size in zip(self.weight.split(blocks, dim=2), blocks, strict=True):
+                block.uniform_(-1 / math.sqrt(size), 1 / math.sqrt(size))
+            if self.separate:
+                self.bias.zero_()
+            else:
+                bound = 1 / math.sqrt(blocks[0])
+                self.bias.uniform_(-bound, bound)
+
+    def forward(self, inputs: torch.Tensor, used: int = 0) -> torch.Tensor:
+        """``weight[used] @ inputs + bias[used]`` for each row of ``inputs``, ``[m, sum(input_sizes)]``."""
+        return torch.nn.functional.linear(inputs, self.weight[used], self.bias[used])
+
+    def extra_repr(self) -> str:
+        """The sizes, for printing."""
+        return f"sets={self.sets}, input_sizes={self.input_sizes}, output_size={self.output_size}"
+
+
+class LinearByArity(torch.nn.ModuleDict):
+    """A :class:`StackedLinear` for each arity."""
+
+    def of(self, arity: int) -> StackedLinear:
+        """The maps of nodes with so many children."""
+        return self[str(arity)]  # type: ignore[return-value]
+
+    def weights(self, name: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Weights and biases by key, as :meth:`key` makes it."""
+        return {self.key(name, arity): (self.of(arity).weight, self.of(arity).bias) for arity in map(int, self)}
+
+    @staticmethod
+    def key(name: str, arity: int) -> str:
+        """What a product called ``name`` of nodes with so many children names its weights by."""
+        return f"{name} {arity}"

@@ -1,0 +1,134 @@
+"""N-ary Tree-LSTM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.tree_network import TreeLayer
+from treemem.ops.activation import ActivationName
+from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.propagate import Engine
+from treemem.ops.reading import ChildrenInOrder
+from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
+from treemem.trees.vocabulary import Vocabulary
+
+
+class TreeLSTMCell(SplitTreeCell):
+    """The cell of :class:`TreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
+
+    reads = ("c",)
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: SetsByArity,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        self.maps = LinearByArity({str(arity): self._map(arity, sets.count(arity)) for arity in sets.arities})
+        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), 3 * hidden_size)
+
+    def _map(self, arity: int, num_sets: int) -> StackedLinear:
+        inputs = [self.hidden_size] * arity + [self.node_input_size or 0]
+        return StackedLinear(num_sets, inputs, (arity + 3) * self.hidden_size, separate=arity > 1)
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """One product, ``gates``."""
+        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By arity."""
+        return self.maps.weights("gates")
+
+    def step(self, products: State, children: State) -> State:
+        """Gates and cell."""
+        hidden, cell = tree_lstm_step(products["gates"], children["c"], self.dropout_now)
+        return {"h": hidden, "c": cell}
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step with its backward pass written by hand."""
+        return TreeLSTMStepPair(arity, self.hidden_size, self.dropout_now)
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The step without children for features; a vector is ``h`` already, with ``c = 0``."""
+        if self.leaf_map is None:
+            return {"h": x, "c": torch.zeros_like(x)}
+        preactivation = self.leaf_map(x).to(self.leaf_map.bias.dtype)
+        hidden, cell = tree_lstm_step(preactivation, preactivation.new_zeros(len(x), 0, self.hidden_size))
+        return {"h": hidden, "c": cell}
+
+
+class TreeLSTM(TreeLayer):
+    """Tree-LSTM with a forget gate for each child in order (Tai et al. 2015, eq. 9-14).
+
+    ``i, f_k, o = sigmoid(U x + b)``, ``u = tanh(U_u x + b_u)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``,
+    where ``x`` holds the children's ``h`` one after the other, then the features. Each forget gate sees all children
+    and has a bias of its own, as in the code published with Arabshahi et al. 2020, whose initialisation this is too:
+    for two children and more each child's block of a weight has the bound ``1 / sqrt(hidden_size)`` and biases start at
+    0; for one child both are drawn as by ``nn.Linear``. Dropout, where asked for, is on ``u`` of inner nodes.
+
+    Args:
+        hidden_size: width of ``h`` and ``c``.
+        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
+        input_size: width of the features; leaves then run the cell without children, ``c = i * u``.
+        node_features: inner nodes read their features too, beside their children's ``h``.
+        arities: without a vocabulary, which arities have parameters.
+        shared_kinds: all kinds of one arity share their parameters.
+        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
+        dropout: probability that an entry of ``u`` is dropped in training.
+        max_arity: nodes of more children have no parameters and are refused.
+        engine: see :class:`TreeNetwork`.
+
+    Raises:
+        RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
+        >>> layer = TreeLSTM(16, vocabulary)
+        >>> batch = TreeBatch.from_trees([Tree("sin", [Tree("x")]), Tree("x")], vocabulary)
+        >>> states = layer(batch)
+        >>> states.root.shape, states.c.shape
+        (torch.Size([2, 1, 16]), torch.Size([3, 16]))
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        input_size: int | None = None,
+        node_features: bool = False,
+        arities: Sequence[int] = (2,),
+        shared_kinds: bool = False,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        dropout: float = 0.0,
+        max_arity: int = 32,
+        engine: Engine = "auto",
+    ) -> None:
+        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
+        super().__init__(
+            TreeLSTMCell(hidden_size, sets, input_size, input_size if node_features else None, dropout),
+            vocabulary,
+            {
+                "hidden_size": hidden_size,
+                "input_size": input_size,
+                "node_features": node_features,
+                "arities": list(arities),
+                "shared_kinds": shared_kinds,
+                "leaf": leaf,
+                "number_activation": number_activation,
+                "dropout": dropout,
+                "max_arity": max_arity,
+                "engine": engine,
+            },
+        )

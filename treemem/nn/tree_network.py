@@ -1,0 +1,245 @@
+"""A cell as a layer: trees in, states out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, overload
+
+import torch
+
+from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
+from treemem.nn.parameter_sets import ParameterSets
+from treemem.nn.tree_states import TreeStates
+from treemem.ops.activation import ActivationName
+from treemem.ops.cell import Cell
+from treemem.ops.propagate import Engine, checked_engine, propagate
+from treemem.schedule.schedule import Schedule
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import dgl
+
+
+class TreeNetwork(torch.nn.Module):
+    """A layer that runs a cell over trees, from the leaves to the roots.
+
+    What ``cell.leaf`` reads is, in this order: a node's features, where ``input_size`` is given; the vector of its
+    label, where there are a vocabulary and ``embedding_size``; otherwise ``[m, 0]``.
+
+    Args:
+        cell: the composition function; see :class:`treemem.ops.Cell` for what it must offer.
+        vocabulary: what labels mean.
+        embedding_size: width of the vectors of labelled leaves.
+        input_size: width of the features; every call then needs ``feat``.
+        node_features: whether inner nodes read their features too, not only leaves.
+        leaf: how symbols become vectors; see :class:`treemem.nn.LeafEncoder`.
+        number_activation: of the number encoder.
+        output: name of the state that encodes a tree.
+        engine: how to run: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
+
+    Raises:
+        RecipeError: an unknown engine or leaf form.
+
+    Example:
+        >>> class Sum(torch.nn.Module):
+        ...     def leaf(self, x, kind):
+        ...         return {"h": x}
+        ...     def forward(self, children, x, kind):
+        ...         return {"h": children["h"].sum(1)}
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "y"], [("f", 2)])
+        >>> network = TreeNetwork(Sum(), vocabulary=vocabulary, embedding_size=8)
+        >>> batch = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("y")])], vocabulary)
+        >>> network(batch).root.shape
+        torch.Size([1, 1, 8])
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        vocabulary: Vocabulary | None = None,
+        embedding_size: int | None = None,
+        input_size: int | None = None,
+        node_features: bool = False,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        output: str = "h",
+        engine: Engine = "auto",
+    ) -> None:
+        super().__init__()
+        if embedding_size is not None and vocabulary is None:
+            raise RecipeError("embedding_size needs a vocabulary: the labels that have vectors")
+        if node_features and input_size is None:
+            raise RecipeError("node_features needs input_size: the width of the features")
+        self.cell = cell
+        self.vocabulary = vocabulary
+        self.input_size = input_size
+        self.node_features = node_features
+        self.output = output
+        self.engine = engine
+        self.leaves: LeafEncoder | None = None
+        if vocabulary is not None and embedding_size is not None and input_size is None:
+            self.leaves = LeafEncoder(vocabulary, embedding_size, leaf, number_activation)
+
+    @property
+    def engine(self) -> Engine:
+        """How the layer runs; may be set at any time."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        self._engine = checked_engine(engine)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights, in the cell too where it has ``reset_parameters``."""
+        for module in self.children():
+            if callable(getattr(module, "reset_parameters", None)):
+                module.reset_parameters()  # type: ignore[operator]
+
+    @overload
+    def forward(self, batch: TreeBatch, feat: torch.Tensor | None = None) -> TreeStates: ...
+
+    @overload
+    def forward(self, batch: dgl.DGLGraph, feat: torch.Tensor | None = None) -> torch.Tensor: ...
+
+    def forward(self, batch: TreeBatch | dgl.DGLGraph, feat: torch.Tensor | None = None) -> TreeStates | torch.Tensor:
+        """Run the cell over every node.
+
+        Args:
+            batch: trees; or a ``DGLGraph`` of trees with edges from child to parent (see ``TreeBatch.from_dgl``).
+            feat: features, one row a node in node order, ``[nodes, input_size]``.
+
+        Returns:
+            For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its
+            node order, ``[nodes, hidden_size]``, as modules of ``dgl.nn`` return it.
+
+        Raises:
+            GraphError: a graph that is no forest, features that do not fit, or nodes that the cell cannot take.
+            VocabularyError: labels of another vocabulary.
+            CellError: a cell whose states are not what the protocol says.
+        """
+        if isinstance(batch, TreeBatch):
+            return self._run(batch, feat)
+        if not hasattr(batch, "in_degrees"):
+            raise GraphError(f"a layer takes a TreeBatch or a DGLGraph, not {type(batch).__name__}")
+        return self._run(TreeBatch.from_dgl(batch, self.vocabulary), feat)[self.output]
+
+    def _run(self, batch: TreeBatch, feat: torch.Tensor | None) -> TreeStates:
+        self._check_labels(batch)
+        like = next(self.parameters(), feat)
+        if like is not None and like.device != batch.device:
+            batch = batch.to(like.device)
+        self.check(batch.schedule)
+        leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
+        states = propagate(self.cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
+        return TreeStates(states, batch.trees_per_example, self.output)
+
+    def check(self, schedule: Schedule) -> None:
+        """Make sure that the cell can take every node of ``schedule``; layers of a fixed set of kinds override it.
+
+        Raises:
+            GraphError: it cannot; the message names the node.
+        """
+
+    def _check_labels(self, batch: TreeBatch) -> None:
+        if self.vocabulary is None or batch.vocabulary is self.vocabulary:
+            return
+        if batch.vocabulary is None:
+            raise VocabularyError("the layer has a vocabulary, and the batch has no labels; make it with one")
+        if batch.vocabulary != self.vocabulary:
+            raise VocabularyError("the batch was made with another vocabulary than the layer's")
+
+    def _inputs(
+        self, schedule: Schedule, feat: torch.Tensor | None, like: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What leaf rows and inner rows read, in row order."""
+        num_leaves = schedule.levels[0].end if schedule.levels else 0
+        if self.input_size is None:
+            if feat is not None:
+                raise GraphError("this layer takes no features; construct it with input_size")
+            if self.leaves is not None:
+                return self.leaves(schedule), None
+            return torch.zeros(num_leaves, 0, device=schedule.child.device), None
+        feat = self._checked_features(schedule, feat)
+        if like is not None:
+            feat = feat.to(like.device, like.dtype)
+        own = feat.index_select(0, schedule.node_of_row)
+        return own[:num_leaves], own[num_leaves:] if self.node_features else None
+
+    def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
+        if feat is None:
+            raise GraphError(f"this layer reads features: give feat, [{schedule.num_nodes}, {self.input_size}]")
+        if not isinstance(feat, torch.Tensor) or feat.dim() != 2 or feat.is_complex():
+            shape = list(feat.shape) if isinstance(feat, torch.Tensor) else type(feat).__name__
+            raise GraphError(f"feat must be a real tensor [{schedule.num_nodes}, {self.input_size}], not {shape}")
+        if schedule.shared:
+            raise GraphError("nodes with features cannot share rows; make the batch with share_subtrees=False")
+        if feat.shape[0] != schedule.num_nodes:
+            raise GraphError(f"feat has {feat.shape[0]} rows and the batch {schedule.num_nodes} nodes; they must agree")
+        if feat.shape[1] != self.input_size:
+            raise GraphError(
+                f"feat has width {feat.shape[1]}, and the layer was made with input_size={self.input_size}"
+            )
+        return feat
+
+    def extra_repr(self) -> str:
+        """The engine, for printing."""
+        return f"engine={self.engine!r}"
+
+
+class LayerCell(Cell, Protocol):
+    """A cell that knows which kinds it has parameters for."""
+
+    @property
+    def sets(self) -> ParameterSets:
+        """Which sets of parameters there are."""
+        ...
+
+
+class TreeLayer(TreeNetwork):
+    """What the layers of this library have in common beside their cells.
+
+    Without ``input_size``, leaves are vectors of ``hidden_size``.
+
+    Args:
+        cell: the cell, whose ``sets`` say which kinds have parameters.
+        vocabulary: what labels mean.
+        options: the layer's constructor arguments but the vocabulary, as plain data.
+
+    Attributes:
+        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
+        hidden_size: width of the encodings.
+    """
+
+    def __init__(self, cell: LayerCell, vocabulary: Vocabulary | None, options: dict[str, Any]) -> None:
+        input_size = options["input_size"]
+        if vocabulary is None and input_size is None:
+            raise RecipeError(f"{type(self).__name__} needs a vocabulary, or input_size for features at the leaves")
+        super().__init__(
+            cell,
+            vocabulary=vocabulary,
+            embedding_size=None if input_size is not None else options["hidden_size"],
+            input_size=input_size,
+            node_features=options["node_features"],
+            leaf=options["leaf"],
+            number_activation=options["number_activation"],
+            engine=options["engine"],
+        )
+        self.hidden_size: int = options["hidden_size"]
+        self.options = options
+        self._sets = cell.sets
+
+    def check(self, schedule: Schedule) -> None:
+        """Make sure that every node has parameters.
+
+        Raises:
+            GraphError: an arity without; the message names it and the node.
+        """
+        self._sets.check(schedule, type(self).__name__)
+
+    def extra_repr(self) -> str:
+        """The options, for printing."""
+        shown = {**self.options, "engine": self.engine}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())

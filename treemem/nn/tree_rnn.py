@@ -1,0 +1,128 @@
+"""Tree-RNN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.tree_network import TreeLayer
+from treemem.ops.activation import ActivationName, activation
+from treemem.ops.cell import Product, State
+from treemem.ops.propagate import Engine
+from treemem.ops.reading import ChildrenInOrder
+from treemem.ops.tree_rnn import tree_rnn_step
+from treemem.trees.vocabulary import Vocabulary
+
+
+class TreeRNNCell(SplitTreeCell):
+    """The cell of :class:`TreeRNN`; arguments as there, ``sets`` saying which kinds share parameters."""
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: SetsByArity,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+        activation_name: ActivationName = "sigmoid",
+    ) -> None:
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        activation(activation_name)
+        self.activation_name = activation_name
+        self.maps = LinearByArity(
+            {
+                str(arity): StackedLinear(sets.count(arity), (arity * hidden_size, node_input_size or 0), hidden_size)
+                for arity in sets.arities
+            }
+        )
+        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), hidden_size)
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """One product, ``gates``."""
+        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By arity."""
+        return self.maps.weights("gates")
+
+    def step(self, products: State, children: State) -> State:
+        """The activation."""
+        return {"h": tree_rnn_step(products["gates"], self.activation_name, self.dropout_now)}
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """``h = f(W x + b)`` of features; a vector is ``h`` already."""
+        if self.leaf_map is None:
+            return {"h": x}
+        return {"h": activation(self.activation_name).function(self.leaf_map(x))}
+
+
+class TreeRNN(TreeLayer):
+    """Tree-RNN: ``h = f(W x + b)``, where ``x`` holds the children's ``h`` one after the other (Socher et al. 2011).
+
+    Every kind of node has a ``W`` of its own, ``[hidden_size, arity * hidden_size]``. Dropout, where asked for, is on
+    ``h`` of inner nodes, as in the code published with Arabshahi et al. 2020.
+
+    Args:
+        hidden_size: width of ``h``.
+        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors.
+        input_size: width of the features; leaves then have ``h = f(W x + b)``.
+        node_features: inner nodes read their features too, beside their children's ``h``.
+        arities: without a vocabulary, which arities have parameters.
+        activation: ``f``.
+        shared_kinds: all kinds of one arity share their parameters.
+        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
+        dropout: probability that an entry of ``h`` is dropped in training.
+        max_arity: nodes of more children have no parameters and are refused.
+        engine: see :class:`TreeNetwork`.
+
+    Raises:
+        RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
+        >>> layer = TreeRNN(16, vocabulary)
+        >>> batch = TreeBatch.from_trees([Tree("sin", [Tree("x")]), Tree("x")], vocabulary)
+        >>> layer(batch).root.shape
+        torch.Size([2, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        input_size: int | None = None,
+        node_features: bool = False,
+        arities: Sequence[int] = (2,),
+        activation: ActivationName = "sigmoid",
+        shared_kinds: bool = False,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        dropout: float = 0.0,
+        max_arity: int = 32,
+        engine: Engine = "auto",
+    ) -> None:
+        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
+        super().__init__(
+            TreeRNNCell(hidden_size, sets, input_size, input_size if node_features else None, dropout, activation),
+            vocabulary,
+            {
+                "hidden_size": hidden_size,
+                "input_size": input_size,
+                "node_features": node_features,
+                "arities": list(arities),
+                "activation": activation,
+                "shared_kinds": shared_kinds,
+                "leaf": leaf,
+                "number_activation": number_activation,
+                "dropout": dropout,
+                "max_arity": max_arity,
+                "engine": engine,
+            },
+        )

@@ -1,0 +1,56 @@
+"""What a tree layer returns: the states of every node and the encoding of every tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from treemem.ops.propagate import NodeStates
+
+
+class TreeStates:
+    """The states of a batch, gathered only when asked for.
+
+    ``states.h``, ``states.c``, ``states.S`` (whichever the layer has) are in node order, ``[nodes, ...]``; so is
+    ``states["name"]`` for any name.
+
+    Args:
+        node_states: the states and where each node's are.
+        trees_per_example: how many trees make an example.
+        output: name of the state that encodes a tree.
+
+    Attributes:
+        names: of the states.
+        rows: the states as they were computed, ``[rows, ...]``; with shared subtrees several nodes have one row.
+    """
+
+    def __init__(self, node_states: NodeStates, trees_per_example: int = 1, output: str = "h") -> None:
+        self.rows: Mapping[str, torch.Tensor] = node_states.states
+        self.names = tuple(node_states.states)
+        self._row_of_node = node_states.row_of_node
+        self._row_of_root = node_states.row_of_root
+        self._trees_per_example = trees_per_example
+        self._output = output
+        self._gathered: dict[str, torch.Tensor] = {}
+
+    @property
+    def root(self) -> torch.Tensor:
+        """The encoding of every tree, ``[examples, trees_per_example, hidden_size]``."""
+        encoding = self.rows[self._output].index_select(0, self._row_of_root)
+        num_examples = len(encoding) // self._trees_per_example
+        return encoding.reshape(num_examples, self._trees_per_example, *encoding.shape[1:])
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        """The state called ``name`` of every node, in node order, ``[nodes, ...]``."""
+        if name not in self._gathered:
+            self._gathered[name] = self.rows[name].index_select(0, self._row_of_node)
+        return self._gathered[name]
+
+    def __getattr__(self, name: str) -> torch.Tensor:
+        if not name.startswith("_") and name in self.__dict__.get("rows", ()):
+            return self[name]
+        raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
+
+    def __repr__(self) -> str:
+        return f"<TreeStates {', '.join(self.names)} of {len(self._row_of_node)} nodes>"
