@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.explore.plots import plot_accuracy
+from treemem.explore.tables import accuracy_table
+from treemem.task import PublishedFigure, Score
+
+SCORES = {
+    "Tree-LSTM": [Score(8, 20, 0.9, 0.5), Score(10, 10, 0.8, 0.6), Score("all", 30, 0.8667, 0.53)],
+    "Mine": [Score(8, 20, 0.95, 0.5, deviation=0.01), Score("all", 30, 0.9, 0.53, deviation=0.02)],
+}
+PUBLISHED = (
+    PublishedFigure("Tree-LSTM", "test", "accuracy", 0.8364, 0.0123, "a table"),
+    PublishedFigure("Tree-LSTM", "train", "accuracy", 0.99, None, "a table"),
+    PublishedFigure("majority class", "test", "accuracy", 0.5171, None, "a table"),
+)
+
+
+def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
+    table = accuracy_table(SCORES, PUBLISHED)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert cells[0] == ["network", "depth 8", "depth 10", "all", "published, all"]
+    assert cells[2:] == [
+        ["majority class", "50.00", "60.00", "53.00", "51.71"],
+        ["Tree-LSTM", "90.00", "80.00", "86.67", "83.64 ± 1.23"],
+        ["Mine", "95.00 ± 1.00", "", "90.00 ± 2.00", ""],
+        ["examples", "20", "10", "30", ""],
+    ]
+    assert len({len(line) for line in table.splitlines()}) == 1
+
+
+def test_without_published_figures_their_column_is_left_out() -> None:
+    assert "published" not in accuracy_table(SCORES)
+
+
+def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.png"
+    plot_accuracy(SCORES, path, PUBLISHED, title="Equation verification")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
+
+
+def test_a_plot_of_nothing_is_an_empty_one(tmp_path: Path) -> None:
+    plot_accuracy({}, tmp_path / "nothing.png")
+    assert (tmp_path / "nothing.png").stat().st_size > 0
+
+
+def test_a_plot_into_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="there is no folder"):
+        plot_accuracy(SCORES, tmp_path / "missing" / "a.png")

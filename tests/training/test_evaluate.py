@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_task import MoreX, toy_data
+
+from treemem.errors import RecipeError, VocabularyError
+from treemem.task import Model, NetworkConfig, Score
+from treemem.training.evaluate import evaluate
+from treemem.training.options import TrainingOptions
+from treemem.training.seeds import fit_seeds, mean_scores
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+NETWORK = NetworkConfig("KindSum", {"hidden_size": 3})
+
+
+def toy_model() -> Model:
+    torch.manual_seed(0)
+    return Model(MoreX(), NETWORK)
+
+
+def test_scores_agree_with_the_predictions(caplog: pytest.LogCaptureFixture) -> None:
+    model, data = toy_model(), toy_data(80)
+    with caplog.at_level(logging.INFO):
+        evaluation = evaluate(model, data, split="test")
+    chosen = data.tree_data["split"] == "test"
+    np.testing.assert_array_equal(evaluation.chosen, np.flatnonzero(chosen))
+    np.testing.assert_allclose(evaluation.probabilities, model.predict(data[chosen]), rtol=1e-5)
+    correct = (evaluation.probabilities > 0.5) == data.tree_data["label"][chosen]
+    assert evaluation.overall.accuracy == correct.mean()
+    assert evaluation.overall.examples == len(evaluation.chosen) == evaluation.num_trees
+    assert evaluation.trees_per_second == pytest.approx(evaluation.examples_per_second)
+    assert "trees/s" in caplog.text
+
+
+def test_without_a_split_all_examples_are_scored() -> None:
+    assert evaluate(toy_model(), toy_data(30, divided=False)).overall.examples == 30
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    model, data = toy_model(), toy_data(30)
+    with pytest.raises(RecipeError, match="no example to evaluate in the split 'test'"):
+        evaluate(model, data[data.tree_data["split"] != "test"], split="test")
+    with pytest.raises(RecipeError, match="example 0 has no label"):
+        evaluate(model, Forest.from_trees([Tree("x")]))
+    with pytest.raises(VocabularyError, match="unknown leaf 'z'"):
+        evaluate(model, Forest.from_trees([Tree("z")], tree_data={"label": [1]}))
+
+
+def test_several_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
+    options = TrainingOptions(epochs=2, batch_size=16, learning_rate=0.05)
+    result = fit_seeds(MoreX(), NETWORK, toy_data(80), options, seeds=[1, 2, 3], output=tmp_path)
+    accuracies = [evaluation.overall.accuracy for evaluation in result.evaluations]
+    assert result.scores[-1].accuracy == pytest.approx(np.mean(accuracies))
+    assert result.scores[-1].deviation == pytest.approx(np.std(accuracies, ddof=1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed-1", "seed-2", "seed-3"]
+    assert [len(fit.records) for fit in result.fits] == [2, 2, 2]
+    with pytest.raises(RecipeError, match="seeds must be distinct"):
+        fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1, 1], output=tmp_path)
+
+
+def test_the_mean_of_scores_of_a_worked_example() -> None:
+    runs = [[Score("all", 4, 0.5, 0.6, 0.2, 0.4, None)], [Score("all", 4, 0.7, 0.6, 0.4, 0.6, None)]]
+    (mean,) = mean_scores(runs)
+    assert mean.accuracy == pytest.approx(0.6)
+    assert mean.deviation == pytest.approx(0.02**0.5)
+    assert (mean.precision, mean.recall, mean.f1) == (pytest.approx(0.3), pytest.approx(0.5), None)
+    assert mean_scores(runs[:1])[0].deviation is None
+    with pytest.raises(RecipeError, match="different groups"):
+        mean_scores([[Score(1, 1, 1, 1)], [Score(2, 1, 1, 1)]])

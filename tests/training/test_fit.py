@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_task import KindSum, MoreX, toy_data
+
+import treemem
+from treemem import checkpoint
+from treemem.errors import CheckpointError, RecipeError
+from treemem.task import NetworkConfig
+from treemem.training.fit import FitResult, fit
+from treemem.training.options import TrainingOptions
+
+NETWORK = NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.2})
+OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, accelerator="cpu")
+TIMES = {"seconds", "examples_per_second", "validation_seconds"}
+
+
+def run(output: Path, *, resume: bool = False, count: int = 60, **options: object) -> FitResult:
+    changed = dataclasses.replace(OPTIONS, **options)  # type: ignore[arg-type]
+    return fit(MoreX(), NETWORK, toy_data(count), changed, output=output, resume=resume)
+
+
+def numbers(output: Path) -> tuple[list[dict[str, object]], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Everything of a run but its times: the log, the last weights and the best ones."""
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    records = [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
+    return records, checkpoint.load_training_state(output / "last")[1], treemem.load(output / "best").state_dict()
+
+
+def assert_same(first: Path, second: Path) -> None:
+    ours, theirs = numbers(first), numbers(second)
+    assert ours[0] == theirs[0]
+    for mine, other in zip(ours[1:], theirs[1:], strict=True):
+        assert mine.keys() == other.keys()
+        assert all(torch.equal(mine[name], other[name]) for name in mine)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, saves: int, name: str = "last") -> None:
+    """Make the run fail right after so many checkpoints of that name, as if it had been killed there."""
+    save, left = checkpoint.save, saves
+
+    def saving(path: Path, *rest: object, **options: object) -> None:
+        nonlocal left
+        save(path, *rest, **options)  # type: ignore[arg-type]
+        left -= Path(path).name == name
+        if left == 0:
+            raise Stopped
+
+    monkeypatch.setattr(checkpoint, "save", saving)
+
+
+def test_it_learns_and_keeps_the_best_epoch(tmp_path: Path) -> None:
+    result = run(tmp_path, count=200, epochs=20)
+    accuracies = [record["validation_accuracy"] for record in result.records]
+    assert result.validation[-1].accuracy == max(accuracies) > 0.9
+    assert result.best_epoch == accuracies.index(max(accuracies)) + 1
+    assert result.records[-1]["loss"] < result.records[0]["loss"] / 2
+    assert result.trees_per_second == result.examples_per_second > 0
+    assert not result.model.training
+    np.testing.assert_array_equal(result.model.predict(["(f x y)"]), treemem.load(tmp_path).predict(["(f x y)"]))
+
+
+def test_the_log_has_one_record_an_epoch_with_scores_by_group(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert records == result.records
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    assert records[0]["validation"][-1]["group"] == "all"
+    assert sum(score["examples"] for score in records[0]["validation"][:-1]) == records[0]["validation"][-1]["examples"]
+    assert {"loss", "seconds", "examples_per_second", "validation_loss", "validation_accuracy"} <= records[0].keys()
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not(tmp_path: Path) -> None:
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        run(tmp_path / name, seed=seed)
+    assert_same(tmp_path / "a", tmp_path / "b")
+    assert numbers(tmp_path / "a")[0] != numbers(tmp_path / "c")[0]
+
+
+def test_the_callers_random_generator_is_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    run(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("saves", [1, 2, 3, 5, 8])
+def test_a_run_stopped_anywhere_resumes_to_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
+) -> None:
+    run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, saves)
+        with pytest.raises(Stopped):
+            run(tmp_path / "broken", checkpoint_steps=2)
+    run(tmp_path / "broken", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_run_stopped_between_its_best_and_its_last_checkpoint_resumes_to_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2, "best")
+        with pytest.raises(Stopped):
+            run(tmp_path / "broken")
+    run(tmp_path / "broken", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_torn_last_checkpoint_makes_it_resume_from_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(Stopped):
+            run(tmp_path / "broken", checkpoint_steps=2)
+    torn = tmp_path / "broken" / "last" / "training_state.pt"
+    torn.write_bytes(torn.read_bytes()[:-10])
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path / "broken", resume=True)
+    assert "training_state.pt is cut off" in caplog.text
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_resuming_where_every_checkpoint_is_damaged_is_an_error(tmp_path: Path) -> None:
+    run(tmp_path)
+    for name in ("last", "last.before"):
+        (tmp_path / name / "manifest.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"cannot resume .*manifest\.json is damaged"):
+        run(tmp_path, resume=True)
+
+
+def test_resuming_an_empty_folder_begins_and_a_finished_run_ends_at_once(tmp_path: Path) -> None:
+    first = run(tmp_path, resume=True)
+    content = (tmp_path / "metrics.jsonl").read_text()
+    again = run(tmp_path, resume=True)
+    assert again.records == first.records
+    assert (tmp_path / "metrics.jsonl").read_text() == content
+
+
+def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
+    run(tmp_path / "whole", epochs=4)
+    run(tmp_path / "longer", epochs=2)
+    run(tmp_path / "longer", epochs=4, resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "longer")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"learning_rate": 0.01}, "learning_rate was 0.05 and is 0.01 now"),
+        ({"count": 61}, "data was"),
+        ({"seed": 8, "batch_size": 4}, "batch_size was 8 and is 4 now; seed was 7 and is 8 now"),
+    ],
+)
+def test_resuming_under_other_terms_is_refused(tmp_path: Path, change: dict[str, object], problem: str) -> None:
+    run(tmp_path)
+    with pytest.raises(RecipeError, match=problem):
+        run(tmp_path, resume=True, **change)  # type: ignore[arg-type]
+
+
+def test_a_new_run_replaces_the_old_one(tmp_path: Path) -> None:
+    run(tmp_path / "run", epochs=2, seed=1)
+    run(tmp_path / "run")
+    run(tmp_path / "fresh")
+    assert_same(tmp_path / "run", tmp_path / "fresh")
+    assert not (tmp_path / "run" / ".last.tmp").exists()
+
+
+def test_a_run_that_cannot_begin_leaves_the_old_one(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(RecipeError, match="no option"):
+        fit(MoreX(), NETWORK.replace(hidden_sise=3), toy_data(), OPTIONS, output=tmp_path)
+    assert treemem.load(tmp_path)
+
+
+def test_early_stopping_ends_the_run_when_patience_is_out(tmp_path: Path) -> None:
+    result = run(tmp_path, epochs=50, patience=2, learning_rate=1e-6)
+    assert len(result.records) < 50
+    accuracies = [record["validation_accuracy"] for record in result.records]
+    assert len(result.records) == result.best_epoch + 2
+    assert max(accuracies) == accuracies[result.best_epoch - 1]
+
+
+def test_evaluation_can_be_rarer_and_comes_after_the_last_epoch(tmp_path: Path) -> None:
+    result = run(tmp_path, epochs=5, evaluate_every=2)
+    assert [record["epoch"] for record in result.records if "validation" in record] == [2, 4, 5]
+
+
+def test_data_without_splits_are_all_trained_on_and_the_last_epoch_is_kept(tmp_path: Path) -> None:
+    result = fit(MoreX(), NETWORK, toy_data(divided=False), OPTIONS, output=tmp_path)
+    assert result.records[0]["examples"] == 60
+    assert result.best_epoch == 3
+    assert result.validation == []
+
+
+def test_clipping_limits_the_step(tmp_path: Path) -> None:
+    run(tmp_path / "free")
+    run(tmp_path / "clipped", clip=1e-9, weight_decay=0.0)
+    assert numbers(tmp_path / "free")[0] != numbers(tmp_path / "clipped")[0]
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_other_precisions_train_and_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    run(tmp_path / "whole", precision=precision)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            run(tmp_path / "broken", precision=precision)
+    result = run(tmp_path / "broken", precision=precision, resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+    expected = torch.float64 if precision == "64-true" else torch.float32
+    assert {parameter.dtype for parameter in result.model.parameters()} == {expected}
+
+
+def test_sharing_subtrees_does_not_change_the_numbers_much(tmp_path: Path) -> None:
+    shared, unshared = (
+        fit(
+            MoreX(),
+            NetworkConfig("KindSum", {"hidden_size": 3}),
+            toy_data(),
+            dataclasses.replace(OPTIONS, share_subtrees=share),
+            output=tmp_path / str(share),
+        )
+        for share in (True, False)
+    )
+    assert shared.records[-1]["loss"] == pytest.approx(unshared.records[-1]["loss"], rel=1e-4)
+
+
+def test_own_network_classes_can_be_given(tmp_path: Path) -> None:
+    class Mine(KindSum):
+        pass
+
+    network = NetworkConfig("Mine", {"hidden_size": 3})
+    result = fit(MoreX(), network, toy_data(), OPTIONS, output=tmp_path, networks={"Mine": Mine})
+    assert isinstance(result.model.encoder, Mine)
+
+
+def test_tensorboard_files_are_written_when_asked_for(tmp_path: Path) -> None:
+    run(tmp_path, tensorboard=True)
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="the loss of epoch 1 is not finite"):
+        run(tmp_path, learning_rate=1e38)
+
+
+def test_data_that_cannot_be_trained_on_are_refused(tmp_path: Path) -> None:
+    data = toy_data(10)
+    with pytest.raises(RecipeError, match="no example to train on"):
+        fit(MoreX(), NETWORK, data[data.tree_data["split"] != "train"], OPTIONS, output=tmp_path)
+    unlabelled = dataclasses.replace(MoreX().examples(data), labelled=np.zeros(10, bool))
+    with pytest.raises(RecipeError, match="example 1 has no label"):
+        unlabelled.targets_of(unlabelled.part("train"))
+
+
+def test_one_line_an_epoch_is_logged_and_no_bar_is_drawn_without_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO, "treemem.training"):
+        run(tmp_path)
+    assert "epoch 3/3: loss" in caplog.text
+    assert "trees/s" in caplog.text
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_bar_shows_loss_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(MoreX(), NETWORK, toy_data(), OPTIONS, output=tmp_path, progress=True)
+    assert "epoch 3/3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be 0 or more"),
+        ({"seed": -1}, "seed must be"),
+        ({"accelerator": "gpu"}, 'accelerator must be "auto"'),
+        ({"precision": "16"}, 'precision must be "32-true"'),
+        ({"patience": 0}, "patience must be at least 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        TrainingOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no CUDA device"):
+        run(tmp_path, accelerator="cuda")

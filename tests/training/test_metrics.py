@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from treemem.task import Score
+from treemem.training.metrics import binary_scores, score_row
+
+
+def test_scores_of_a_worked_example() -> None:
+    predicted = np.array([1, 1, 0, 0, 1, 0], bool)
+    actual = np.array([1, 0, 0, 1, 1, 0], bool)
+    group = np.array([3, 3, 3, 3, 5, 5])
+    by_group = {score.group: score for score in binary_scores(predicted, actual, group)}
+    assert list(by_group) == [3, 5, "all"]
+    assert by_group[3] == Score(3, 4, 0.5, 0.5, 0.5, 0.5, 0.5)
+    assert by_group[5] == Score(5, 2, 1.0, 0.5, 1.0, 1.0, 1.0)
+    assert by_group["all"].accuracy == pytest.approx(4 / 6)
+    assert by_group["all"].precision == pytest.approx(2 / 3)
+
+
+def test_where_nothing_is_positive_precision_and_recall_are_zero() -> None:
+    nothing = np.zeros(3, bool)
+    assert binary_scores(nothing, nothing, np.zeros(3, int))[-1] == Score("all", 3, 1.0, 1.0, 0.0, 0.0, 0.0)
+    assert binary_scores(nothing, ~nothing, np.zeros(3, int))[-1] == Score("all", 3, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+
+def test_no_example_gives_one_score_without_an_accuracy() -> None:
+    (score,) = binary_scores(np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, int))
+    assert (score.group, score.examples) == ("all", 0)
+    assert math.isnan(score.accuracy)
+
+
+def test_a_row_names_the_group_as_the_task_does() -> None:
+    row = score_row("Tree-LSTM", Score(8, 10, 0.5, 0.6), "depth")
+    assert row["network"] == "Tree-LSTM"
+    assert (row["depth"], row["examples"], row["accuracy"], row["majority"]) == (8, 10, 0.5, 0.6)

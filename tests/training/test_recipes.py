@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from toy_task import MoreX, ToyDataOptions
+
+from treemem.errors import RecipeError
+from treemem.task import NetworkConfig
+from treemem.training.options import TrainingOptions
+from treemem.training.recipes import load_recipe, parse_recipe, recipe_names
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    return {
+        "task": "more_x",
+        "data": {"count": 50},
+        "networks": {"sum": {"network": "KindSum", "options": {"hidden_size": 3}}},
+        "training": {"epochs": 2, "learning_rate": "1e-2"},
+        **changes,
+    }
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content(**changes)))
+    return path
+
+
+def test_a_recipe_is_read_into_dataclasses(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, seeds=[1, 2]))
+    assert recipe.make_task() == MoreX()
+    assert recipe.data == ToyDataOptions(count=50)
+    assert recipe.networks == {"sum": NetworkConfig("KindSum", {"hidden_size": 3})}
+    assert recipe.training == TrainingOptions(epochs=2, learning_rate=0.01)
+    assert recipe.seeds == (1, 2)
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    recipe = parse_recipe({"task": "more_x", "networks": content()["networks"]})
+    assert recipe.training == TrainingOptions()
+    assert recipe.data == ToyDataOptions()
+    assert recipe.seeds == ()
+
+
+def test_any_field_can_be_overridden(tmp_path: Path) -> None:
+    overrides = [
+        "training.epochs=5",
+        "training.clip=0.5",
+        "data.seed=3",
+        "networks.sum.options.dropout=0.1",
+        "task_options.strict=true",
+        "seeds=[4, 5]",
+    ]
+    recipe = load_recipe(written(tmp_path), overrides)
+    assert recipe.training.epochs == 5
+    assert recipe.training.clip == 0.5
+    assert recipe.data.seed == 3
+    assert recipe.networks["sum"].options == {"hidden_size": 3, "dropout": 0.1}
+    assert recipe.make_task() == MoreX(strict=True)
+    assert recipe.seeds == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"trainin": {}}, "no field 'trainin'; did you mean training"),
+        ({"training": {"epoch": 2}}, r"no field 'training\.epoch'; did you mean epochs"),
+        ({"training": {"epochs": "many"}}, r"training\.epochs.*int.*many"),
+        ({"training": {"epochs": 2.5}}, r"training\.epochs.*int.*2\.5"),
+        ({"training": {"epochs": 0}}, "epochs must be at least 1"),
+        ({"training": 3}, "training must be fields"),
+        ({"data": {"cuont": 2}}, r"no field 'data\.cuont'; did you mean count"),
+        ({"data": {"count": "x"}}, r"data\.count.*int"),
+        ({"networks": {"a": {"netwrk": "KindSum"}}}, r"no field 'networks\.a\.netwrk'; did you mean network"),
+        ({"networks": {"a": {"network": "KindSun"}}}, "no network 'KindSun'; did you mean KindSum"),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden": 1}}}}, "did you mean hidden_size"),
+        ({"networks": {"a": {}}}, "network"),
+        ({"networks": ["KindSum"]}, "networks must be names"),
+        ({"networks": {}}, "the field 'networks' is missing"),
+        ({"task": "more_z"}, "no task 'more_z'; did you mean more_x"),
+        ({"task": None}, "the field 'task' is missing"),
+        ({"task_options": {"strikt": True}}, "no option 'strikt'; did you mean strict"),
+        ({"seeds": ["a"]}, "seeds.*int"),
+        ({"seeds": 3}, "seeds"),
+    ],
+)
+def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        load_recipe(written(tmp_path, **changes))
+    assert "recipe.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("training.epochs", "write FIELD=VALUE"),
+        ("training..epochs=3", "write FIELD=VALUE"),
+        ("task.name=x", "'task' has no fields"),
+        ("training.epochs=[", "is no YAML value"),
+        ("training.epohcs=3", "did you mean epochs"),
+    ],
+)
+def test_an_override_that_makes_no_sense_is_refused(tmp_path: Path, override: str, problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        load_recipe(written(tmp_path), [override])
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "a: [", "a: !!python/object/apply:os.getcwd []\n", "\xff"])
+def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(RecipeError, match=r"recipe\.yaml"):
+        load_recipe(path)
+
+
+def test_an_unknown_recipe_names_the_near_ones() -> None:
+    with pytest.raises(RecipeError, match="did you mean equation_verification/small"):
+        load_recipe("equation_verification/smal")
+    with pytest.raises(RecipeError, match="no recipe 'nothing'"):
+        load_recipe("nothing")
+
+
+def test_the_recipes_of_the_tasks_can_be_read() -> None:
+    names = recipe_names()
+    assert {"equation_verification/small", "equation_verification/published"} <= set(names)
+    for name in names:
+        assert load_recipe(name).networks

@@ -1,0 +1,8 @@
+"""Results to look at: tables and plots."""
+
+from __future__ import annotations
+
+from treemem.explore.plots import plot_accuracy
+from treemem.explore.tables import accuracy_table
+
+__all__ = ["accuracy_table", "plot_accuracy"]

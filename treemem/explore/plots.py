@@ -1,0 +1,72 @@
+"""Plots of results, written as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from treemem.errors import RecipeError
+from treemem.records import replacing
+from treemem.task import PublishedFigure, Score
+
+
+def plot_accuracy(
+    scores: Mapping[str, Sequence[Score]],
+    path: str | Path,
+    published: Iterable[PublishedFigure] = (),
+    *,
+    group: str = "depth",
+    split: str = "test",
+    title: str = "",
+) -> None:
+    """Plot accuracy against the group (the depth of an equation), a line a network.
+
+    Scores of several runs get bars of one deviation. A dashed line is the majority class; a dotted one in a network's
+    colour is its published accuracy over all groups.
+
+    Args:
+        scores: network to its scores by group; one group may be ``"all"``, which is not drawn.
+        path: the PNG file to write.
+        published: figures of others.
+        group: what the groups are.
+        split: of the published figures.
+        title: stands above the plot.
+
+    Raises:
+        RecipeError: matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator, PercentFormatter
+    except ImportError as error:
+        raise RecipeError("matplotlib is not installed; pip install 'treemem[plot]'") from error
+    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    majority: dict[int, float] = {}
+    for network, own in scores.items():
+        points = sorted((score.group, score) for score in own if isinstance(score.group, int))
+        groups = [name for name, _ in points]
+        majority.update((name, score.majority) for name, score in points)
+        errors = [score.deviation or 0.0 for _, score in points]
+        accuracy = [score.accuracy for _, score in points]
+        (line, *_) = axes.errorbar(groups, accuracy, yerr=errors if any(errors) else None, marker="o", label=network)
+        if network in figures and groups:
+            axes.hlines(
+                figures[network].value, groups[0], groups[-1],
+                colors=line.get_color(), linestyles="dotted", label=f"{network}, published ({group} 8-13)",
+            )  # fmt: skip
+    if majority:
+        names = sorted(majority)
+        axes.plot(names, [majority[name] for name in names], color="grey", linestyle="dashed", label="majority class")
+    axes.set_xlabel(group)
+    axes.set_ylabel("accuracy")
+    axes.set_title(title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
+    with replacing(path) as temporary:
+        FigureCanvasAgg(figure).print_png(str(temporary))

@@ -1,0 +1,66 @@
+"""Scores of several networks as a table of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from treemem.task import PublishedFigure, Score
+
+
+def accuracy_table(
+    scores: Mapping[str, Sequence[Score]],
+    published: Iterable[PublishedFigure] = (),
+    *,
+    group: str = "depth",
+    split: str = "test",
+) -> str:
+    """Accuracy in percent, a row a network and a column a group, as a Markdown table.
+
+    The first row is the majority class, the last one says how many examples each group has.
+
+    Args:
+        scores: network to its scores by group, the one for all of them last.
+        published: figures of others; their accuracy on ``split`` over all groups stands in a last column.
+        group: what the groups are.
+        split: of the published figures.
+
+    Returns:
+        The table, without a line end after its last row.
+    """
+    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
+    columns = _columns(scores)
+    rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
+    rows.append(["majority class", *(_percent(score.majority) for score in columns.values())])
+    for network, own in scores.items():
+        by_group = {score.group: score for score in own}
+        cells = [by_group.get(name) for name in columns]
+        rows.append([network, *("" if cell is None else _percent(cell.accuracy, cell.deviation) for cell in cells)])
+    if figures:
+        rows[0].append("published, all")
+        for row in rows[1:]:
+            figure = figures.get(row[0])
+            row.append("" if figure is None else _percent(figure.value, figure.deviation))
+    rows.append(["examples", *(str(score.examples) for score in columns.values()), *([""] if figures else [])])
+    return _markdown(rows)
+
+
+def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
+    """A score of each group, the groups in order and all of them last."""
+    found = {score.group: score for own in scores.values() for score in own}
+    return {name: found[name] for name in sorted(found, key=lambda name: (isinstance(name, str), name))}
+
+
+def _percent(value: float, deviation: float | None = None) -> str:
+    return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| "
+        + " | ".join(cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in cells)
+        + " |"
+        for cells in (list(enumerate(zip(row, widths, strict=True))) for row in rows)
+    ]
+    rule = "|" + "|".join("-" * (width + 1) + ("-" if not place else ":") for place, width in enumerate(widths)) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

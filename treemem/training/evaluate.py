@@ -1,0 +1,97 @@
+"""Scoring a trained model on examples."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import RecipeError
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.task import Model, Score
+from treemem.training.progress import progress_bar
+from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a model said about some examples, and how well that was.
+
+    Attributes:
+        scores: one for each group, the last one for all examples.
+        chosen: int64, numbers of the examples in the data.
+        probabilities: of true, or of each class, in the order of ``chosen``.
+        seconds: what the network took.
+        num_trees: trees that were run; two for each equation.
+    """
+
+    scores: list[Score]
+    chosen: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    seconds: float
+    num_trees: int
+
+    @property
+    def overall(self) -> Score:
+        """The score for all examples."""
+        return self.scores[-1]
+
+    @property
+    def trees_per_second(self) -> float:
+        """Trees scored in a second."""
+        return self.num_trees / self.seconds
+
+    @property
+    def examples_per_second(self) -> float:
+        """Examples scored in a second."""
+        return len(self.chosen) / self.seconds
+
+
+def evaluate(
+    model: Model,
+    data: Forest,
+    *,
+    split: str | None = None,
+    batch_size: int = 1024,
+    progress: bool | None = None,
+) -> Evaluation:
+    """Score a model on labelled data, by group (the depth of an equation) and overall.
+
+    Args:
+        model: the model.
+        data: trees of the model's task with their labels.
+        split: ``"train"``, ``"validation"`` or ``"test"``; all of the data by default.
+        batch_size: examples that run together.
+        progress: show a progress bar; by default on a terminal only.
+
+    Raises:
+        RecipeError: no such split, no example in it, or examples without labels.
+        VocabularyError: a label that the model does not know.
+    """
+    examples = model.task.examples(data)
+    chosen = examples.part(split)
+    if not len(chosen):
+        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
+    targets = examples.targets_of(chosen)
+    index = SubtreeIndex(examples.forest, model.vocabulary)
+    with progress_bar(len(chosen), "scoring", progress) as bar:
+        begin = time.perf_counter()
+        outputs = model.outputs(examples, chosen, batch_size=batch_size, index=index, advance=bar.update)
+        seconds = time.perf_counter() - begin
+    evaluation = Evaluation(
+        model.task.scores(outputs, targets, examples.group[chosen]),
+        chosen,
+        model.task.probabilities(outputs, targets),
+        seconds,
+        len(chosen) * examples.trees_per_example,
+    )
+    _logger.info(
+        "scored %d examples: accuracy %.4f; %.0f trees/s",
+        len(chosen), evaluation.overall.accuracy, evaluation.trees_per_second,
+    )  # fmt: skip
+    return evaluation

@@ -1,0 +1,327 @@
+"""Training a network on a task: the loop, its checkpoints, and going on after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from packaging.version import Version
+from torch import Tensor, nn
+
+from treemem import checkpoint
+from treemem.errors import CheckpointError, RecipeError
+from treemem.schedule.loader import TreeLoader
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.task import Examples, Model, NetworkConfig, Score, Task
+from treemem.training.options import TrainingOptions
+from treemem.training.progress import RunLog, progress_bar
+from treemem.training.state import Progress, check_same_run, fingerprint, random_state, set_random_state
+from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+_POSTFIX_SECONDS = 0.5
+_FUSED_ADAM = True if Version(torch.__version__) >= Version("2.4") else None
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A finished training run.
+
+    Attributes:
+        model: with the weights of the best epoch, in evaluation mode.
+        folder: where log and checkpoints are; ``treemem.load(folder)`` gives the same model.
+        best_epoch: the first epoch with the best validation accuracy; the last epoch where nothing was validated.
+        validation: the scores of that epoch by group, the last one for all; empty where nothing was validated.
+        records: the log, one record an epoch.
+    """
+
+    model: Model
+    folder: Path
+    best_epoch: int
+    validation: list[Score]
+    records: list[dict[str, Any]]
+
+    @property
+    def trees_per_second(self) -> float:
+        """Trees trained on in a second, over all epochs."""
+        return self._total("trees") / self._total("seconds")
+
+    @property
+    def examples_per_second(self) -> float:
+        """Examples trained on in a second, over all epochs."""
+        return self._total("examples") / self._total("seconds")
+
+    def _total(self, name: str) -> float:
+        return sum(record[name] for record in self.records)
+
+
+def fit(
+    task: Task,
+    network: NetworkConfig,
+    data: Forest,
+    options: TrainingOptions | None = None,
+    *,
+    output: str | Path,
+    resume: bool = False,
+    progress: bool | None = None,
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+) -> FitResult:
+    """Train a network on the ``train`` split and keep the epoch that does best on the ``validation`` split.
+
+    The folder ``output`` receives ``metrics.jsonl`` and the checkpoints ``best`` and ``last``. The same seed on the
+    same machine gives the same numbers, also when the run was killed in between and resumed. The caller's random
+    generators are left as they were.
+
+    Args:
+        task: what to learn.
+        network: which network, with its options.
+        data: labelled trees of the task. Where they are not divided into splits, all are trained on.
+        options: how to train.
+        output: folder of the run; an earlier run there is overwritten unless ``resume``.
+        resume: go on from the last whole checkpoint in ``output``; begin anew where there is none.
+        progress: show a progress bar; by default on a terminal only.
+        networks: own network classes by name, besides the registered ones.
+
+    Raises:
+        RecipeError: no example to train on, an option that the network does not have, or a run to resume that
+            was begun with other options or data.
+        VocabularyError: data with a label that the task does not know.
+    """
+    options = TrainingOptions() if options is None else options
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = _Run(task, network, data, options, folder, progress, networks)
+    if not resume:
+        for name in ("last", "best"):
+            checkpoint.remove(folder / name)
+    with torch.random.fork_rng(devices=run.cuda_devices):
+        run.begin()
+        while not run.progress.finished(options):
+            run.train_epoch()
+            run.end_epoch()
+        run.log.close()
+    return run.result()
+
+
+class _Run:
+    """One training run: the model and all that changes while it is trained."""
+
+    def __init__(
+        self,
+        task: Task,
+        network: NetworkConfig,
+        data: Forest,
+        options: TrainingOptions,
+        folder: Path,
+        shown: bool | None,
+        networks: Mapping[str, Callable[..., nn.Module]] | None,
+    ) -> None:
+        from lightning_fabric import Fabric
+
+        self.options, self.folder, self.shown, self.networks = options, folder, shown, networks
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        accelerator = automatic if options.accelerator == "auto" else options.accelerator
+        if accelerator == "cuda" and automatic == "cpu":
+            raise RecipeError('accelerator is "cuda" and this machine has no CUDA device that torch can use')
+        self.fabric = Fabric(accelerator=accelerator, devices=1, precision=options.precision)  # type: ignore[arg-type]
+        self.device = self.fabric.device
+        self.cuda_devices = [self.device] if self.device.type == "cuda" else []
+        self.examples = task.examples(data)
+        self.train_ids, self.validation_ids = _parts(self.examples)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            self.model = Model(task, network, networks=networks)
+        self.index = SubtreeIndex(self.examples.forest, self.model.vocabulary)
+        self.fingerprint = fingerprint(self.model, self.examples, options)
+        self.progress = Progress()
+        self.loader = TreeLoader(
+            self.index,
+            self.train_ids,
+            options.batch_size,
+            trees_per_example=self.examples.trees_per_example,
+            shuffle=True,
+            seed=options.seed,
+            share_subtrees=options.share_subtrees,
+        )
+        self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
+
+    def begin(self) -> None:
+        """Seed everything, or take up the state of the last checkpoint."""
+        options = self.options
+        torch.manual_seed(options.seed)
+        optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=_FUSED_ADAM
+        )
+        last, problem = checkpoint.newest_whole(self.folder / "last")
+        state: dict[str, Any] = {}
+        weights: dict[str, Tensor] = {}
+        if last is not None:
+            state, weights, records = checkpoint.load_training_state(last)
+            check_same_run(state["fingerprint"], self.fingerprint, str(self.folder))
+            self.progress = Progress.from_dict(state["progress"], records)
+            if problem:
+                _logger.warning("%s; going on from the checkpoint before it", problem)
+            _logger.info("resuming %s after epoch %d, step %d", self.folder, self.progress.epoch, self.progress.step)
+        elif problem:
+            raise CheckpointError(f"cannot resume {self.folder}: {problem}")
+        self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
+        if last is not None:
+            self.model.load_state_dict(weights)
+            self.optimizer.load_state_dict(state["optimizer"])
+            set_random_state(state["random"], self.device)
+        self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
+        self.saved_at = time.perf_counter()
+
+    def train_epoch(self) -> None:
+        """Do the epoch's remaining steps."""
+        progress, options = self.progress, self.options
+        self.loader.set_epoch(progress.epoch)
+        self.network.train()
+        loss_sum = torch.tensor(progress.loss_sum, dtype=torch.float64, device=self.device)
+        done = min(progress.step * options.batch_size, len(self.train_ids))
+        begin = shown_at = time.perf_counter()
+        with progress_bar(len(self.train_ids), f"epoch {progress.epoch + 1}/{options.epochs}", self.shown) as bar:
+            bar.update(done)
+            for batch in itertools.islice(self.loader, progress.step, None):
+                loss, count = self.step(batch)
+                loss_sum += loss * count
+                done += count
+                progress.step += 1
+                now = time.perf_counter()
+                if not bar.disable and now - shown_at > _POSTFIX_SECONDS:
+                    bar.set_postfix_str(f"loss {loss_sum.item() / done:.4f}", refresh=False)
+                    shown_at = now
+                bar.update(count)
+                if self.checkpoint_is_due(now):
+                    progress.loss_sum = loss_sum.item()
+                    progress.seconds += now - begin
+                    self.save("last")
+                    begin = time.perf_counter()
+        progress.loss_sum = loss_sum.item()
+        progress.seconds += time.perf_counter() - begin
+
+    def step(self, batch: Any) -> tuple[Tensor, int]:
+        """One step of the optimiser; gives the batch's mean loss, without waiting for the device, and its size."""
+        chosen = torch.from_numpy(batch.example_ids).to(self.device)
+        targets = {name: target[chosen] for name, target in self.targets.items()}
+        self.optimizer.zero_grad()
+        loss = self.model.task.loss(self.network(batch.to(self.device)), targets)
+        self.fabric.backward(loss)
+        if self.options.clip is not None:
+            self.fabric.clip_gradients(self.network, self.optimizer, max_norm=self.options.clip)
+        self.optimizer.step()
+        return loss.detach(), len(chosen)
+
+    def checkpoint_is_due(self, now: float) -> bool:
+        """Whether to write a checkpoint within the epoch."""
+        seconds, steps = self.options.checkpoint_seconds, self.options.checkpoint_steps
+        if seconds is not None and now - self.saved_at >= seconds:
+            return True
+        return steps is not None and self.progress.step % steps == 0
+
+    def end_epoch(self) -> None:
+        """Close the epoch: evaluate, write the record and the checkpoints."""
+        progress, options = self.progress, self.options
+        num_examples = len(self.train_ids)
+        progress.epoch += 1
+        if not math.isfinite(progress.loss_sum):
+            raise RecipeError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
+        record: dict[str, Any] = {
+            "epoch": progress.epoch,
+            "loss": progress.loss_sum / num_examples,
+            "examples": num_examples,
+            "trees": num_examples * self.examples.trees_per_example,
+            "seconds": progress.seconds,
+            "examples_per_second": num_examples / progress.seconds,
+        }
+        progress.step, progress.loss_sum, progress.seconds = 0, 0.0, 0.0
+        is_best = False
+        if len(self.validation_ids) and (
+            progress.epoch % options.evaluate_every == 0 or progress.epoch == options.epochs
+        ):
+            scores = self.evaluate(record)
+            is_best = scores[-1].accuracy > progress.best_accuracy
+            progress.evaluations_since_best += 1
+            if is_best:
+                progress.best_accuracy, progress.evaluations_since_best = scores[-1].accuracy, 0
+        elif not len(self.validation_ids):
+            is_best = True
+        if is_best:
+            progress.best_epoch = progress.epoch
+        progress.records.append(record)
+        if is_best:
+            self.save("best")
+        self.save("last")
+        self.log.add(record)
+        _logger.info("%s", _told(record, options.epochs, is_best))
+
+    def evaluate(self, record: dict[str, Any]) -> list[Score]:
+        """Evaluate on the validation examples and put loss and scores into the epoch's record."""
+        chosen = self.validation_ids
+        begin = time.perf_counter()
+        outputs = self.model.outputs(
+            self.examples, chosen, batch_size=self.options.evaluation_batch_size, index=self.index
+        )
+        targets = self.examples.targets_of(chosen)
+        tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
+        scores = self.model.task.scores(outputs, targets, self.examples.group[chosen])
+        record["validation_loss"] = float(self.model.task.loss(outputs, tensors))
+        record["validation_accuracy"] = scores[-1].accuracy
+        record["validation_seconds"] = time.perf_counter() - begin
+        record["validation"] = [dataclasses.asdict(score) for score in scores]
+        return scores
+
+    def save(self, name: str) -> None:
+        """Write a checkpoint; the last one can be resumed from, the best one holds the model only."""
+        state = None
+        if name == "last":
+            state = {
+                "fingerprint": self.fingerprint,
+                "progress": self.progress.to_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "random": random_state(self.device),
+            }
+        checkpoint.save(self.folder / name, self.model, training_state=state, metrics=self.progress.records)
+        self.saved_at = time.perf_counter()
+
+    def result(self) -> FitResult:
+        """The best model and the run's records."""
+        best = checkpoint.load(
+            self.folder / "best",
+            device=self.device,
+            networks=self.networks,
+            tasks={self.model.task.name: type(self.model.task)},
+        )
+        record = self.progress.records[self.progress.best_epoch - 1]
+        validation = [Score(**score) for score in record.get("validation", [])]
+        return FitResult(best, self.folder, self.progress.best_epoch, validation, self.progress.records)
+
+
+def _parts(examples: Examples) -> tuple[Any, Any]:
+    """Numbers of the examples to train on and to validate with."""
+    if examples.split is None:
+        train, validation = examples.part(None), examples.part(None)[:0]
+    else:
+        train, validation = examples.part("train"), examples.part("validation")
+    if not len(train):
+        raise RecipeError("there is no example to train on")
+    for part in (train, validation):
+        examples.targets_of(part)
+    return train, validation
+
+
+def _told(record: Mapping[str, Any], epochs: int, is_best: bool) -> str:
+    """An epoch in one line."""
+    line = f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.4f}"
+    if "validation_accuracy" in record:
+        line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
+    trees_per_second = record["trees"] / record["seconds"]
+    return f"{line}; {record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"

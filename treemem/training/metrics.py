@@ -1,0 +1,60 @@
+"""Scores of predictions, for each group of examples and for all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.task import Score
+
+
+def binary_scores(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], group: NDArray[np.int64]) -> list[Score]:
+    """Scores of yes-or-no answers; yes is the positive class.
+
+    Where nothing was predicted positive, precision is 0; where nothing is positive, recall is 0.
+
+    Args:
+        predicted, actual: ``[examples]``.
+        group: int64 ``[examples]``.
+
+    Returns:
+        One score a group in ascending order, then one for all; that one alone where there is no example.
+    """
+    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+    def score(name: int | str, chosen: NDArray[np.bool_]) -> Score:
+        count = int(chosen.sum())
+        if count == 0:
+            return Score(name, 0, float("nan"), float("nan"))
+        answer, truth = predicted[chosen], actual[chosen]
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            truth, answer, labels=[False, True], average=None, zero_division=0
+        )
+        positive = float(truth.mean())
+        return Score(
+            name,
+            count,
+            float(accuracy_score(truth, answer)),
+            max(positive, 1 - positive),
+            float(precision[1]),
+            float(recall[1]),
+            float(f1[1]),
+        )
+
+    scores = [score(int(value), group == value) for value in np.unique(group)]
+    return [*scores, score("all", np.ones(len(group), bool))]
+
+
+def score_row(network: str, score: Score, group: str) -> dict[str, int | float | str | None]:
+    """A score as a record of a results file; ``group`` is what the task calls its groups, such as ``"depth"``."""
+    return {
+        "network": network,
+        group: score.group,
+        "examples": score.examples,
+        "accuracy": score.accuracy,
+        "majority": score.majority,
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
+        "deviation": score.deviation,
+    }

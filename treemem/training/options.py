@@ -1,0 +1,67 @@
+"""How to train: every choice that changes the numbers or the hours, in one dataclass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treemem.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of a training run.
+
+    Attributes:
+        epochs: how often to go through the training examples.
+        batch_size: examples for one step of the optimiser.
+        learning_rate: of Adam.
+        weight_decay: L2 penalty inside Adam, on every parameter.
+        seed: of the weights, the order of the examples and dropout.
+        clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
+        patience: stop after so many evaluations without a better validation accuracy. None: never.
+        share_subtrees: run equal subtrees of a batch once; the same numbers, sooner.
+        evaluate_every: evaluate on the validation examples after every so many epochs, and after the last.
+        evaluation_batch_size: examples that run together in evaluation.
+        checkpoint_seconds: write a checkpoint within an epoch too when so many seconds went by. None: only at its end.
+        checkpoint_steps: likewise after every so many steps.
+        accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        precision: as lightning-fabric names it: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
+        tensorboard: write event files beside the log.
+
+    Raises:
+        RecipeError: a number outside its range.
+    """
+
+    epochs: int = 30
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-5
+    seed: int = 12093
+    clip: float | None = None
+    patience: int | None = None
+    share_subtrees: bool = True
+    evaluate_every: int = 1
+    evaluation_batch_size: int = 1024
+    checkpoint_seconds: float | None = 300.0
+    checkpoint_steps: int | None = None
+    accelerator: str = "auto"
+    precision: str = "32-true"
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "patience", "evaluate_every", "evaluation_batch_size", "checkpoint_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"{name} must be at least 1, not {value}")
+        for name in ("learning_rate", "clip", "checkpoint_seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise RecipeError(f"{name} must be above 0, not {value}")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise RecipeError(f"weight_decay must be 0 or more, not {self.weight_decay}")
+        if not 0 <= self.seed < 2**63:
+            raise RecipeError(f"seed must be from 0 to 2^63 - 1, not {self.seed}")
+        if self.accelerator not in ("auto", "cpu", "cuda"):
+            raise RecipeError(f'accelerator must be "auto", "cpu" or "cuda", not {self.accelerator!r}')
+        if self.precision not in ("32-true", "64-true", "bf16-mixed"):
+            raise RecipeError(f'precision must be "32-true", "64-true" or "bf16-mixed", not {self.precision!r}')

@@ -1,0 +1,60 @@
+"""What a run tells while it goes on: a bar on a terminal, lines of JSON in a file, curves in TensorBoard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from treemem.errors import RecipeError
+from treemem.records import json_line, replacing
+
+
+def progress_bar(total: int, what: str, shown: bool | None) -> Any:
+    """A tqdm bar over examples; ``shown=None`` shows it where standard error is a terminal."""
+    from tqdm import tqdm
+
+    disable = None if shown is None else not shown
+    return tqdm(total=total, desc=what, unit=" examples", disable=disable, dynamic_ncols=True, leave=False)
+
+
+class RunLog:
+    """The records of a run: one line of JSON an epoch, and TensorBoard's curves if asked for.
+
+    Args:
+        path: the JSONL file.
+        records: those of the epochs before, when a run is resumed; the file will hold these and no others.
+        tensorboard: write event files into the folder ``tensorboard`` beside it.
+
+    Raises:
+        RecipeError: TensorBoard was asked for and is not installed.
+    """
+
+    def __init__(self, path: Path, records: Sequence[Mapping[str, Any]] = (), *, tensorboard: bool = False) -> None:
+        self.path = path
+        with replacing(path) as temporary:
+            temporary.write_text("".join(json_line(record) for record in records), encoding="utf-8")
+        self._writer: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise RecipeError("tensorboard is not installed; pip install 'treemem[log]'") from error
+            self._writer = SummaryWriter(str(path.parent / "tensorboard"), purge_step=len(records) + 1)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Append one epoch's record."""
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json_line(record))
+            stream.flush()
+            os.fsync(stream.fileno())
+        if self._writer is not None:
+            for name, value in record.items():
+                if isinstance(value, (int, float)) and name != "epoch":
+                    self._writer.add_scalar(name, value, int(record["epoch"]))
+
+    def close(self) -> None:
+        """Finish the event files."""
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,95 @@
+"""The same training from several seeds, and what the runs have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from treemem.errors import RecipeError
+from treemem.task import NetworkConfig, Score, Task
+from treemem.training.evaluate import Evaluation, evaluate
+from treemem.training.fit import FitResult, fit
+from treemem.training.options import TrainingOptions
+from treemem.trees.forest import Forest
+
+
+@dataclass(frozen=True, eq=False)
+class SeedsResult:
+    """Runs that differ in their seed only.
+
+    Attributes:
+        fits: the runs, in the order of the seeds.
+        evaluations: of each run's best model.
+        scores: mean of the runs' scores by group, with the deviation of their accuracy; the last one for all.
+    """
+
+    fits: list[FitResult]
+    evaluations: list[Evaluation]
+    scores: list[Score]
+
+
+def fit_seeds(
+    task: Task,
+    network: NetworkConfig,
+    data: Forest,
+    options: TrainingOptions | None = None,
+    *,
+    seeds: Sequence[int],
+    output: str | Path,
+    split: str | None = "test",
+    resume: bool = False,
+    progress: bool | None = None,
+) -> SeedsResult:
+    """Train from each seed in a folder of its own, ``output/seed-N``, and evaluate each on ``split``.
+
+    Arguments are those of :func:`treemem.training.fit.fit`; the data are the same for all seeds.
+
+    Raises:
+        RecipeError: no seed, or one given twice; and what ``fit`` and ``evaluate`` raise.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise RecipeError(f"seeds must be distinct and at least one, not {list(seeds)}")
+    options = TrainingOptions() if options is None else options
+    fits, evaluations = [], []
+    for seed in seeds:
+        seeded = dataclasses.replace(options, seed=seed)
+        result = fit(
+            task, network, data, seeded, output=Path(output) / f"seed-{seed}", resume=resume, progress=progress
+        )
+        fits.append(result)
+        evaluations.append(evaluate(result.model, data, split=split, progress=progress))
+    return SeedsResult(fits, evaluations, mean_scores([evaluation.scores for evaluation in evaluations]))
+
+
+def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:
+    """The mean of several runs' scores on the same examples.
+
+    ``deviation`` is the sample standard deviation of the accuracy (over n - 1); None for a single run.
+
+    Raises:
+        RecipeError: runs that were scored on different groups.
+    """
+    if any([score.group for score in run] != [score.group for score in runs[0]] for run in runs):
+        raise RecipeError("the runs were scored on different groups, so they have no mean")
+    means = []
+    for scores in zip(*runs, strict=True):
+        accuracies = [score.accuracy for score in scores]
+        means.append(
+            dataclasses.replace(
+                scores[0],
+                accuracy=statistics.fmean(accuracies),
+                precision=_mean([score.precision for score in scores]),
+                recall=_mean([score.recall for score in scores]),
+                f1=_mean([score.f1 for score in scores]),
+                deviation=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+            )
+        )
+    return means
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,115 @@
+"""Where a run stands: everything, besides weights and optimiser, that the steps to come depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from treemem.errors import RecipeError
+from treemem.task import Examples, Model
+from treemem.training.options import TrainingOptions
+
+_FREE_TO_CHANGE = frozenset({
+    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience",
+})  # fmt: skip
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        epoch: epochs that are finished.
+        step: steps done of the epoch after these.
+        loss_sum: sum of the losses of this epoch's examples.
+        seconds: spent on this epoch's steps.
+        best_epoch, best_accuracy: the best evaluation so far; epoch 0: none yet.
+        evaluations_since_best: how many evaluations came after it.
+        records: the log's records, one an epoch.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    seconds: float = 0.0
+    best_epoch: int = 0
+    best_accuracy: float = -1.0
+    evaluations_since_best: int = 0
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def finished(self, options: TrainingOptions) -> bool:
+        """Whether no step is left to do: all epochs are done, or patience has run out."""
+        out_of_patience = options.patience is not None and self.evaluations_since_best >= options.patience
+        return self.epoch >= options.epochs or (self.step == 0 and out_of_patience)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers only; the records are kept in the log."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "records"}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], records: list[dict[str, Any]]) -> Progress:
+        """Read what :meth:`to_dict` gave."""
+        return cls(**fields, records=records)
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators that dropout draws from."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
+    """Put the generators where :func:`random_state` found them."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
+    """What must be the same for a run to be resumed: task, network, data, and the options that change its numbers."""
+    chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in _FREE_TO_CHANGE}
+    return {
+        "task": model.task.name,
+        "task version": model.task.version,
+        "task options": dict(model.task.options),
+        "network": model.network.network,
+        "network options": dict(model.network.options),
+        "vocabulary": model.vocabulary.digest,
+        "data": data_digest(examples),
+        **chosen,
+    }
+
+
+def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], place: str) -> None:
+    """Refuse to go on with a run under other terms than it was begun with.
+
+    Raises:
+        RecipeError: it names each thing that differs.
+    """
+    different = [
+        f"{name} was {saved.get(name)!r} and is {asked[name]!r} now" for name in asked if saved.get(name) != asked[name]
+    ]
+    if different:
+        raise RecipeError(f"{place} holds another run: {'; '.join(different)}. Resume with the same, or begin anew")
+
+
+def data_digest(examples: Examples) -> str:
+    """SHA-256 over the trees, targets, groups and splits, in hexadecimal."""
+    forest = examples.forest
+    digest = hashlib.sha256("\0".join(forest.labels).encode())
+    arrays = {"label": forest.label, "arity": forest.arity, "begin": forest.begin, "group": examples.group}
+    arrays.update({f"target {name}": array for name, array in sorted(examples.targets.items())})
+    for name, array in (*arrays.items(), ("value", forest.value), ("split", examples.split)):
+        if array is not None:
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
