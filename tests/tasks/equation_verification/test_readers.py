@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.records import write_records
+from treemem.tasks.equation_verification import readers
+from treemem.tasks.equation_verification.readers import read_equations, read_published
+from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.preorder import format_preorder, parse_preorder
+from treemem.trees.vocabulary import Vocabulary
+
+EQUATIONS = ["sin(x)^2 + cos(x)^2 = 1", "a + b = b + a", "x = -x"]
+RECORDS = [
+    {"id": "a", "equation": EQUATIONS[0], "label": 1},
+    {"id": "b", "equation": EQUATIONS[1], "label": 1},
+    {"id": "c", "equation": EQUATIONS[2], "label": 0},
+]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "csv.gz", "jsonl.gz"])
+def test_records_of_every_form_are_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"equations.{suffix}"
+    write_records(path, RECORDS)
+    read = read_equations(path)
+    assert list(read.forest) == [parse_equation(text) for text in EQUATIONS]
+    assert read.forest.tree_data["label"].tolist() == [1, 1, 0]
+    assert read.ids == ["a", "b", "c"]
+    assert read.bad == []
+
+
+def test_text_lines_may_have_a_label_after_a_tab(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text("x = x\t1\ny = z\nx = -x\tfalse\n")
+    read = read_equations(path)
+    assert read.forest.tree_data["label"].tolist() == [1, -1, 0]
+    assert read.ids == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"lhs": "y + sin(-x)", "rhs": "y*x"},
+        {"preorder": "Equality Add Symbol:var_0 sin Mul Integer:-1 Symbol:var_1 Mul Symbol:var_0 Symbol:var_1"},
+        {"tree": "(Equality (Add Symbol:var_0 (sin (Mul Integer:-1 Symbol:var_1))) (Mul Symbol:var_0 Symbol:var_1))"},
+    ],
+)
+def test_an_equation_may_be_two_sides_a_preorder_or_a_tree(tmp_path: Path, record: dict[str, str]) -> None:
+    path = tmp_path / "equations.jsonl"
+    record = {name: text.replace("Integer:-1", "NegativeOne:-1") for name, text in record.items()}
+    write_records(path, [record])
+    assert list(read_equations(path).forest) == [parse_equation("y + sin(-x) = y*x")]
+
+
+def test_the_first_form_that_is_present_counts(tmp_path: Path) -> None:
+    path = tmp_path / "equations.jsonl"
+    write_records(path, [{"tree": "?", "preorder": "?", "rhs": "1", "lhs": "1", "equation": None}])
+    assert list(read_equations(path).forest) == [parse_equation("1 = 1")]
+
+
+def test_published_names_of_variables_can_keep_their_index(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text("y = z\n")
+    assert format_preorder(read_equations(path).forest[0]) == "Equality Symbol:var_0 Symbol:var_1"
+    assert format_preorder(read_equations(path, variables="indexed").forest[0]) == "Equality Symbol:var_1 Symbol:var_2"
+
+
+def test_numbers_keep_their_value_when_numeric(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text("sin(2.5) = 0.6\n")
+    numbers = [leaf.value for leaf in read_equations(path, numeric=True).forest[0].leaves()]
+    assert numbers == [2.5, 0.6]
+
+
+BAD_LINES = [
+    ("sin(x = 1", ParseError),
+    ("", ParseError),
+    ("x = y = z", ParseError),
+    ("x = 1\t7", ParseError),
+    ("x = 1\t1\t1", ParseError),
+    ("__import__('os').system('id') = 1", ParseError),
+    ("sim(x) = 1", ParseError),
+    ("a+b+c+d+f+g+h+i+j+k+l = 1", VocabularyError),
+]
+
+
+@pytest.mark.parametrize(("line", "error"), BAD_LINES)
+def test_a_bad_line_is_collected_with_its_place_or_raised(
+    tmp_path: Path, line: str, error: type[TreememError], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text(f"x = x\n{line}\ny = y\n")
+    with caplog.at_level(logging.WARNING):
+        read = read_equations(path)
+    assert len(read.forest) == 2
+    assert read.ids == [1, 3]
+    (bad,) = read.bad
+    assert (bad.place, bad.id) == ("line 2", 2)
+    assert isinstance(bad.error, error)
+    assert "equations.txt, line 2" in str(bad.error)
+    assert "1 of 3 records are no equations" in caplog.text
+    with pytest.raises(error, match=r"equations\.txt, line 2"):
+        read_equations(path, strict=True)
+
+
+def test_bytes_that_are_not_utf8_spoil_their_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_bytes(b"x = x\n\xff = 1\ny = y\n")
+    read = read_equations(path)
+    assert (len(read.forest), [bad.place for bad in read.bad]) == (2, ["line 2"])
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "problem"),
+    [
+        ({"id": "q", "text": "x = 1"}, ParseError, "no equation among the fields id, text"),
+        ({"id": "q", "equation": 3}, ParseError, "the field 'equation' is 3"),
+        ({"id": "q", "lhs": "x"}, ParseError, "expected equation, lhs and rhs, preorder, or tree"),
+        ({"id": "q", "tree": "(Add x y)"}, GraphError, "the root is 'Add' with 2 children"),
+        ({"id": "q", "tree": "(Equality Symbol:var_0 Symbol:vra_1)"}, VocabularyError, "unknown leaf 'Symbol:vra_1'"),
+        ({"id": "q", "tree": "(Equality (Equality One:1 One:1) One:1)"}, VocabularyError, "unknown function 'Equal"),
+        ({"id": "q", "tree": "(Equality Pi:pi=2 One:1)"}, VocabularyError, "has the value 2.0"),
+        ({"id": "q", "equation": "x = 1", "label": "perhaps"}, ParseError, "the label is 'perhaps'"),
+        ({"id": "q", "equation": "x = 1", "label": 2}, ParseError, "the label is 2"),
+        ({"id": "q", "equation": "x = 1", "label": [1]}, ParseError, "the label is"),
+    ],
+)
+def test_a_bad_record_is_collected_with_its_id(
+    tmp_path: Path, record: dict[str, Any], error: type[TreememError], problem: str
+) -> None:
+    path = tmp_path / "equations.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in ({"equation": "x = 1"}, record)))
+    read = read_equations(path)
+    (bad,) = read.bad
+    assert (bad.place, bad.id) == ("line 2", "q")
+    assert isinstance(bad.error, error)
+    assert problem in str(bad.error)
+    with pytest.raises(error, match="line 2"):
+        read_equations(path, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [(True, 1), (False, 0), ("True", 1), ("0", 0), (1.0, 1), (None, -1), ("", -1), (-1, -1), (float("nan"), -1)],
+)
+def test_labels_may_be_spelled_in_several_ways(tmp_path: Path, label: Any, expected: int) -> None:
+    path = tmp_path / "equations.parquet"
+    write_records(path, [{"equation": "x = 1", "label": label}])
+    assert read_equations(path).forest.tree_data["label"].tolist() == [expected]
+
+
+def test_own_functions_need_a_vocabulary_that_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text("gamma(x) = x\n")
+    assert "unknown function" in str(read_equations(path, functions={"gamma": 1}).bad[0].error)
+    default = equation_vocabulary()
+    vocabulary = Vocabulary(default.leaves, [*default.functions, ("gamma", 1)])
+    assert len(read_equations(path, functions={"gamma": 1}, vocabulary=vocabulary).forest) == 1
+
+
+def test_bad_records_are_in_order_over_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_CHUNK", 3)
+    path = tmp_path / "equations.jsonl"
+    write_records(
+        path,
+        [{"tree": ["(Equality One:1 One:1)", "(Equality Onne:1 One:1)", "(Equality"][number % 3]} for number in range(20)],
+    )
+    read = read_equations(path)
+    assert read.ids == [1, 4, 7, 10, 13, 16, 19]
+    assert [bad.id for bad in read.bad] == [number for number in range(1, 21) if number % 3 != 1]
+
+
+def test_an_empty_file_has_no_equations(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text("")
+    assert len(read_equations(path).forest) == 0
+
+
+def published_record(functions: str, variables: str, label: str = "1", **others: Any) -> dict[str, Any]:
+    return {"equation": {"func": functions, "vars": variables, **others}, "label": label}
+
+
+def published_file(tmp_path: Path, *records: Any) -> Path:
+    path = tmp_path / "equations.json"
+    path.write_text(json.dumps([[], list(records)]))
+    return path
+
+
+GOOD = published_record("Equality,sin,Symbol,#,#,#,One,#,#", ",,var_0,#,#,#,1,#,#")
+
+
+def test_a_published_record_is_read_with_unified_leaves(tmp_path: Path) -> None:
+    read = read_equations(published_file(tmp_path, GOOD))
+    assert [format_preorder(tree) for tree in read.forest] == ["Equality sin Symbol:var_0 Integer:1"]
+    assert read.forest.tree_data["label"].tolist() == [1]
+    assert read.ids == ["depth 1, record 1"]
+
+
+NUMERIC = published_record("Equality,sin,Number,#,#,#,Number,#,#", ",,2.5,#,#,#,0.6,#,#")
+FALSE_NUMERIC = published_record("Equality,Number,#,#,Number,#,#", ",2.5,#,#,0.6,#,#", "0")
+
+
+def test_numeric_records_are_dropped_unless_asked_for_and_false_ones_always(tmp_path: Path) -> None:
+    path = published_file(tmp_path, GOOD, NUMERIC, FALSE_NUMERIC)
+    symbolic, numeric = read_published(path), read_published(path, numeric=True)
+    assert (len(symbolic.forest), symbolic.dropped, symbolic.bad) == (1, 2, [])
+    assert (len(numeric.forest), numeric.dropped) == (2, 1)
+    assert [leaf.value for leaf in numeric.forest[1].leaves()] == [2.5, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({}, "no field 'equation'"),
+        ([], "no field 'equation'"),
+        ({"equation": {"func": "Equality"}}, "no field 'vars'"),
+        (published_record("Equality,One,#,#", ",1,#,#,#"), "'func' has 4 entries and 'vars' 5"),
+        (published_record("Equality,One,#,#,One,#", ",1,#,#,1,#"), "lacks the entries of its two children"),
+        (published_record("Equality,One,#,#,One,#,#,#", ",1,#,#,1,#,#,#"), "2 trees, not one"),
+        (published_record("Equality,One,#,#,#", ",1,#,#,#"), "'Equality' has 1 children, not 2"),
+        (published_record("Equality,#,One,#,#", ",#,1,#,#"), "second child without a first"),
+        (published_record("Equality,One,#,#,Onne,#,#", ",1,#,#,1,#,#"), "unknown leaf 'Onne:1'; did you mean One"),
+        (published_record("Equality,One,#,#,Integer,#,#", ",1,#,#,17,#,#"), "unknown leaf 'Integer:17'"),
+        (published_record("Equality,One,#,#,sim,One,#,#,#", ",1,#,#,,1,#,#,#"), "unknown function 'sim'; did you"),
+        (published_record("Equality,One,#,#,Number,#,#", ",1,#,#,many,#,#"), "'many' is no number"),
+        (published_record("Equality,One,#,#,Number,#,#", ",1,#,#,inf,#,#"), "must be finite"),
+        (published_record("sin,One,#,#,#", ",1,#,#,#"), "the root is 'sin'"),
+        (published_record("#", "#"), "make 1 trees, not one"),
+        (published_record("Equality,One,#,#,One,#,#", ",1,#,#,1,#,#", "2"), "its label is '2'"),
+    ],
+)
+def test_a_bad_published_record_is_named(tmp_path: Path, record: Any, problem: str) -> None:
+    path = published_file(tmp_path, GOOD, record, GOOD)
+    read = read_published(path)
+    assert len(read.forest) == 2
+    (bad,) = read.bad
+    assert bad.place == "depth 1, record 2"
+    assert "equations.json, depth 1, record 2" in str(bad.error)
+    assert problem in str(bad.error)
+    with pytest.raises(TreememError, match="depth 1, record 2"):
+        read_published(path, strict=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[3]", b"\xff", b"[" * 100_000])
+def test_a_file_that_is_not_in_the_published_format_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "equations.json"
+    path.write_bytes(content)
+    with pytest.raises(ParseError, match=r"equations\.json.*a list over depth"):
+        read_published(path)
+    with pytest.raises(RecipeError, match="cannot read"):
+        read_published(tmp_path / "missing.json")
+
+
+def test_the_published_format_may_be_packed(tmp_path: Path) -> None:
+    path = tmp_path / "equations.json.gz"
+    path.write_bytes(gzip.compress(json.dumps([[GOOD]]).encode()))
+    assert len(read_equations(path).forest) == 1
+
+
+def test_real_published_records_are_read(shared_data: Path) -> None:
+    read = read_equations(shared_data / "equations" / "published_raw_records.json", strict=True)
+    assert len(read.forest) == 3
+    assert read.forest.height()[read.forest.begin[1:] - 1].tolist() == [8, 8, 8]
+    sample = [json.loads(line) for line in (shared_data / "equations" / "published_sample.jsonl").open()]
+    known = {format_preorder(parse_preorder(record["preorder"])) for record in sample}
+    assert format_preorder(read.forest[0]) in known
+
+
+def test_real_equations_read_the_same_from_infix_and_preorder(shared_data: Path, tmp_path: Path) -> None:
+    source = shared_data / "equations" / "published_dev.jsonl"
+    infix = read_equations(source, variables="indexed", strict=True)
+    records = [json.loads(line) for line in source.open()]
+    write_records(tmp_path / "p.jsonl", [{"preorder": each["preorder"], "label": each["label"]} for each in records])
+    preorder = read_equations(tmp_path / "p.jsonl", strict=True)
+    assert infix.forest == preorder.forest
+    assert len(infix.forest) == 1618
+    assert np.bincount(infix.forest.tree_data["label"]).tolist() == [809, 809]
