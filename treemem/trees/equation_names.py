@@ -113,7 +113,8 @@ def check_function(node: Tree, *, is_root: bool = True) -> None:
         check_function_name(node.label)
     elif node.arity != arity:
         hint = "; binarize() splits it" if node.label in ("Add", "Mul") and node.arity > arity else ""
-        raise GraphError(f"{node.label} takes {arity} arguments, not {node.arity}{hint}")
+        arguments = "1 argument" if arity == 1 else f"{arity} arguments"
+        raise GraphError(f"{node.label} takes {arguments}, not {node.arity}{hint}")
     elif node.label == EQUALITY and not is_root:
         raise GraphError(f"{EQUALITY} can only be the root of an equation")
 

@@ -305,7 +305,7 @@ class _Parser:
             problem, instead = describe_strange_character(token.text)
             return ParseError(problem, self._text, token.offset, instead or expected)
         problem = f"unexpected {describe_token(token)}"
-        if token.sort in ("number", "name", "(") and expected is not _OPERAND:
+        if token.sort in ("number", "name", "(") and expected != _OPERAND:
             problem += " right after a value; a product is written with '*'"
         elif token.sort == "=" and self._sides and not self._groups:
             problem = "a second '='"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import sympy
 
 _CONSTANTS = {"NaN": "NaN:nan", "Infinity": "Infinity:oo", "Exp1": "Exp1:E", "Pi": "Pi:pi"}
+_SYMPY_FUNCTIONS = ("Equality", "Add", "Mul", "Pow")
 
 
 def tree_from_sympy(
@@ -60,16 +62,19 @@ def tree_from_sympy(
         raise GraphError(
             f"not a sympy expression but {type(expression).__name__}: {expression!r:.100}; parse_equation reads text"
         )
+    calls = Functions(functions)
     nodes: list[sympy.Basic] = []
     pending = [expression]
     while pending:
         node = pending.pop()
         nodes.append(node)
+        if node.args:
+            _check_function(node, calls)
         pending.extend(reversed(node.args))
     names = _symbol_names(nodes)
     if variables is None:
         variables = "appearance" if any(variable_index(name) is None for name in names) else "indexed"
-    numbering, calls = Variables(variables), Functions(functions)
+    numbering = Variables(variables)
     for name in names:
         numbering.label(name, name)
     done: list[Tree] = []
@@ -80,7 +85,7 @@ def tree_from_sympy(
         else:
             children = done[: -arity - 1 : -1]
             del done[-arity:]
-            done.append(_node_from_sympy(node, children, calls))
+            done.append(_node_from_sympy(node, children))
     return done.pop()
 
 
@@ -95,23 +100,27 @@ def _symbol_names(nodes: list[sympy.Basic]) -> list[str]:
     return list(symbols)
 
 
-def _node_from_sympy(node: sympy.Basic, children: list[Tree], calls: Functions) -> Tree:
+def _check_function(node: sympy.Basic, calls: Functions) -> None:
     name = type(node).__name__
-    if name in ("Add", "Mul"):
-        tree = children[-1]
-        for child in reversed(children[:-1]):
-            tree = Tree(name, (child, tree))
-        return tree
-    if name == "Equality" or (name in ("Pow", "log") and len(children) == 2):
-        return Tree(name, children)
-    if name == "log":
-        return Tree("log", (*children, LEAVES["Exp1:E"]))
+    if name in _SYMPY_FUNCTIONS:
+        return
     if name not in calls or name == "sqrt":
         raise GraphError(f"equation trees have no sympy node {shorten(name)}{near_names(name, FUNCTION_ARITIES)}")
     least, most = calls.arities(name)
-    if not least <= len(children) <= most:
-        raise GraphError(f"{name} takes {most} arguments, not {len(children)}")
-    return Tree(name, children)
+    if not least <= len(node.args) <= most:
+        raise GraphError(f"{name} takes {most} arguments, not {len(node.args)}")
+
+
+def _node_from_sympy(node: sympy.Basic, children: list[Tree]) -> Tree:
+    name = type(node).__name__
+    if name == "log" and len(children) == 1:
+        return Tree("log", (*children, LEAVES["Exp1:E"]))
+    if name not in ("Add", "Mul"):
+        return Tree(name, children)
+    tree = children[-1]
+    for child in reversed(children[:-1]):
+        tree = Tree(name, (child, tree))
+    return tree
 
 
 def _leaf_from_sympy(node: sympy.Basic, numbering: Variables, numeric: bool) -> Tree:
@@ -128,7 +137,7 @@ def _leaf_from_sympy(node: sympy.Basic, numbering: Variables, numeric: bool) -> 
     if isinstance(node, sympy.Float):
         size = abs(node)
         as_float = float(size)
-        is_double = node._prec <= sys.float_info.mant_dig and 0 < as_float < float("inf")
+        is_double = node._prec <= sys.float_info.mant_dig and math.isfinite(as_float) and (as_float > 0 or size == 0)
         return _number_tree(repr(as_float) if is_double else str(size), bool(node < 0), numeric)
     if isinstance(node, sympy.Integer):
         return _integer_tree(node.p, numeric)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trees.random_equations import PROPERTY
+
+from treemem.errors import ParseError
+from treemem.trees.brackets import format_brackets, parse_brackets
+from treemem.trees.tree import Tree
+
+_AWKWARD = [
+    "",
+    " ",
+    "(",
+    ")",
+    '"',
+    "\\",
+    "a=2",
+    "=",
+    "=2",
+    "a=",
+    "a=2.5e-3",
+    "a b=1",
+    "a=-.5",
+    '"a"',
+    "\n",
+    "é",
+    "\x00",
+]
+_LABELS = st.sampled_from(_AWKWARD) | st.text(max_size=5) | st.text(alphabet='ab="(\\ )1.', max_size=6)
+_VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+_LEAVES = st.builds(lambda label, value: Tree(label, value=value), _LABELS, _VALUES)
+_TREES = st.recursive(
+    _LEAVES, lambda children: st.builds(Tree, _LABELS, st.lists(children, min_size=1, max_size=4)), max_leaves=10
+)
+
+
+@given(tree=_TREES)
+@PROPERTY
+def test_any_tree_reads_back_from_its_brackets(tree: Tree) -> None:
+    assert parse_brackets(format_brackets(tree)) == tree
+    assert parse_brackets(format_brackets(tree).encode()) == tree
+    assert str(tree) == format_brackets(tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("leaf", Tree("leaf")),
+        ("(leaf)", Tree("leaf")),
+        ("leaf=2.5", Tree("leaf", value=2.5)),
+        ("(leaf=-1e3)", Tree("leaf", value=-1000)),
+        (" (3\t(2 It)\n(4 fine) ) ", Tree("3", [Tree("2", [Tree("It")]), Tree("4", [Tree("fine")])])),
+        ('("a b"=1)', Tree("a b", value=1)),
+        ('("a=1" b)', Tree("a=1", [Tree("b")])),
+        ('"a \\"\\u0062\\n"', Tree('a "b\n')),
+        ('5" 6', None),
+        ("(= =)", Tree("=", [Tree("=")])),
+        ("(a(b)c)", Tree("a", [Tree("b"), Tree("c")])),
+        ("x=nan", Tree("x=nan")),
+        ('(f 5")', Tree("f", [Tree('5"')])),
+    ],
+)
+def test_brackets_are_read_as_written(text: str, tree: Tree | None) -> None:
+    if tree is None:
+        with pytest.raises(ParseError, match="after the end of the tree"):
+            parse_brackets(text)
+    else:
+        assert parse_brackets(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "said"),
+    [
+        ("", 1, 1, "the text holds no tree; expected a label or '('"),
+        (" \n", 2, 1, "the text holds no tree"),
+        ("(", 1, 2, "the text ends within a node; expected a label after '('"),
+        ("()", 1, 2, "')' closes no node; expected a label after '('"),
+        (")", 1, 1, "')' closes no node"),
+        ("(a b", 1, 5, "the node 'a' is not closed; expected a child or ')'"),
+        ("(a\n(b c)", 2, 6, "the node 'a' is not closed"),
+        ("((a) b)", 1, 2, "a node without a label"),
+        ("(a b))", 1, 6, "')' after the end of the tree; expected the end of the text"),
+        ("(a) (b)", 1, 5, "'(' after the end of the tree"),
+        ("a b", 1, 3, "'b' after the end of the tree"),
+        ('(a "b)', 1, 4, "a quoted label is not closed"),
+        ('(a "b"c)', 1, 7, "'c' after a quoted label; expected a space, a bracket or '=number'"),
+        ('(a "b"=c)', 1, 7, "'=c' after a quoted label"),
+        ('(a "b\\q")', 1, 6, "a wrong escape in a quoted label"),
+        ("(a=1 b)", 1, 2, "'a' has children and a value"),
+        ("a=1e999", 1, 1, "must be finite"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_place(text: str, line: int, column: int, said: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_brackets(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert said in str(caught.value)
+
+
+def test_bytes_that_are_not_utf_8_are_a_parse_error() -> None:
+    with pytest.raises(ParseError, match="column 4: byte 0xff is not UTF-8"):
+        parse_brackets(b"(a \xff)")
+
+
+def test_a_chain_of_100_000_nodes_and_a_node_of_50_000_children_read_back() -> None:
+    chain = Tree("leaf")
+    for _ in range(100_000):
+        chain = Tree("f", [chain])
+    wide = Tree("f", [Tree("leaf", value=number) for number in range(50_000)])
+    for tree in (chain, wide):
+        assert parse_brackets(format_brackets(tree)) == tree
+
+
+@pytest.mark.parametrize("text", ["(" * 1_000_000, "(a " * 200_000, '"' * 1_000_001, "a=" + "1" * 1_000_000 + "x y"])
+def test_large_nonsense_is_answered_briefly(text: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_brackets(text)
+    assert len(str(caught.value)) < 400

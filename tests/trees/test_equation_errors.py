@@ -1,0 +1,187 @@
+"""What the equation parser says to text that is no equation, and how it bears text of any size."""
+
+from __future__ import annotations
+
+import pytest
+
+from treemem.errors import ParseError, TreememError
+from treemem.trees.equation_literals import MOST_DIGITS
+from treemem.trees.equation_parser import parse_equation, parse_expression
+from treemem.trees.equation_tokens import LONGEST_TEXT
+from treemem.trees.tree import Tree
+
+OPERAND = "a number, a name, '(' or '-'"
+END = "an operator or the end of the text"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "problem", "expected"),
+    [
+        ("sin(x", 1, 6, "end of the text; the '(' at line 1, column 4 is not closed", "an operator or ')'"),
+        ("x = ", 1, 5, "unexpected end of the text", OPERAND),
+        ("x =\n", 1, 4, "unexpected end of the text", OPERAND),
+        ("2 +* 3 = 1", 1, 4, "unexpected '*'", OPERAND),
+        ("x = y = z", 1, 7, "a second '='", END),
+        ("x === y", 1, 5, "a second '='", OPERAND),
+        ("", 1, 1, "the text is empty", "an equation"),
+        (" \n\t", 1, 1, "the text is empty", "an equation"),
+        ("x", 1, 2, "unexpected end of the text", "an operator or '='"),
+        ("= x", 1, 1, "unexpected '='", OPERAND),
+        ("__import__('os').system('id') = 1", 1, 1, "unknown function '__import__'", "a known function"),
+        ("x.real = 1", 1, 2, "no character '.'", "an operator or '='"),
+        ("(lambda: 1)() = 1", 1, 8, "no character ':'", "an operator or ')'"),
+        ("open(1) = 1", 1, 1, "unknown function 'open'", "a known function"),
+        ("x = 1 #", 1, 7, "no character '#'", END),
+        ("x\n+ y\n= 3 @", 3, 5, "no character '@'", END),
+        ("2x = 1", 1, 2, "name 'x' right after a value; a product is written with '*'", "an operator or '='"),
+        ("x y = 1", 1, 3, "name 'y' right after a value", "an operator or '='"),
+        ("x = 2(y)", 1, 6, "'(' right after a value", END),
+        ("x = (y)(z)", 1, 8, "'(' right after a value", END),
+        ("x = (y)2", 1, 8, "number '2' right after a value", END),
+        ("1_000 = x", 1, 2, "name '_000' right after a value", "an operator or '='"),
+        ("0x10 = x", 1, 2, "name 'x10' right after a value", "an operator or '='"),
+        ("1.2.3 = x", 1, 4, "number '.3' right after a value", "an operator or '='"),
+        ("2e = x", 1, 2, "name 'e' right after a value", "an operator or '='"),
+        ("x(y) = 1", 1, 1, "unknown function 'x'", "'*' where a product is meant"),
+        ("pi(y) = 1", 1, 1, "the constant 'pi' is no function", "'*' where a product is meant"),
+        ("x = sni(y)", 1, 5, "unknown function 'sni'; did you mean sin", "a known function"),
+        ("x = SIN(y)", 1, 5, "unknown function 'SIN'; did you mean sin", "a known function"),
+        ("x = arcsin(y)", 1, 5, "did you mean asin", "a known function"),
+        ("x = ln(y)", 1, 5, "unknown function 'ln'; did you mean log?", "a known function"),
+        ("x = sin y", 1, 9, "the function 'sin' without its argument", "'('"),
+        ("x = sin^2(y)", 1, 8, "the function 'sin' without its argument", "'('"),
+        ("x = sin()", 1, 9, "unexpected ')'", OPERAND),
+        ("x = sin(y, z)", 1, 10, "unexpected ','; 'sin' takes 1 argument", "an operator or ')'"),
+        ("x = log(y, z, w)", 1, 13, "unexpected ','; 'log' takes 2 arguments", "an operator or ')'"),
+        ("x = log(y", 1, 10, "is not closed", "an operator, ',' or ')'"),
+        ("x = log(y,)", 1, 11, "unexpected ')'", OPERAND),
+        ("x = (y, z)", 1, 7, "unexpected ','", "an operator or ')'"),
+        ("x, y = 1", 1, 2, "unexpected ','", "an operator or '='"),
+        ("x) = 1", 1, 2, "')' without a '(' before it", "an operator or '='"),
+        ("(x = 1)", 1, 4, "unexpected '='; the '(' at line 1, column 1 is not closed", "an operator or ')'"),
+        ("((x) = 1", 1, 6, "the '(' at line 1, column 1 is not closed", "an operator or ')'"),
+        ("x = ()", 1, 6, "unexpected ')'", OPERAND),
+        ("x != 1", 1, 3, "no character '!'", "an operator or '='"),
+        ("x <= 1", 1, 3, "no character '<'", "an operator or '='"),
+        ("x = [y]", 1, 5, "no character '['", "'('"),
+        ("x − y = 1", 1, 3, "no character '−' (U+2212)", "'-'"),
+        ("2 × y = 1", 1, 3, "no character '×' (U+00D7)", "'*'"),
+        ("x² = 1", 1, 2, "no character '²' (U+00B2)", "'^2'"),
+        ("x = ½", 1, 5, "no character '½' (U+00BD)", "'(1/2)'"),
+        ("x = π", 1, 5, "no character 'π' (U+03C0)", "'pi'"),
+        ("θ = 1", 1, 1, "no character 'θ' (U+03B8)", "a name of the letters a to z"),
+        ("x = ｙ", 1, 5, "no character 'ｙ' (U+FF59)", "'y'"),
+        ("x ＝ y", 1, 3, "no character '＝' (U+FF1D)", "'='"),
+        ("x = ٣", 1, 5, "no character '٣' (U+0663)", "'3'"),
+        ("x = ５", 1, 5, "no character '５' (U+FF15)", "'5'"),
+        ("x = \x00", 1, 5, "no character U+0000", OPERAND),
+        ("x = \u200b1", 1, 5, "no character U+200B", OPERAND),
+        ("\ufeffx = 1", 1, 1, "no character U+FEFF", OPERAND),
+        ("x = \ud83d", 1, 5, "no character U+D83D", OPERAND),
+        ("x = 1e99999", 1, 5, "a power of ten of 5 digits", "at most 9999"),
+    ],
+)
+def test_text_that_is_no_equation_is_answered_with_its_place(
+    text: str, line: int, column: int, problem: str, expected: str
+) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_equation(text)
+    error = caught.value
+    assert (error.line, error.column) == (line, column)
+    assert problem in error.problem
+    assert expected in error.expected
+    assert f"line {line}, column {column}: " in str(error)
+    str(error).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "byte"),
+    [(b"x = \xff1", 5, "0xff"), ("\u00e9 = ".encode() + b"\xc3", 5, "0xc3"), (b"\x80", 1, "0x80")],
+)
+def test_bytes_that_are_not_utf_8_are_a_parse_error(source: bytes, column: int, byte: str) -> None:
+    with pytest.raises(ParseError, match=f"byte {byte} is not UTF-8; expected UTF-8 text") as caught:
+        parse_equation(source)
+    assert (caught.value.line, caught.value.column) == (1, column)
+
+
+def test_an_expression_has_no_equals_sign() -> None:
+    with pytest.raises(ParseError, match="column 3: unexpected '='; expected an operator or the end"):
+        parse_expression("x = 1")
+    with pytest.raises(ParseError, match="the text is empty; expected an expression"):
+        parse_expression("")
+
+
+def test_too_few_arguments_of_an_own_function_are_a_parse_error() -> None:
+    with pytest.raises(ParseError, match=r"column 6: 'f' takes 3 arguments, not 2; expected ','"):
+        parse_expression("f(x,y)", functions={"f": 3})
+
+
+@pytest.mark.parametrize("literal", ["1e400", "9" * 400, "1e-400"])
+def test_a_number_leaf_out_of_range_is_a_parse_error(literal: str) -> None:
+    with pytest.raises(ParseError, match="out of the range of a number leaf"):
+        parse_equation(f"x = {literal}", numeric=True)
+
+
+def test_a_number_may_have_a_thousand_digits() -> None:
+    assert parse_expression("9" * MOST_DIGITS).size < 4 * MOST_DIGITS
+    for digits in ("9" * (MOST_DIGITS + 1), "0." + "1" * MOST_DIGITS, "1" * 1_000_000):
+        for numeric in (False, True):
+            with pytest.raises(ParseError, match=r"a number of \d+ digits; expected at most 1000 digits"):
+                parse_expression(f"x + {digits}", numeric=numeric)
+
+
+def test_a_hundred_thousand_parentheses_are_parsed() -> None:
+    count = 100_000
+    assert parse_equation("(" * count + "x" + ")" * count + " = 1") == parse_equation("x = 1")
+    with pytest.raises(ParseError) as caught:
+        parse_equation("(" * count + "x = 1")
+    assert (caught.value.line, caught.value.column) == (1, count + 3)
+
+
+def test_twenty_thousand_minus_signs_are_parsed() -> None:
+    tree = parse_expression("-" * 20_000 + "x")
+    assert (tree.size, tree.height) == (40_001, 20_000)
+    assert parse_expression("x^" + "-" * 20_000 + "y").height == 20_001
+    assert parse_expression("x" + " - " * 20_000 + "y").height == 20_001
+
+
+@pytest.mark.parametrize(("sign", "label"), [("+", "Add"), ("-", "Add"), ("*", "Mul"), ("/", "Mul"), ("^", "Pow")])
+def test_a_chain_of_twenty_thousand_operands_nests_right(sign: str, label: str) -> None:
+    tree = parse_expression(sign.join(["x"] * 20_000))
+    labels = []
+    while tree.arity == 2 and tree.label == label and len(labels) < 19_999:
+        labels.append(tree.label)
+        tree = tree.children[1]
+    assert len(labels) == 19_999
+
+
+def test_a_hundred_thousand_calls_are_parsed() -> None:
+    tree = parse_expression("sin(" * 100_000 + "x" + ")" * 100_000)
+    assert (tree.size, tree.height) == (100_001, 100_000)
+
+
+@pytest.mark.parametrize("piece", ["x+", "(", "9", "9^", " ", "-", "#", "name"])
+def test_ten_megabytes_of_one_line_are_refused_with_the_limit(piece: str) -> None:
+    text = piece * (10_000_000 // len(piece)) + "x = 1"
+    with pytest.raises(ParseError, match="expected at most 2000000 in one equation") as caught:
+        parse_equation(text)
+    assert len(str(caught.value)) < 300
+
+
+def test_the_longest_text_is_parsed_and_its_mistakes_are_told_briefly() -> None:
+    name = "x" * (LONGEST_TEXT - 4)
+    assert parse_equation(f"{name} = 1") == Tree("Equality", [Tree("Symbol:var_0"), Tree("Integer:1")])
+    for text in (f"{name[:-2]}(1)=", f"1 {name[:-2]}", f"{name[:-2]}#", "#" * LONGEST_TEXT):
+        with pytest.raises(TreememError) as caught:
+            parse_equation(text)
+        assert len(str(caught.value)) < 400
+
+
+def test_the_excerpt_of_a_long_line_shows_the_place() -> None:
+    text = "x + " * 50_000 + "y @ z = 1"
+    with pytest.raises(ParseError) as caught:
+        parse_equation(text)
+    message = str(caught.value)
+    assert len(message) < 300
+    shown, caret = message.splitlines()[1:]
+    assert shown[caret.index("^")] == "@"

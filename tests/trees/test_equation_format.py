@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from trees.random_equations import LEAVES, PROPERTY, equations, expressions, random_expression
+
+from treemem.errors import GraphError, VocabularyError
+from treemem.trees.brackets import parse_brackets
+from treemem.trees.equation_format import format_equation
+from treemem.trees.equation_labels import FUNCTION_ARITIES
+from treemem.trees.equation_parser import parse_equation, parse_expression
+from treemem.trees.tree import Tree
+
+
+@given(tree=equations())
+@PROPERTY
+def test_an_equation_parses_back_to_the_same_tree(tree: Tree) -> None:
+    assert parse_equation(format_equation(tree), variables="indexed") == tree
+
+
+@given(tree=equations(numeric=True))
+@PROPERTY
+def test_a_numeric_equation_parses_back_to_the_same_tree(tree: Tree) -> None:
+    assert parse_equation(format_equation(tree), variables="indexed", numeric=True) == tree
+
+
+@given(tree=expressions())
+@PROPERTY
+def test_an_expression_of_table_leaves_parses_back_in_numeric_mode_too(tree: Tree) -> None:
+    assert parse_expression(format_equation(tree), variables="indexed", numeric=True) == tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numeric", [False, True])
+def test_fifty_thousand_random_trees_parse_back(numeric: bool) -> None:
+    draw = random.Random(20 + numeric)
+    for _ in range(50_000):
+        sides = [random_expression(draw, draw.randint(1, 15), numeric=numeric) for _ in range(2)]
+        tree = Tree("Equality", sides)
+        text = format_equation(tree)
+        assert parse_equation(text, variables="indexed", numeric=numeric) == tree, text
+
+
+def test_small_trees_with_signs_and_quotients_all_parse_back() -> None:
+    small = [Tree(label) for label in ("Symbol:var_0", "NegativeOne:-1", "Half:1/2", "Integer:-3")]
+    small += [Tree(f"Integer:{integer}") for integer in (1, 2, 5)]
+    for _ in range(2):
+        chosen = random.Random(1).sample(small, k=min(len(small), 60))
+        small += [Tree(label, [a, b]) for label in ("Add", "Mul", "Pow") for a in chosen for b in chosen]
+    assert len(small) > 10_000
+    for tree in small:
+        text = format_equation(tree)
+        assert parse_expression(text, variables="indexed") == tree, text
+
+
+@pytest.mark.parametrize(
+    ("brackets", "text"),
+    [
+        ("(Add Symbol:var_0 (Mul NegativeOne:-1 Symbol:var_1))", "x - y"),
+        ("(Add Symbol:var_0 (Mul NegativeOne:-1 Integer:3))", "x - 3"),
+        ("(Add Symbol:var_0 Integer:-3)", "x + (-3)"),
+        ("(Mul NegativeOne:-1 Integer:3)", "(-1)*3"),
+        ("Integer:-3", "-3"),
+        ("(Mul NegativeOne:-1 (Mul Symbol:var_0 Symbol:var_1))", "-x*y"),
+        ("(Mul (Mul NegativeOne:-1 Symbol:var_0) Symbol:var_1)", "(-x)*y"),
+        ("(Mul NegativeOne:-1 (Mul NegativeOne:-1 Symbol:var_0))", "-(-x)"),
+        ("(Mul Integer:2 (Pow Integer:5 NegativeOne:-1))", "2*5^(-1)"),
+        ("Rational:2/5", "2/5"),
+        ("(Mul Rational:2/5 Symbol:var_0)", "(2/5)*x"),
+        ("(Mul Symbol:var_0 (Pow Symbol:var_1 NegativeOne:-1))", "x/y"),
+        ("(Mul Symbol:var_0 (Pow (Pow Symbol:var_1 Integer:2) NegativeOne:-1))", "x/y^2"),
+        ("(Pow (Pow Symbol:var_0 Integer:2) Integer:3)", "(x^2)^3"),
+        ("(Pow Symbol:var_0 (Pow Integer:2 Integer:3))", "x^2^3"),
+        ("(Pow Symbol:var_0 Half:1/2)", "sqrt(x)"),
+        ("(Pow (Pow Symbol:var_0 Half:1/2) Integer:2)", "sqrt(x)^2"),
+        ("(log Symbol:var_0 Exp1:E)", "log(x)"),
+        ("(log Symbol:var_0 Integer:2)", "log(x, 2)"),
+        ("(Add (Add Symbol:var_0 Symbol:var_4) Symbol:var_9)", "(x + v4) + v9"),
+        ("(sin (Mul NegativeOne:-1 Pi:pi))", "sin(-pi)"),
+        ("(Equality NaN:nan (Mul NegativeOne:-1 Infinity:oo))", "nan = -oo"),
+        ("(Add Number=0.7 Number=-2.0)", "0.70 + (-2.0)"),
+        ("(f Symbol:var_0 (g Symbol:var_1 Integer:1 Integer:2))", "f(x, g(y, 1, 2))"),
+    ],
+)
+def test_trees_print_as_people_write(brackets: str, text: str) -> None:
+    assert format_equation(parse_brackets(brackets)) == text
+
+
+@pytest.mark.parametrize("label", LEAVES)
+def test_every_leaf_of_the_table_parses_back(label: str) -> None:
+    assert parse_expression(format_equation(Tree(label)), variables="indexed") == Tree(label)
+
+
+def test_leaves_that_say_the_same_read_back_as_one() -> None:
+    assert parse_expression(format_equation(Tree("One:1"))) == Tree("Integer:1")
+    assert parse_expression(format_equation(Tree("Rational:0"))) == Tree("Integer:0")
+
+
+def test_variables_beyond_the_table_keep_their_index() -> None:
+    assert parse_expression(format_equation(Tree("Symbol:var_12")), variables="indexed") == Tree("Symbol:var_12")
+
+
+@pytest.mark.parametrize("label", ["Add", "Mul", "Pow", "log", "f"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_chain_of_100_000_nodes_prints_and_parses_back(label: str, side: int) -> None:
+    leaf = chain = Tree("Symbol:var_0")
+    for _ in range(100_000 if label in ("Add", "Pow") else 10_000):
+        chain = Tree(label, [chain, leaf] if side == 0 else [leaf, chain])
+    text = format_equation(chain)
+    assert parse_expression(text, variables="indexed", functions={"f": 2}) == chain
+
+
+@pytest.mark.parametrize(
+    ("brackets", "said"),
+    [
+        ("(Add Symbol:var_0 Symbol:var_1 Symbol:var_2)", "Add takes 2 arguments, not 3; binarize() splits it"),
+        ("(sin Symbol:var_0 Symbol:var_1)", "sin takes 1 argument, not 2"),
+        ("(Mul NegativeOne:-1)", "Mul takes 2 arguments, not 1"),
+        ("(Equality Symbol:var_0)", "Equality takes 2 arguments, not 1"),
+        ("(sin (Equality Symbol:var_0 Symbol:var_0))", "Equality can only be the root"),
+        ("(sin Number)", "'Number' has the value None"),
+        ("(sin Symbol:var_0=2)", "'Symbol:var_0' has the value 2.0"),
+        ("(sin Add)", "Add takes 2 arguments, not 0"),
+    ],
+)
+def test_a_tree_of_the_wrong_form_is_a_graph_error(brackets: str, said: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        format_equation(parse_brackets(brackets))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("brackets", "said"),
+    [
+        ("(sin Integer:12)", "no leaf 'Integer:12'; did you mean Integer:2 or Integer:1"),
+        ("(sin word)", "no leaf 'word'"),
+        ('("my f" Symbol:var_0)', "'my f'"),
+        ("(sqrt Symbol:var_0)", "'sqrt' has a meaning already"),
+        ("(pi Symbol:var_0)", "'pi' has a meaning already"),
+    ],
+)
+def test_a_label_without_a_spelling_is_a_vocabulary_error(brackets: str, said: str) -> None:
+    with pytest.raises(VocabularyError) as caught:
+        format_equation(parse_brackets(brackets))
+    assert said in str(caught.value)
+
+
+def test_every_function_parses_back() -> None:
+    for label, arity in FUNCTION_ARITIES.items():
+        tree = Tree(label, [Tree("Symbol:var_1")] * arity)
+        read = parse_equation if label == "Equality" else parse_expression
+        assert read(format_equation(tree), variables="indexed") == tree
