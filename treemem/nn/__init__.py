@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
+from treemem.nn.heads import ClassifierHead, EqualityHead, NumberDecoder, RelationHead
 from treemem.nn.leaf_encoder import LeafEncoder
-from treemem.nn.number import NumberDecoder, NumberEncoder
+from treemem.nn.number_encoder import NumberEncoder
+from treemem.nn.recurrent import LSTM, RNN
+from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
 from treemem.nn.tree_lstm import TreeLSTM
@@ -13,10 +16,16 @@ from treemem.nn.tree_rnn import TreeRNN
 from treemem.nn.tree_states import TreeStates
 
 __all__ = [
+    "LSTM",
+    "RNN",
     "ChildSumTreeLSTM",
+    "ClassifierHead",
+    "EqualityHead",
     "LeafEncoder",
     "NumberDecoder",
     "NumberEncoder",
+    "RelationHead",
+    "SequenceStates",
     "StackTreeLSTM",
     "StackTreeRNN",
     "TreeLSTM",

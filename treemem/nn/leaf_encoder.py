@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.number import NumberEncoder
+from treemem.nn.number_encoder import NumberEncoder
 from treemem.ops.activation import ActivationName, activation
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import NUMBER_KIND, Vocabulary

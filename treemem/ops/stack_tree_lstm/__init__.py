@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from treemem.ops.stack_tree_lstm.fused import StackTreeLSTMStepPair
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
-from treemem.ops.stack_tree_lstm.step import stack_tree_lstm_step
+from treemem.ops.stack_tree_lstm.step import stack_tree_lstm_gates, stack_tree_lstm_step
 
-__all__ = ["StackTreeLSTMOptions", "StackTreeLSTMStepPair", "stack_tree_lstm_step"]
+__all__ = ["StackTreeLSTMOptions", "StackTreeLSTMStepPair", "stack_tree_lstm_gates", "stack_tree_lstm_step"]

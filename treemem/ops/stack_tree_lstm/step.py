@@ -10,6 +10,54 @@ from treemem.ops.activation import activation
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
 
 
+def stack_tree_lstm_gates(
+    preactivation: torch.Tensor, arity: int, hidden_size: int, options: StackTreeLSTMOptions, dropout: float = 0.0
+) -> dict[str, torch.Tensor]:
+    """The gates of :func:`stack_tree_lstm_step`.
+
+    Args:
+        preactivation: blocks as ``options.blocks`` says, ``[m, outputs]``.
+        arity: number of children.
+        hidden_size: width of a state.
+        options: which variant.
+        dropout: probability that an entry of ``update`` is dropped.
+
+    Returns:
+        ``forget``, ``[m, arity, hidden_size]``; the actions by their names, normalized as ``options`` say,
+        ``[m, hidden_size]``, or ``[m, 1]`` where they are scalar; ``output`` and ``update``, what is pushed,
+        ``[m, hidden_size]``; with an input gate, ``input``, by which ``update`` is multiplied already; and with
+        ``top_k`` over 1, ``reading``, ``[m, top_k, hidden_size]``, or ``[m, top_k, 1]`` where rows have weights.
+    """
+    parts = {name: preactivation[:, block] for name, block in options.blocks(arity, hidden_size).items()}
+    gates = {
+        "forget": torch.sigmoid(parts["forget"]).unflatten(1, (arity, hidden_size)),
+        "output": torch.sigmoid(parts["output"]),
+        "update": activation(options.activation).function(parts["update"]),
+    }
+    if dropout:
+        gates["update"] = drop(gates["update"], dropout)
+    if options.input_gate:
+        gates["input"] = torch.sigmoid(parts["input"])
+        gates["update"] = gates["input"] * gates["update"]
+    if options.top_k > 1:
+        gates["reading"] = torch.sigmoid(parts["reading"]).unflatten(1, (options.top_k, -1))
+    num_actions = len(options.action_names)
+    actions = _normalized(parts["actions"].unflatten(1, (num_actions, -1)), options)
+    return {**gates, **dict(zip(options.action_names, actions.unbind(1), strict=True))}
+
+
+def _normalized(logits: torch.Tensor, options: StackTreeLSTMOptions) -> torch.Tensor:
+    """The weight of each action, ``[m, actions, hidden_size or 1]``."""
+    if options.actions == "scalar" or options.normalize == "softmax":
+        return torch.softmax(logits, dim=1)
+    weights = torch.sigmoid(logits)
+    if options.normalize == "softmax_of_gates":
+        return torch.softmax(weights, dim=1)
+    if options.normalize == "divide":
+        return weights / weights.sum(1, keepdim=True)
+    return weights
+
+
 def stack_tree_lstm_step(
     preactivation: torch.Tensor, child_stacks: torch.Tensor, options: StackTreeLSTMOptions, dropout: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,44 +83,17 @@ def stack_tree_lstm_step(
     Returns:
         ``h``, ``[m, hidden_size]``, and ``S``, ``[m, stack_size, hidden_size]``.
     """
-    arity, hidden_size = child_stacks.shape[1], child_stacks.shape[3]
-    parts = {name: preactivation[:, block] for name, block in options.blocks(arity, hidden_size).items()}
-    forget = torch.sigmoid(parts["forget"]).unflatten(1, (arity, 1, hidden_size))
-    merged = (forget * child_stacks).sum(1)
-    update = activation(options.activation).function(parts["update"])
-    if dropout:
-        update = drop(update, dropout)
-    if options.input_gate:
-        update = torch.sigmoid(parts["input"]) * update
-    actions = dict(zip(options.action_names, _actions(parts["actions"], options, hidden_size), strict=True))
-    below = pad(merged[:, 1:], (0, 0, 0, 1))
-    if options.queue:
-        pushed = torch.cat([merged[:, 1:], update[:, None]], dim=1)
-    else:
-        pushed = torch.cat([update[:, None], merged[:, :-1]], dim=1)
-    stack = actions["push"] * pushed
-    if "pop" in actions:
-        stack = stack + actions["pop"] * below
-    if "no_op" in actions:
-        stack = stack + actions["no_op"] * merged
+    gates = stack_tree_lstm_gates(preactivation, child_stacks.shape[1], child_stacks.shape[3], options, dropout)
+    merged = (gates["forget"][:, :, None] * child_stacks).sum(1)
+    update = gates["update"][:, None]
+    popped = pad(merged[:, 1:], (0, 0, 0, 1))
+    pushed = torch.cat([merged[:, 1:], update] if options.queue else [update, merged[:, :-1]], dim=1)
+    stack = gates["push"][:, None] * pushed
+    if "pop" in gates:
+        stack = stack + gates["pop"][:, None] * popped
+    if "no_op" in gates:
+        stack = stack + gates["no_op"][:, None] * merged
     reading = stack[:, 0]
     if options.top_k > 1:
-        weights = torch.sigmoid(parts["reading"]).unflatten(1, (options.top_k, -1))
-        reading = (weights * stack[:, : options.top_k]).sum(1)
-    hidden = torch.sigmoid(parts["output"]) * activation(options.output_activation).function(reading)
-    return hidden, stack
-
-
-def _actions(logits: torch.Tensor, options: StackTreeLSTMOptions, hidden_size: int) -> tuple[torch.Tensor, ...]:
-    """The weight of each action, ``[m, 1, hidden_size]``, or ``[m, 1, 1]`` where actions are scalar."""
-    num_actions = len(options.action_names)
-    logits = logits.unflatten(1, (num_actions, -1))  # [m, actions, hidden_size or 1]
-    if options.actions == "scalar" or options.normalize == "softmax":
-        weights = torch.softmax(logits, dim=1)
-    else:
-        weights = torch.sigmoid(logits)
-        if options.normalize == "softmax_of_gates":
-            weights = torch.softmax(weights, dim=1)
-        elif options.normalize == "divide":
-            weights = weights / weights.sum(1, keepdim=True)
-    return weights[:, :, None].unbind(1)
+        reading = (gates["reading"] * stack[:, : options.top_k]).sum(1)
+    return gates["output"] * activation(options.output_activation).function(reading), stack

@@ -7,14 +7,14 @@ import torch
 from treemem.ops.activation import activation
 
 
-def stack_update(
+def stack_candidates(
     control: torch.Tensor, rows: torch.Tensor, hidden_size: int, no_op: bool, pop_zero_before_map: bool
-) -> torch.Tensor:
-    """The new stack of a node (eq. 3-9 of Arabshahi et al. 2020; ``sigma`` after eq. 3 is the sigmoid).
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The weights of the actions, and the stack that each would leave (eq. 3-9 of Arabshahi et al. 2020).
 
-    ``a = softmax(A x + b_A)`` weighs push, pop and, where there is one, no-op. With ``S_c`` the children's stacks side
-    by side: pushing puts ``sigmoid(U_u x + b_u)`` on top and ``sigmoid(U_push S_c[i - 1] + b_push)`` below; popping
-    puts ``sigmoid(U_pop S_c[i + 1] + b_pop)`` into row ``i``; no-op is ``sigmoid(U_noop S_c[i] + b_noop)``.
+    ``a = softmax(A x + b_A)``; ``sigma`` after eq. 3 is the sigmoid. With ``S_c`` the children's stacks side by side:
+    pushing puts ``sigmoid(U_u x + b_u)`` on top and ``sigmoid(U_push S_c[i - 1] + b_push)`` below; popping puts
+    ``sigmoid(U_pop S_c[i + 1] + b_pop)`` into row ``i``; no-op is ``sigmoid(U_noop S_c[i] + b_noop)``.
 
     Args:
         control: ``U_u x + b_u`` followed by ``A x + b_A``, ``[m, hidden_size + actions]``.
@@ -26,17 +26,27 @@ def stack_update(
             it becomes ``sigmoid(b_pop)`` (as in the published code), or is zero after it (as in the paper's eq. 9).
 
     Returns:
-        The stack, ``[m, stack_size, hidden_size]``.
+        ``a``, ``[m, actions]``, and for push, pop and no-op the stack, ``[m, stack_size, hidden_size]``.
     """
-    update, action = control[:, :hidden_size], torch.softmax(control[:, hidden_size:], dim=1)[:, :, None, None]
+    update, action = torch.sigmoid(control[:, :hidden_size]), torch.softmax(control[:, hidden_size:], dim=1)
     mapped = torch.sigmoid(rows).unflatten(2, (-1, hidden_size))  # [m, rows, actions, hidden_size]
     stack_size = rows.shape[1] - pop_zero_before_map
-    pushed = torch.cat([torch.sigmoid(update)[:, None], mapped[:, : stack_size - 1, 0]], dim=1)
+    pushed = torch.cat([update[:, None], mapped[:, : stack_size - 1, 0]], dim=1)
     popped = mapped[:, 1:, 1]
     if not pop_zero_before_map:
         popped = torch.nn.functional.pad(popped, (0, 0, 0, 1))
-    stack = action[:, 0] * pushed + action[:, 1] * popped
-    return stack + action[:, 2] * mapped[:, :stack_size, 2] if no_op else stack
+    return action, [pushed, popped, *([mapped[:, :stack_size, 2]] if no_op else [])]
+
+
+def stack_update(
+    control: torch.Tensor, rows: torch.Tensor, hidden_size: int, no_op: bool, pop_zero_before_map: bool
+) -> torch.Tensor:
+    """The new stack of a node, ``[m, stack_size, hidden_size]``: what :func:`stack_candidates` says, weighed."""
+    action, (pushed, *others) = stack_candidates(control, rows, hidden_size, no_op, pop_zero_before_map)
+    stack = action[:, 0, None, None] * pushed
+    for position, candidate in enumerate(others, start=1):
+        stack = stack + action[:, position, None, None] * candidate
+    return stack
 
 
 def stack_tree_rnn_step(
@@ -55,7 +65,7 @@ def stack_tree_rnn_step(
 
     Args:
         preactivation: the argument of ``f``, ``[m, hidden_size]``.
-        control, rows, no_op, pop_zero_before_map: see :func:`stack_update`.
+        control, rows, no_op, pop_zero_before_map: see :func:`stack_candidates`.
         activation_name: ``f``.
         dropout: probability that an entry of ``h`` is dropped.
 

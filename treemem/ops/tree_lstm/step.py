@@ -8,6 +8,25 @@ GATES = ("input", "forget", "output", "update")
 """Blocks of the preactivation, in order; ``forget`` is as many blocks as there are children."""
 
 
+def tree_lstm_gates(
+    preactivation: torch.Tensor, arity: int, hidden_size: int, dropout: float = 0.0
+) -> dict[str, torch.Tensor]:
+    """The gates of :func:`tree_lstm_step` by the names in :data:`GATES`.
+
+    Returns:
+        ``forget``, ``[m, arity, hidden_size]``, and the others, ``[m, hidden_size]``; ``update`` after its dropout.
+    """
+    sizes = [hidden_size, arity * hidden_size, hidden_size, hidden_size]
+    input_gate, forget, output, update = preactivation.split(sizes, dim=1)
+    update = torch.tanh(update)
+    return {
+        "input": torch.sigmoid(input_gate),
+        "forget": torch.sigmoid(forget).unflatten(1, (arity, hidden_size)),
+        "output": torch.sigmoid(output),
+        "update": torch.nn.functional.dropout(update, dropout) if dropout else update,
+    }
+
+
 def tree_lstm_step(
     preactivation: torch.Tensor, child_cells: torch.Tensor, dropout: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,10 +44,6 @@ def tree_lstm_step(
     Returns:
         ``h`` and ``c``, each ``[m, hidden_size]``.
     """
-    arity, hidden_size = child_cells.shape[1:]
-    gates, update = preactivation.split([(arity + 2) * hidden_size, hidden_size], dim=1)
-    gates, update = torch.sigmoid(gates).unflatten(1, (arity + 2, hidden_size)), torch.tanh(update)
-    if dropout:
-        update = torch.nn.functional.dropout(update, dropout)
-    cell = gates[:, 0] * update + (gates[:, 1:-1] * child_cells).sum(1)
-    return gates[:, -1] * torch.tanh(cell), cell
+    gates = tree_lstm_gates(preactivation, child_cells.shape[1], child_cells.shape[2], dropout)
+    cell = gates["input"] * gates["update"] + (gates["forget"] * child_cells).sum(1)
+    return gates["output"] * torch.tanh(cell), cell

@@ -1,4 +1,4 @@
-"""Decimal numbers in and out of vectors."""
+"""Decimal numbers as vectors."""
 
 from __future__ import annotations
 
@@ -34,38 +34,6 @@ class NumberEncoder(torch.nn.Module):
         """Encode numbers, ``[m]``, as ``[m, hidden_size]``."""
         function = activation(self.activation).function
         return function(self.second(function(self.first(value.to(self.first.weight.dtype)[:, None]))))
-
-    def extra_repr(self) -> str:
-        """The activation, for printing."""
-        return f"activation={self.activation}"
-
-
-class NumberDecoder(torch.nn.Module):
-    """The number that a vector stands for: ``W_2 phi(W_1 h + b_1) + b_2``.
-
-    Args:
-        hidden_size: width of ``h`` and of the layer in between.
-        activation: ``phi``.
-
-    Example:
-        >>> NumberDecoder(4)(torch.zeros(3, 2, 4)).shape
-        torch.Size([3, 2])
-    """
-
-    def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
-        super().__init__()
-        self.activation = activation
-        self.first = torch.nn.Linear(hidden_size, hidden_size)
-        self.second = torch.nn.Linear(hidden_size, 1)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.first.reset_parameters()
-        self.second.reset_parameters()
-
-    def forward(self, encodings: torch.Tensor) -> torch.Tensor:
-        """Decode vectors, ``[..., hidden_size]``, to numbers, ``[...]``."""
-        return self.second(activation(self.activation).function(self.first(encodings))).squeeze(-1)
 
     def extra_repr(self) -> str:
         """The activation, for printing."""

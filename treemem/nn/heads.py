@@ -1,0 +1,246 @@
+"""Task heads: what is said about trees, read from their encodings."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.errors import RecipeError
+from treemem.nn.encodings import Encodings, root_encodings
+from treemem.nn.tree_states import TreeStates
+from treemem.ops.activation import ActivationName, activation
+
+PairFeatures = Literal["concatenation", "differences"]
+
+
+class EqualityHead(torch.nn.Module):
+    """Whether the two trees of an example say the same: ``z = <h_left, h_right> + bias``, ``P = sigmoid(z)``.
+
+    The bias is one learned scalar that starts at 0 (Arabshahi et al. 2018).
+
+    Example:
+        >>> head = EqualityHead()
+        >>> head(torch.ones(3, 2, 4))
+        tensor([4., 4., 4.], grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(1))
+
+    def reset_parameters(self) -> None:
+        """Set the bias to 0."""
+        torch.nn.init.zeros_(self.bias)
+
+    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+        """The scores ``z``, ``[examples]``.
+
+        Args:
+            encodings: of pairs, ``[examples, 2, hidden_size]``, or what an encoder returned for them.
+
+        Raises:
+            GraphError: the examples are no pairs.
+        """
+        left, right = root_encodings(encodings, 2).unbind(1)
+        return (left * right).sum(-1) + self.bias
+
+    @staticmethod
+    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean of ``-log P(label)``; 0 for no examples.
+
+        Args:
+            scores: ``[examples]``.
+            labels: 1 or True for equal, 0 or False for unequal, ``[examples]``.
+        """
+        total = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="sum")
+        return total / max(1, len(scores))
+
+    @staticmethod
+    def probability(scores: torch.Tensor) -> torch.Tensor:
+        """The probability of equal, ``[examples]``."""
+        return torch.sigmoid(scores)
+
+    @classmethod
+    def prediction(cls, scores: torch.Tensor) -> torch.Tensor:
+        """Whether equal is the more probable, ``P > 0.5``, ``[examples]``."""
+        return cls.probability(scores) > 0.5
+
+    @staticmethod
+    def correct(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Whether ``P(label) > 0.5``, strictly: at ``z = 0`` no label is right, ``[examples]``."""
+        return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
+
+
+class RelationHead(torch.nn.Module):
+    """How the two trees of an example relate: a comparison layer and a softmax classifier (Bowman et al. 2015).
+
+    Args:
+        hidden_size: width of an encoding.
+        num_classes: number of relations.
+        features: what is compared: ``"concatenation"``: ``[l; r]``; ``"differences"``: ``[l; r; |l - r|; l * r]``.
+        layer_size: width of the comparison layer; ``hidden_size`` by default, 0 for none.
+        activation: of the comparison layer.
+        dropout: before the classifier, in training.
+
+    Raises:
+        RecipeError: unknown ``features`` or activation.
+
+    Example:
+        >>> RelationHead(4, 7)(torch.zeros(3, 2, 4)).shape
+        torch.Size([3, 7])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_classes: int,
+        *,
+        features: PairFeatures = "concatenation",
+        layer_size: int | None = None,
+        activation: ActivationName = "tanh",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if features not in get_args(PairFeatures):
+            raise RecipeError(f"features={features!r} is none of {', '.join(get_args(PairFeatures))}")
+        width = hidden_size * (2 if features == "concatenation" else 4)
+        layer_size = hidden_size if layer_size is None else layer_size
+        self.features = features
+        self.activation = activation
+        self.dropout = dropout
+        self.compare = torch.nn.Linear(width, layer_size) if layer_size else None
+        self.classify = torch.nn.Linear(layer_size or width, num_classes)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        if self.compare is not None:
+            self.compare.reset_parameters()
+        self.classify.reset_parameters()
+
+    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+        """The logits, ``[examples, num_classes]``.
+
+        Args:
+            encodings: of pairs, ``[examples, 2, hidden_size]``, or what an encoder returned for them.
+
+        Raises:
+            GraphError: the examples are no pairs.
+        """
+        pairs = root_encodings(encodings, 2)
+        compared = pairs.flatten(1)
+        if self.features == "differences":
+            left, right = pairs.unbind(1)
+            compared = torch.cat([compared, (left - right).abs(), left * right], dim=1)
+        if self.compare is not None:
+            compared = activation(self.activation).function(self.compare(compared))
+        return self.classify(functional.dropout(compared, self.dropout, self.training))
+
+    @staticmethod
+    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean of ``-log P(label)``; 0 for no examples."""
+        return _cross_entropy(logits, labels)
+
+
+class ClassifierHead(torch.nn.Module):
+    """A class for each tree, or for each of its nodes.
+
+    Args:
+        hidden_size: width of a state.
+        num_classes: number of classes.
+        nodes: ``"root"``: one class a tree; ``"every"``: one a node, from its ``h``.
+        dropout: before the classifier, in training.
+
+    Raises:
+        RecipeError: unknown ``nodes``.
+
+    Example:
+        >>> ClassifierHead(4, 10)(torch.zeros(3, 1, 4)).shape
+        torch.Size([3, 10])
+    """
+
+    def __init__(
+        self, hidden_size: int, num_classes: int, *, nodes: Literal["root", "every"] = "root", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if nodes not in ("root", "every"):
+            raise RecipeError(f"nodes={nodes!r} is none of root, every")
+        self.nodes = nodes
+        self.dropout = dropout
+        self.classify = torch.nn.Linear(hidden_size, num_classes)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.classify.reset_parameters()
+
+    def forward(self, states: torch.Tensor | Encodings) -> torch.Tensor:
+        """The logits: ``[examples, num_classes]``, or ``[nodes, num_classes]`` in node order.
+
+        Args:
+            states: for ``nodes="root"``, encodings ``[examples, 1, hidden_size]`` or what an encoder returned; for
+                ``nodes="every"``, what a tree layer returned, or states ``[nodes, hidden_size]``.
+
+        Raises:
+            GraphError: for ``nodes="root"``, an example is more than one tree.
+        """
+        if self.nodes == "root":
+            read = root_encodings(states, 1).squeeze(1)
+        else:
+            read = states.h if isinstance(states, TreeStates) else root_encodings(states)
+        return self.classify(functional.dropout(read, self.dropout, self.training))
+
+    @staticmethod
+    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean of ``-log P(label)`` where labels are not negative; 0 where there are none."""
+        return _cross_entropy(logits, labels)
+
+
+class NumberDecoder(torch.nn.Module):
+    """The number that a vector stands for: ``W_2 phi(W_1 h + b_1) + b_2`` (Arabshahi et al. 2018).
+
+    Args:
+        hidden_size: width of ``h`` and of the layer in between.
+        activation: ``phi``; the published Tree-RNN with a stack has ``"relu"``, all other networks the sigmoid.
+
+    Example:
+        >>> NumberDecoder(4)(torch.zeros(3, 2, 4)).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
+        super().__init__()
+        self.activation = activation
+        self.first = torch.nn.Linear(hidden_size, hidden_size)
+        self.second = torch.nn.Linear(hidden_size, 1)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.first.reset_parameters()
+        self.second.reset_parameters()
+
+    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+        """The numbers, ``[...]``, of vectors ``[..., hidden_size]``, or of what an encoder returned."""
+        function = activation(self.activation).function
+        return self.second(function(self.first(root_encodings(encodings)))).squeeze(-1)
+
+    @staticmethod
+    def loss(numbers: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The mean squared error; 0 for no numbers."""
+        return functional.mse_loss(numbers, targets.to(numbers.dtype), reduction="sum") / max(1, numbers.numel())
+
+    @staticmethod
+    def correct(numbers: torch.Tensor, targets: torch.Tensor, closeness: float = 1e-3) -> torch.Tensor:
+        """Whether each number is its target but for ``closeness`` times the larger of the two."""
+        largest = torch.maximum(numbers.abs(), targets.abs())
+        return (numbers - targets).abs() <= closeness * largest
+
+    def extra_repr(self) -> str:
+        """The activation, for printing."""
+        return f"activation={self.activation}"
+
+
+def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    counted = labels >= 0
+    total = functional.cross_entropy(logits, labels.clamp(min=-1), ignore_index=-1, reduction="sum")
+    return total / counted.sum().clamp(min=1)
