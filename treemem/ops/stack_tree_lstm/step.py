@@ -24,9 +24,9 @@ def stack_tree_lstm_gates(
 
     Returns:
         ``forget``, ``[m, arity, hidden_size]``; the actions by their names, normalized as ``options`` say,
-        ``[m, hidden_size]``, or ``[m, 1]`` where they are scalar; ``output`` and ``update``, what is pushed,
-        ``[m, hidden_size]``; with an input gate, ``input``, by which ``update`` is multiplied already; and with
-        ``top_k`` over 1, ``reading``, ``[m, top_k, hidden_size]``, or ``[m, top_k, 1]`` where rows have weights.
+        ``[m, hidden_size]``, or ``[m, 1]`` where they are scalar; ``output`` and ``update``, ``[m, hidden_size]``;
+        with an input gate, ``input``, ``[m, hidden_size]``; and with ``top_k`` over 1, ``reading``,
+        ``[m, top_k, hidden_size]``, or ``[m, top_k, 1]`` where rows have weights.
     """
     parts = {name: preactivation[:, block] for name, block in options.blocks(arity, hidden_size).items()}
     gates = {
@@ -38,7 +38,6 @@ def stack_tree_lstm_gates(
         gates["update"] = drop(gates["update"], dropout)
     if options.input_gate:
         gates["input"] = torch.sigmoid(parts["input"])
-        gates["update"] = gates["input"] * gates["update"]
     if options.top_k > 1:
         gates["reading"] = torch.sigmoid(parts["reading"]).unflatten(1, (options.top_k, -1))
     num_actions = len(options.action_names)
@@ -85,10 +84,10 @@ def stack_tree_lstm_step(
     """
     gates = stack_tree_lstm_gates(preactivation, child_stacks.shape[1], child_stacks.shape[3], options, dropout)
     merged = (gates["forget"][:, :, None] * child_stacks).sum(1)
-    update = gates["update"][:, None]
+    update = gates["update"] * gates["input"] if options.input_gate else gates["update"]
     popped = pad(merged[:, 1:], (0, 0, 0, 1))
-    pushed = torch.cat([merged[:, 1:], update] if options.queue else [update, merged[:, :-1]], dim=1)
-    stack = gates["push"][:, None] * pushed
+    pushed = [merged[:, 1:], update[:, None]] if options.queue else [update[:, None], merged[:, :-1]]
+    stack = gates["push"][:, None] * torch.cat(pushed, dim=1)
     if "pop" in gates:
         stack = stack + gates["pop"][:, None] * popped
     if "no_op" in gates:

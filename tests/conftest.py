@@ -1,0 +1,41 @@
+"""What all tests share: where the golden vectors and the shared data are, and memory that shows when it is unset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+TESTS = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--golden-dir",
+        type=Path,
+        default=TESTS / "golden",
+        help="folder of golden vectors, with the folders stack_trees and sequence (default: tests/golden)",
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of published data, which lies beside a checkout of the project and not in it."""
+    folder = TESTS.parent.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"the published data are not at {folder}")
+    return folder
+
+
+@pytest.fixture
+def unset_memory_is_nan() -> Iterator[None]:
+    """Memory from ``torch.empty`` and the like holds NaN, so that a row that nobody wrote shows."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    assert torch.empty(2).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.utils.deterministic.fill_uninitialized_memory = before[1]
