@@ -14,7 +14,7 @@ from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_to_dgl, read_edges, read_field
 from treemem.trees.edges import plain_node_name
-from treemem.trees.vocabulary import SYMBOL_KIND, Vocabulary
+from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, children_in_words
 
 if TYPE_CHECKING:
     import dgl
@@ -108,26 +108,34 @@ def _kinds_and_symbols(
     if labels is not None:
         raise GraphError("the graph has no node field 'label' that could index labels")
     if kind is None:
-        kind = _kinds_by_arity(vocabulary, arity)
+        kind = _kinds_by_arity(vocabulary, arity, value)
     _check_kinds(vocabulary, kind, symbol, arity)
     return kind, symbol
 
 
-def _kinds_by_arity(vocabulary: Vocabulary, arity: NDArray[np.int64]) -> NDArray[np.int64]:
-    several = [count for count, kinds in vocabulary.kinds_of_arity.items() if len(kinds) > 1]
-    if several:
-        raise GraphError(
-            f"the graph has neither a node field 'label' nor 'kind', and {several[0]} children do not tell which of "
-            f"{len(vocabulary.kinds_of_arity[several[0]])} kinds a node has"
-        )
-    kind_of_arity = {0: SYMBOL_KIND, **{count: kinds[0] for count, kinds in vocabulary.kinds_of_arity.items()}}
+def _kinds_by_arity(
+    vocabulary: Vocabulary, arity: NDArray[np.int64], value: NDArray[np.float64] | None
+) -> NDArray[np.int64]:
     present, place = np.unique(arity, return_inverse=True)
-    kinds = np.array([kind_of_arity.get(count, -1) for count in present.tolist()], np.int64)[place]
-    if (kinds < 0).any():
-        node = int(np.argmax(kinds < 0))
-        known = ", ".join(str(count) for count in sorted(vocabulary.kinds_of_arity)) or "none"
-        raise GraphError(f"node {node} has {int(arity[node])} children; the arities of the vocabulary are: {known}")
-    return kinds
+    kinds_of_present = [vocabulary.kinds_of_arity.get(count, ()) if count else (SYMBOL_KIND,) for count in present]
+    for count, kinds in zip(present.tolist(), kinds_of_present, strict=True):
+        if len(kinds) == 1:
+            continue
+        node = int(np.argmax(arity == count))
+        if kinds:
+            raise GraphError(
+                f"node {node} has {children_in_words(count)}, which may be any of {len(kinds)} kinds; the graph needs "
+                "the node field 'label' or 'kind'"
+            )
+        known = ", ".join(str(known) for known in sorted(vocabulary.kinds_of_arity)) or "none"
+        raise GraphError(
+            f"node {node} has {children_in_words(count)}; the vocabulary knows inner nodes of these numbers of "
+            f"children: {known}"
+        )
+    kind = np.array([kinds[0] for kinds in kinds_of_present], np.int64)[place]
+    if vocabulary.number is not None and value is not None:
+        kind[(arity == 0) & ~np.isnan(value)] = NUMBER_KIND
+    return kind
 
 
 def _check_kinds(
@@ -141,8 +149,8 @@ def _check_kinds(
     if (expected != arity).any():
         node = int(np.argmax(expected != arity))
         raise GraphError(
-            f"node {node} has {int(arity[node])} children; its kind {vocabulary.kinds[kind[node]].label!r} has "
-            f"{int(expected[node])}"
+            f"node {node} has {children_in_words(int(arity[node]))}; its kind {vocabulary.kinds[kind[node]].label!r} "
+            f"has {int(expected[node])}"
         )
     if symbol is not None:
         wrong = (symbol < -1) | (symbol >= vocabulary.num_leaves)

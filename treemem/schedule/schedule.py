@@ -160,28 +160,21 @@ class Schedule:
         )
         height = find_edge_heights(pointer, child, name)
         arity = np.diff(pointer)
-        if kind is None:
-            kind_of_node = np.searchsorted(np.unique(arity[arity > 0]), arity) + (arity > 0)
-        else:
-            kind_of_node = _integers("kind", kind, num_nodes)
-            if (kind_of_node < 0).any():
-                raise GraphError(f"{name(int(np.argmax(kind_of_node < 0)))} has a negative kind")
-        num_kinds = int(kind_of_node.max(initial=0)) + 1
-        key = (height * (int(arity.max(initial=0)) + 1) + arity) * num_kinds + kind_of_node
+        node_kind = _kinds_by_arity(arity) if kind is None else _checked_kinds(kind, num_nodes, name)
+        root = _roots(source, num_nodes) if roots is None else _checked_roots(roots, num_nodes)
+        node_symbol = np.full(num_nodes, -1) if symbol is None else _integers("symbol", symbol, num_nodes)
+        node_value = np.full(num_nodes, np.nan) if value is None else _floats("value", value, num_nodes)
+
+        key = (height * (int(arity.max(initial=0)) + 1) + arity) * (int(node_kind.max(initial=0)) + 1) + node_kind
         node_of_row = stable_order(key)
         row_of_node = np.empty(num_nodes, np.int64)
         row_of_node[node_of_row] = np.arange(num_nodes)
         row_arity = arity[node_of_row]
+        row_child = row_of_node[child[concatenated_ranges(pointer[node_of_row], row_arity)]]
         starts = _run_starts(key[node_of_row])
         first = node_of_row[starts]
-        levels = _levels(num_nodes, starts, height[first], row_arity, kind_of_node[first])
+        levels = _levels(num_nodes, starts, height[first], row_arity, node_kind[first])
         leaves = node_of_row[: levels[0].end if levels else 0]
-        if roots is None:
-            root = np.flatnonzero(np.bincount(source, minlength=num_nodes) == 0)
-        else:
-            root = _integers("roots", roots)
-        row_child = row_of_node[child[concatenated_ranges(pointer[node_of_row], row_arity)]]
-        no_symbol, no_value = np.full(num_nodes, -1), np.full(num_nodes, np.nan)
         return cls(
             num_rows=num_nodes,
             num_nodes=num_nodes,
@@ -191,9 +184,9 @@ class Schedule:
             row_of_node=torch.from_numpy(row_of_node),
             row_of_root=torch.from_numpy(row_of_node[root]),
             node_of_row=torch.from_numpy(node_of_row),
-            kind_of_row=torch.from_numpy(kind_of_node[node_of_row].astype(np.int64)),
-            symbol=torch.from_numpy((no_symbol if symbol is None else _integers("symbol", symbol, num_nodes))[leaves]),
-            value=torch.from_numpy((no_value if value is None else _floats("value", value, num_nodes))[leaves]),
+            kind_of_row=torch.from_numpy(node_kind[node_of_row]),
+            symbol=torch.from_numpy(node_symbol[leaves]),
+            value=torch.from_numpy(node_value[leaves]),
             shared=False,
         )
 
@@ -287,6 +280,29 @@ def _levels(
         Level(segments[first].begin, segments[last - 1].end, tuple(segments[first:last]))
         for first, last in pairwise(level_starts)
     )
+
+
+def _kinds_by_arity(arity: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.searchsorted(np.unique(arity[arity > 0]), arity) + (arity > 0)
+
+
+def _checked_kinds(kind: ArrayLike, num_nodes: int, name: NodeName) -> NDArray[np.int64]:
+    kinds = _integers("kind", kind, num_nodes)
+    if (kinds < 0).any():
+        raise GraphError(f"{name(int(np.argmax(kinds < 0)))} has a negative kind")
+    return kinds
+
+
+def _roots(source: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
+    return np.flatnonzero(np.bincount(source, minlength=num_nodes) == 0)
+
+
+def _checked_roots(roots: ArrayLike, num_nodes: int) -> NDArray[np.int64]:
+    root = _integers("roots", roots)
+    outside = (root < 0) | (root >= num_nodes)
+    if outside.any():
+        raise GraphError(f"root {int(root[outside][0])} is none of the {num_nodes} nodes")
+    return root
 
 
 def _integers(name: str, array: ArrayLike, length: int | None = None) -> NDArray[np.int64]:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from treemem.trees.brackets import format_brackets, parse_brackets
+from treemem.trees.dgl_bridge import forest_from_dgl, forest_to_dgl, tree_from_dgl, tree_to_dgl
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation, parse_equation_sides, parse_expression
+from treemem.trees.forest import Forest
+from treemem.trees.networkx_bridge import tree_from_networkx, tree_to_networkx
 from treemem.trees.preorder import format_preorder, parse_preorder
 from treemem.trees.sympy_bridge import tree_from_sympy, tree_to_sympy
+from treemem.trees.tokens import TokenSequences, forest_tokens, token_table
 from treemem.trees.tree import Tree, tree_from_postorder
+from treemem.trees.vocabulary import Kind, Vocabulary
 
 __all__ = [
+    "Forest",
+    "Kind",
+    "TokenSequences",
     "Tree",
+    "Vocabulary",
+    "forest_from_dgl",
+    "forest_to_dgl",
+    "forest_tokens",
     "format_brackets",
     "format_equation",
     "format_preorder",
@@ -19,7 +31,12 @@ __all__ = [
     "parse_equation_sides",
     "parse_expression",
     "parse_preorder",
+    "token_table",
+    "tree_from_dgl",
+    "tree_from_networkx",
     "tree_from_postorder",
     "tree_from_sympy",
+    "tree_to_dgl",
+    "tree_to_networkx",
     "tree_to_sympy",
 ]

@@ -86,7 +86,7 @@ def order_children(
         found = sorted(position[target == parent].tolist())
         shown = ", ".join(str(place) for place in found[:8]) + (", ..." if len(found) > 8 else "")
         raise GraphError(
-            f"{name(parent)} has {len(found)} children, at positions {shown}; they must be 0 to {len(found) - 1}, "
+            f"{name(parent)} has {len(found)} children at the positions {shown}; they must be 0 to {len(found) - 1}, "
             "each once"
         )
     child = np.empty(len(source), np.int64)

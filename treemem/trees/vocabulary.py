@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -82,8 +83,10 @@ class Vocabulary:
         number: str | None = None,
         unknown: str | None = None,
     ) -> None:
+        if isinstance(leaves, str):
+            raise VocabularyError(f"leaves must be several labels, not the string {leaves!r}")
         self.leaves = tuple(leaves)
-        self.functions = tuple((label, int(arity)) for label, arity in functions)
+        self.functions = tuple((label, _checked_arity(label, arity)) for label, arity in functions)
         self.kinds_by = kinds
         self.number = number
         self.unknown = unknown
@@ -119,10 +122,7 @@ class Vocabulary:
                 raise VocabularyError(f"the leaf {leaf!r} is given twice")
         for (label, arity), count in Counter(self.functions).items():
             if count > 1:
-                raise VocabularyError(f"the function {label!r} of {arity} children is given twice")
-        for label, arity in self.functions:
-            if arity < 1:
-                raise VocabularyError(f"the function {label!r} needs at least one child, not {arity}")
+                raise VocabularyError(f"the function {label!r} of {children_in_words(arity)} is given twice")
         if self.number is not None and self.number in self.leaves:
             raise VocabularyError(f"{self.number!r} is the label of number leaves and cannot be a symbol leaf too")
         if self.unknown is not None and self.unknown not in self.leaves:
@@ -242,10 +242,11 @@ class Vocabulary:
         arities = sorted(known for name, known in self.functions if name == label)
         sort = "leaf" if arity == 0 else "function"
         if label in self.leaves and arity:
-            return f"{label!r} is known as a leaf and has {arity} children here"
+            return f"{label!r} is known as a leaf and has {children_in_words(arity)} here"
         if arities:
-            known = " or ".join(str(known) for known in arities)
-            return f"{label!r} is known with {known} children and has {arity} here"
+            known = ", ".join(str(known) for known in arities[:-1])
+            known += (" or " if known else "") + children_in_words(arities[-1])
+            return f"{label!r} is known with {known} and has {arity or 'none'} here"
         names = [*self.leaves] if arity == 0 else [name for name, _ in self.functions]
         return f"unknown {sort} {label!r}{near_names(label, names)}"
 
@@ -311,6 +312,21 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"<Vocabulary of {len(self.leaves)} leaves, {len(self.functions)} functions, {len(self.kinds)} kinds>"
+
+
+def children_in_words(number: int) -> str:
+    """``1 child``, ``2 children``."""
+    return f"{number} child" if number == 1 else f"{number} children"
+
+
+def _checked_arity(label: str, arity: int) -> int:
+    try:
+        checked = operator.index(arity)
+    except TypeError as error:
+        raise VocabularyError(f"the arity of {label!r} must be an integer, not {arity!r}") from error
+    if checked < 1:
+        raise VocabularyError(f"the function {label!r} needs at least one child, not {arity}")
+    return checked
 
 
 def _label_arity_pairs(

@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tree_strategies import NUMBER, VOCABULARY, chain, forests, random_forest, subtrees, trees
+
+from treemem.dgl_import import import_dgl
+from treemem.errors import GraphError, VocabularyError
+from treemem.schedule.schedule import Schedule
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.forest import Forest
+from treemem.trees.tokens import token_table
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+dgl = import_dgl()
+
+
+def roots(batch: TreeBatch, labels: list[str], values: list[float | None]) -> list[Tree]:
+    """The trees of a batch, rebuilt from its schedule."""
+    rows: list[Tree] = []
+    schedule = batch.schedule
+    child, node = schedule.child.tolist(), schedule.node_of_row.tolist()
+    for level in schedule.levels:
+        for segment in level.segments:
+            for place in range(segment.end - segment.begin):
+                first = segment.first_child + place * segment.arity
+                own = node[segment.begin + place]
+                parts = [rows[row] for row in child[first : first + segment.arity]]
+                rows.append(Tree(labels[own], parts, values[own]))
+    return [rows[row] for row in schedule.row_of_root.tolist()]
+
+
+def shuffled_graph(forest: Forest, vocabulary: Vocabulary, seed: int) -> Any:
+    """The graph of ``forest`` with its nodes renumbered (roots in order) and its edges in another order."""
+    graph = TreeBatch.from_forest(forest, vocabulary).graph
+    generator = np.random.default_rng(seed)
+    renamed = generator.permutation(forest.num_nodes)
+    root = forest.begin[1:] - 1
+    renamed[root] = np.sort(renamed[root])
+    renamed = torch.from_numpy(renamed)
+    source, target = graph.edges()
+    order = torch.from_numpy(generator.permutation(len(source)))
+    other = dgl.graph((renamed[source][order], renamed[target][order]), num_nodes=forest.num_nodes)
+    other.edata["position"] = graph.edata["position"][order]
+    for name, field in graph.ndata.items():
+        other.ndata[name] = torch.empty_like(field).index_copy(0, renamed, field)
+    return other, renamed
+
+
+@given(st.lists(trees(), max_size=5), st.booleans())
+def test_a_batch_of_trees(given_trees: list[Tree], share_subtrees: bool) -> None:
+    batch = TreeBatch.from_trees(given_trees, VOCABULARY, share_subtrees=share_subtrees)
+    nodes = [node for tree in given_trees for node in tree.postorder()]
+    assert (batch.num_trees, batch.num_examples, len(batch)) == (len(given_trees),) * 3
+    assert batch.num_nodes == len(nodes)
+    assert list(batch.forest) == given_trees
+    assert roots(batch, [node.label for node in nodes], [node.value for node in nodes]) == given_trees
+
+
+def test_pairs_are_examples_of_two_trees() -> None:
+    forest = random_forest(0, 10, 6)
+    batch = TreeBatch.from_index(SubtreeIndex(forest, VOCABULARY), [4, 1], trees_per_example=2)
+    assert (batch.num_examples, batch.num_trees) == (2, 4)
+    assert list(batch.forest) == [forest[tree] for tree in (8, 9, 2, 3)]
+    assert batch.example_ids.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("examples", "expected"),
+    [
+        (None, [0, 1, 2, 3]),
+        (slice(1, None, 2), [1, 3]),
+        ([True, False, False, True], [0, 3]),
+        ([], []),
+        ([2, 2], [2, 2]),
+    ],
+)
+def test_examples_are_chosen_by_number_slice_or_mask(examples: Any, expected: list[int]) -> None:
+    forest = random_forest(1, 4, 6)
+    batch = TreeBatch.from_index(SubtreeIndex(forest, VOCABULARY), examples)
+    assert batch.example_ids.tolist() == expected
+    assert list(batch.forest) == [forest[tree] for tree in expected]
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ([4], "examples 4 to 4 are asked for; there are 4, from 0"),
+        ([-1, 2], "examples -1 to 2 are asked for"),
+        ([0.5], "examples must be integers or a mask of 4 booleans, not float64"),
+        ([True], "examples must be integers or a mask of 4 booleans"),
+    ],
+)
+def test_examples_that_are_not_there_are_refused(examples: Any, message: str) -> None:
+    index = SubtreeIndex(random_forest(1, 4, 6), VOCABULARY)
+    with pytest.raises(GraphError, match=message):
+        TreeBatch.from_index(index, examples)
+
+
+@pytest.mark.parametrize("trees_per_example", [2, 0])
+def test_trees_that_do_not_make_whole_examples_are_refused(trees_per_example: int) -> None:
+    forest = random_forest(1, 3, 6)
+    message = f"3 trees cannot be split into examples of {trees_per_example} trees each"
+    with pytest.raises(GraphError, match=message):
+        TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=trees_per_example)
+    with pytest.raises(GraphError, match=message):
+        TreeBatch.from_index(SubtreeIndex(forest, VOCABULARY), trees_per_example=trees_per_example)
+
+
+@given(forests(), st.booleans())
+def test_the_graph_says_what_the_forest_says(forest: Forest, share_subtrees: bool) -> None:
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share_subtrees)
+    graph = batch.graph
+    assert graph.batch_num_nodes().tolist() == [tree.size for tree in forest]
+    assert graph.batch_num_edges().tolist() == [tree.size - 1 for tree in forest]
+    source, target = (ends.tolist() for ends in graph.edges())
+    assert list(zip(source, target, strict=True)) == sorted(
+        ((child, parent) for child, parent in enumerate(forest.parent().tolist()) if parent >= 0),
+        key=lambda edge: (edge[1], edge[0]),
+    )
+    nodes = subtrees(forest)
+    assert [VOCABULARY.labels[label] for label in graph.ndata["label"].tolist()] == [node.label for node in nodes]
+    kinds = [VOCABULARY.kinds[kind] for kind in graph.ndata["kind"].tolist()]
+    assert [kind.arity for kind in kinds] == [node.arity for node in nodes]
+    assert ("value" in graph.ndata) == (forest.value is not None)
+
+
+def test_unknown_leaves_have_the_unknown_label_in_the_graph() -> None:
+    vocabulary = Vocabulary(["x", "<unk>"], [("add", 2)], unknown="<unk>")
+    batch = TreeBatch.from_trees([Tree("add", [Tree("z"), Tree("add")])], vocabulary)
+    assert [vocabulary.labels[label] for label in batch.graph.ndata["label"].tolist()] == ["<unk>", "<unk>", "add"]
+
+
+@given(forests(), st.integers(0, 99))
+def test_a_graph_gives_its_trees_whatever_the_order_of_nodes_and_edges(forest: Forest, seed: int) -> None:
+    graph, renamed = shuffled_graph(forest, VOCABULARY, seed)
+    batch = TreeBatch.from_dgl(graph, VOCABULARY)
+    labels = [VOCABULARY.labels[label] for label in graph.ndata["label"].tolist()]
+    values: list[float | None] = [None] * forest.num_nodes
+    if "value" in graph.ndata:
+        values = [None if value != value else value for value in graph.ndata["value"].tolist()]
+    assert roots(batch, labels, values) == list(forest)
+    assert batch.forest is None
+
+    unshared = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False).schedule
+    assert batch.schedule.levels == unshared.levels
+    assert torch.equal(batch.schedule.kind_of_row, unshared.kind_of_row)
+    symbol = torch.full((forest.num_nodes,), -1)
+    symbol[batch.schedule.node_of_row[: batch.schedule.num_leaf_rows]] = batch.schedule.symbol
+    assert symbol[renamed].tolist() == VOCABULARY.encode(forest).symbol.tolist()
+
+
+def test_a_graph_made_batch_keeps_its_graph_with_positions_and_kinds() -> None:
+    graph = dgl.batch([dgl.graph(([1, 0], [2, 2])), dgl.graph(([], []), num_nodes=1)])
+    graph.ndata["h"] = torch.ones(4, 3)
+    batch = TreeBatch.from_dgl(graph)
+    assert batch.graph.edata["position"].tolist() == [0, 1]
+    assert batch.graph.ndata["kind"].tolist() == [0, 0, 1, 0]
+    assert batch.graph.batch_num_nodes().tolist() == [3, 1]
+    assert torch.equal(batch.graph.ndata["h"], graph.ndata["h"])
+    assert "kind" not in graph.ndata
+    assert "position" not in graph.edata
+    assert batch.vocabulary is None
+    assert batch.num_trees == 2
+
+
+def test_labels_may_index_a_table_of_their_own() -> None:
+    graph = dgl.graph(([0, 1], [2, 2]))
+    graph.ndata["label"] = torch.tensor([1, 2, 0])
+    batch = TreeBatch.from_dgl(graph, VOCABULARY, labels=["add", "y", "x"])
+    assert batch.schedule.symbol.tolist() == [1, 0]
+    assert VOCABULARY.kinds[batch.schedule.kind_of_row[2]].label == "add"
+
+
+def test_kinds_may_be_given_instead_of_labels() -> None:
+    graph = dgl.graph(([0, 1], [2, 2]))
+    graph.ndata["kind"] = torch.tensor([0, 0, VOCABULARY.find("add", 2)[0]])
+    assert TreeBatch.from_dgl(graph, VOCABULARY).schedule.symbol.tolist() == [-1, -1]
+    graph.ndata["symbol"] = torch.tensor([1, 0, -1])
+    assert TreeBatch.from_dgl(graph, VOCABULARY).schedule.symbol.tolist() == [1, 0]
+    graph.ndata["kind"] = torch.tensor([0, 7, 3])
+    assert TreeBatch.from_dgl(graph).schedule.kind_of_row.tolist() == [0, 7, 3]
+
+
+def test_arity_alone_gives_the_kind_where_kinds_go_by_arity() -> None:
+    by_arity = Vocabulary([], [("a", 2), ("b", 2), ("c", 1), ("d", 3)], kinds="arity")
+    graph = dgl.graph(([0, 1, 2], [1, 3, 3]))
+    assert TreeBatch.from_dgl(graph, by_arity).schedule.kind_of_row.tolist() == [0, 0, 1, 2]
+    assert TreeBatch.from_dgl(graph).schedule.kind_of_row.tolist() == [0, 0, 1, 2]
+    with pytest.raises(GraphError, match="node 3 has 2 children, which may be any of 2 kinds"):
+        TreeBatch.from_dgl(graph, Vocabulary([], [("a", 2), ("b", 2), ("c", 1)]))
+    with pytest.raises(GraphError, match=r"node 3 has 2 children; .* these numbers of children: 1"):
+        TreeBatch.from_dgl(graph, Vocabulary([], [("c", 1)]))
+
+
+def with_fields(graph: Any, **fields: list[float]) -> Any:
+    for name, values in fields.items():
+        (graph.edata if name == "position" else graph.ndata)[name] = torch.tensor(values)
+    return graph
+
+
+PAIR = ([0, 1], [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "message"),
+    [
+        (dgl.graph(([0, 1, 2], [1, 2, 1])), {}, "a cycle of 2 nodes, from child to parent: node"),
+        (dgl.graph(([0, 0], [1, 2])), {}, "node 0 has 2 parents"),
+        (dgl.graph(([0], [0])), {}, "a cycle of 1 nodes"),
+        (with_fields(dgl.graph(PAIR), position=[0, 2]), {}, "node 2 has 2 children at the positions 0, 2"),
+        (with_fields(dgl.graph(PAIR), position=[1, 1]), {}, "node 2 has 2 children at the positions 1, 1"),
+        (with_fields(dgl.graph(PAIR), position=[0.0, 1.0]), {}, "the field 'position' must hold one integer each"),
+        (dgl.graph(PAIR), {"labels": ["x"]}, "labels say nothing without a vocabulary"),
+        (dgl.graph(PAIR), {"vocabulary": VOCABULARY, "labels": ["x"]}, "no node field 'label' that could index"),
+        (dgl.graph(PAIR), {"trees_per_example": 2}, "1 trees cannot be split into examples of 2"),
+        (
+            with_fields(dgl.graph(PAIR), label=[0, 1, 99]),
+            {"vocabulary": VOCABULARY},
+            "node 2: its label 99 is no index into the 8 labels",
+        ),
+        (
+            with_fields(dgl.graph(PAIR), kind=[0, 0, 99]),
+            {"vocabulary": VOCABULARY},
+            "node 2 has kind 99; the vocabulary has 9 kinds",
+        ),
+        (
+            with_fields(dgl.graph(PAIR), kind=[0, 0, 2]),
+            {"vocabulary": VOCABULARY},
+            "node 2 has 2 children; its kind 'f' has 1",
+        ),
+        (
+            with_fields(dgl.graph(PAIR), kind=[0, 0, 4], symbol=[0, 4, -1]),
+            {"vocabulary": VOCABULARY},
+            "node 1 has symbol 4; there are 4 leaves",
+        ),
+    ],
+)
+def test_graphs_that_cannot_be_read_are_refused(graph: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        TreeBatch.from_dgl(graph, **options)
+
+
+def test_a_label_with_an_arity_that_the_vocabulary_does_not_know_is_refused() -> None:
+    graph = with_fields(dgl.graph(([0, 1, 2], [3, 3, 3])), label=[0, 0, 0, VOCABULARY.labels.index("add")])
+    with pytest.raises(VocabularyError, match="node 3: 'add' is known with 2 children and has 3 here"):
+        TreeBatch.from_dgl(graph, VOCABULARY)
+
+
+def test_nodes_with_several_parents_are_read_where_that_is_allowed() -> None:
+    graph = dgl.graph(([0, 0, 1], [1, 1, 2]))
+    assert TreeBatch.from_dgl(graph, allow_several_parents=True).schedule.child.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 3])
+def test_a_graph_without_edges_is_a_forest_of_leaves(num_nodes: int) -> None:
+    batch = TreeBatch.from_dgl(dgl.graph(([], []), num_nodes=num_nodes))
+    assert batch.num_trees == batch.num_nodes == num_nodes
+    assert batch.graph.num_nodes() == num_nodes
+
+
+def test_a_chain_and_a_wide_node_from_a_graph() -> None:
+    forest = Forest.from_trees([chain(100_000), Tree("max", [Tree("x")] * 50_000)])
+    vocabulary = Vocabulary.from_forest(forest)
+    graph, _ = shuffled_graph(forest, vocabulary, 0)
+    batch = TreeBatch.from_dgl(graph, vocabulary)
+    assert len(batch.schedule.levels) == 100_001
+    assert max(segment.arity for segment in batch.schedule.levels[1].segments) == 50_000
+
+
+@given(forests(), st.sampled_from(["function", "leaves"]))
+def test_tokens_have_the_ids_of_the_vocabulary(forest: Forest, form: Any) -> None:
+    table = token_table(VOCABULARY, form)
+    token, length = TreeBatch.from_forest(forest, VOCABULARY).tokens(form)
+    assert token.dtype == length.dtype == torch.int64
+    assert token.shape == (len(forest), max(length.tolist(), default=0))
+    words = [[table[index] for index in row[:end]] for row, end in zip(token.tolist(), length.tolist(), strict=True)]
+    assert words == forest.tokens(form).strings()
+
+
+def test_a_graph_made_batch_has_no_tokens() -> None:
+    with pytest.raises(GraphError, match="a batch made from a graph has no tokens"):
+        TreeBatch.from_dgl(dgl.graph(([0], [1]))).tokens("leaves")
+
+
+@pytest.mark.parametrize("make", ["from_trees", "from_forest", "from_index", "from_dgl"])
+def test_an_empty_batch(make: str) -> None:
+    empty = Forest.from_trees([])
+    source = {"from_trees": [], "from_forest": empty, "from_dgl": dgl.graph(([], []), num_nodes=0)}
+    if make == "from_index":
+        batch = TreeBatch.from_index(SubtreeIndex(random_forest(0, 4, 5), VOCABULARY), [], trees_per_example=2)
+    else:
+        batch = getattr(TreeBatch, make)(source[make], VOCABULARY, trees_per_example=2)
+    assert batch.num_trees == batch.num_examples == batch.num_nodes == 0
+    assert batch.graph.num_nodes() == 0
+    if batch.forest is not None:
+        assert batch.tokens("function")[0].shape == (0, 0)
+
+
+def test_moving_a_batch_moves_its_schedule() -> None:
+    batch = TreeBatch.from_index(SubtreeIndex(random_forest(0, 4, 5), VOCABULARY), [1, 0], trees_per_example=2)
+    moved = batch.to("meta")
+    assert moved.device.type == "meta"
+    assert (moved.num_examples, moved.example_ids.tolist()) == (2, [1, 0])
+    assert list(moved.forest) == list(batch.forest)
+    assert batch.device.type == "cpu"
+
+
+def test_a_pickled_batch_takes_its_own_trees_along_and_no_others() -> None:
+    forest = random_forest(0, 400, 20)
+    batch = TreeBatch.from_index(SubtreeIndex(forest, VOCABULARY), [3])
+    pickled = pickle.dumps(batch)
+    assert len(pickled) < 10_000
+    again = pickle.loads(pickled)
+    assert list(again.forest) == [forest[3]]
+    assert isinstance(again.schedule, Schedule)
+    assert again.example_ids.tolist() == [3]
+    assert pickle.loads(pickle.dumps(TreeBatch.from_dgl(dgl.graph(([0], [1]))))).graph.num_nodes() == 2
+
+
+def test_numbers_are_leaves_of_their_own_kind() -> None:
+    batch = TreeBatch.from_trees([Tree("add", [Tree(NUMBER, value=2.5), Tree("x")])], VOCABULARY)
+    assert batch.schedule.symbol.tolist() == [0, -1]
+    assert batch.schedule.value.tolist()[1] == 2.5
+    again = TreeBatch.from_dgl(batch.graph, VOCABULARY)
+    assert again.schedule.value.tolist()[1] == 2.5
+    with pytest.raises(VocabularyError, match="node 0: the number leaf 'Number' needs a value"):
+        TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), label=[4, 0, VOCABULARY.labels.index("add")]), VOCABULARY)

@@ -1,0 +1,79 @@
+"""Trees for tests: hypothesis strategies, and seeded random trees where size matters."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import strategies as st
+
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+LEAVES = ("x", "y", "1", "f")
+FUNCTIONS = (("f", 1), ("g", 1), ("add", 2), ("f", 2), ("max", 3), ("max", 4), ("max", 5))
+NUMBER = "Number"
+VOCABULARY = Vocabulary(LEAVES, FUNCTIONS, number=NUMBER)
+
+_values = st.sampled_from([0.0, 1.0, -2.5]) | st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def trees(max_leaves: int = 12, values: bool = True) -> st.SearchStrategy[Tree]:
+    """Trees of the labels in ``VOCABULARY``; small, so that equal subtrees are common."""
+    leaf = st.sampled_from(LEAVES).map(Tree)
+    if values:
+        leaf = leaf | st.builds(lambda value: Tree(NUMBER, value=value), _values)
+
+    def node(children: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+        return st.sampled_from(FUNCTIONS).flatmap(
+            lambda function: st.lists(children, min_size=function[1], max_size=function[1]).map(
+                lambda parts: Tree(function[0], parts)
+            )
+        )
+
+    return st.recursive(leaf, node, max_leaves=max_leaves)
+
+
+def forests(max_trees: int = 6, values: bool = True) -> st.SearchStrategy[Forest]:
+    """Forests of :func:`trees`, the empty one included."""
+    return st.lists(trees(values=values), max_size=max_trees).map(Forest.from_trees)
+
+
+def random_tree(generator: random.Random, size: int) -> Tree:
+    """A tree of ``size`` nodes, or a few less, of the labels in ``VOCABULARY``."""
+    labels, arities = [], []
+    open_places, left = 1, size
+    while open_places:  # in preorder
+        choices = [function for function in FUNCTIONS if function[1] <= left - open_places]
+        if not choices or (open_places > 1 and generator.random() < 0.4):
+            label, arity = generator.choice(LEAVES), 0
+        else:
+            label, arity = generator.choice(choices)
+        labels.append(label)
+        arities.append(arity)
+        open_places += arity - 1
+        left -= 1
+    done: list[Tree] = []
+    for label, arity in zip(reversed(labels), reversed(arities), strict=True):
+        children = [done.pop() for _ in range(arity)]
+        done.append(Tree(label, children))
+    return done.pop()
+
+
+def random_forest(seed: int, num_trees: int, size: int) -> Forest:
+    """``num_trees`` of :func:`random_tree`, of 1 to ``size`` nodes."""
+    generator = random.Random(seed)
+    return Forest.from_trees([random_tree(generator, generator.randint(1, size)) for _ in range(num_trees)])
+
+
+def chain(length: int) -> Tree:
+    """A chain of ``length`` nodes ``g`` over one leaf."""
+    tree = Tree("x")
+    for _ in range(length):
+        tree = Tree("g", [tree])
+    return tree
+
+
+def subtrees(forest: Forest) -> list[Tree]:
+    """The subtree at every node of ``forest``, in node order."""
+    return [node for tree in forest for node in tree.postorder()]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given
+from pyarrow import parquet
+from tree_strategies import forests, random_forest
+
+from treemem.errors import GraphError
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+
+def with_data(forest: Forest) -> Forest:
+    return Forest.from_arrays(
+        forest.labels,
+        forest.label,
+        forest.arity,
+        forest.begin,
+        forest.value,
+        node_data={
+            "class": np.arange(forest.num_nodes, dtype=np.int8),
+            "features": np.arange(6.0 * forest.num_nodes, dtype=np.float32).reshape(forest.num_nodes, 2, 3),
+        },
+        tree_data={
+            "id": np.array([f"tree {i}" for i in range(len(forest))], "U8"),
+            "holds": np.ones(len(forest), bool),
+        },
+    )
+
+
+@given(forests())
+def test_parquet_round_trip(forest: Forest) -> None:
+    forest = with_data(forest)
+    with tempfile.TemporaryDirectory() as folder:
+        forest.to_parquet(Path(folder) / "forest.parquet")
+        again = Forest.from_parquet(Path(folder) / "forest.parquet")
+    assert again == forest
+    assert again.node_data["class"].dtype == np.int8
+    assert again.node_data["features"].dtype == np.float32
+
+
+@given(forests())
+def test_array_folder_round_trip(forest: Forest) -> None:
+    forest = with_data(forest)
+    with tempfile.TemporaryDirectory() as folder:
+        forest.save(folder)
+        assert Forest.load(folder, mmap=False) == forest
+        assert Forest.load(folder) == forest
+
+
+def test_a_loaded_forest_and_its_slices_are_mapped_not_copied(tmp_path: Path) -> None:
+    forest = random_forest(0, 10, 20)
+    forest.save(tmp_path)
+    loaded = Forest.load(tmp_path)
+    assert loaded[2:5] == forest[2:5]
+    for array in (loaded.label, loaded.begin, loaded[2:5].label):
+        owner = array
+        while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+            owner = owner.base
+        assert isinstance(owner, np.memmap)
+
+
+def test_saving_again_with_less_leaves_nothing_behind_that_is_read(tmp_path: Path) -> None:
+    with_data(Forest.from_trees([Tree("Number", value=1.0)])).save(tmp_path)
+    Forest.from_trees([Tree("x")]).save(tmp_path)
+    assert Forest.load(tmp_path) == Forest.from_trees([Tree("x")])
+
+
+def test_parquet_of_many_row_groups(tmp_path: Path) -> None:
+    forest = random_forest(2, 50, 20)
+    forest.to_parquet(tmp_path / "whole.parquet")
+    table = parquet.read_table(tmp_path / "whole.parquet")
+    parquet.write_table(table, tmp_path / "parts.parquet", row_group_size=7)
+    assert Forest.from_parquet(tmp_path / "parts.parquet") == forest
+
+
+def test_parquet_says_labels_in_words(tmp_path: Path) -> None:
+    Forest.from_trees([Tree("f", [Tree("x")])]).to_parquet(tmp_path / "forest.parquet")
+    rows = parquet.read_table(tmp_path / "forest.parquet").to_pylist()
+    assert rows == [{"label": ["x", "f"], "arity": [0, 1]}]
+
+
+def test_files_that_hold_no_forest_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.parquet"
+    path.write_text("label,arity\n")
+    with pytest.raises(GraphError, match="is no Parquet file"):
+        Forest.from_parquet(path)
+    parquet.write_table(pyarrow.table({"label": ["x"]}), path)
+    with pytest.raises(GraphError, match=r"holds no forest: it has the columns \['label'\]"):
+        Forest.from_parquet(path)
+    with pytest.raises(GraphError, match="holds no whole forest"):
+        Forest.load(tmp_path / "absent")
+
+
+def test_parquet_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "forest.parquet"
+    Forest.from_trees([Tree("x"), Tree("f", [Tree("x")])]).to_parquet(path)
+    table = parquet.read_table(path)
+    arity = pyarrow.array([[0, 0], [1]], pyarrow.large_list(pyarrow.int32()))
+    parquet.write_table(table.set_column(table.column_names.index("arity"), "arity", arity), path)
+    with pytest.raises(GraphError, match="the lists of 'arity' are not as long as those of 'label'"):
+        Forest.from_parquet(path)
+
+
+@pytest.mark.parametrize("missing", ["forest.json", "arity.npy", "node_data_0.npy"])
+def test_a_folder_with_a_file_missing_is_refused(tmp_path: Path, missing: str) -> None:
+    with_data(random_forest(0, 3, 5)).save(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(GraphError, match="holds no whole forest"):
+        Forest.load(tmp_path)
+
+
+def test_a_torn_array_is_refused(tmp_path: Path) -> None:
+    random_forest(0, 30, 5).save(tmp_path)
+    whole = (tmp_path / "label.npy").read_bytes()
+    (tmp_path / "label.npy").write_bytes(whole[:-8])
+    with pytest.raises(GraphError, match="holds no whole forest"):
+        Forest.load(tmp_path)

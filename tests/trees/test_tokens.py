@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tree_strategies import VOCABULARY, chain, forests
+
+from treemem.errors import TreememError, VocabularyError
+from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm, forest_tokens, token_table
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+FORMS: list[TokenForm] = ["preorder", "infix", "function", "brackets", "leaves"]
+
+
+def slow_tokens(tree: Tree, form: TokenForm) -> list[str]:
+    parts = [slow_tokens(child, form) for child in tree.children]
+    if not parts:
+        return [tree.label]
+    if form in ("preorder", "leaves"):
+        own = [tree.label] if form == "preorder" else []
+        return own + [token for part in parts for token in part]
+    if form == "brackets":
+        return ["(", tree.label, *(token for part in parts for token in part), ")"]
+    if form == "infix" and len(parts) == 2:
+        return ["(", *parts[0], tree.label, *parts[1], ")"]
+    listed = parts[0] + [token for part in parts[1:] for token in [",", *part]]
+    return [tree.label, "(", *listed, ")"]
+
+
+@given(forests(), st.sampled_from(FORMS))
+def test_tokens_are_those_that_a_recursion_writes(forest: Forest, form: TokenForm) -> None:
+    expected = [slow_tokens(tree, form) for tree in forest]
+    assert forest.tokens(form).strings() == expected
+    encoded = forest_tokens(forest, form, VOCABULARY)
+    assert encoded.strings() == expected
+    assert encoded.tokens == token_table(VOCABULARY, form)
+
+
+@given(forests(), st.sampled_from(FORMS))
+def test_every_label_stands_at_its_node_once(forest: Forest, form: TokenForm) -> None:
+    sequences = forest.tokens(form)
+    spelled = sequences.node[sequences.node >= 0]
+    expected = np.flatnonzero(forest.arity == 0) if form == "leaves" else np.arange(forest.num_nodes)
+    assert sorted(spelled.tolist()) == expected.tolist()
+    words = [sequences.tokens[token] for token in sequences.token[sequences.node >= 0]]
+    assert words == [forest.labels[label] for label in forest.label[spelled]]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("preorder", "f add x max g y 1 x"),
+        ("function", "f ( add ( x , max ( g ( y ) , 1 , x ) ) )"),
+        ("infix", "f ( ( x add max ( g ( y ) , 1 , x ) ) )"),
+        ("brackets", "( f ( add x ( max ( g y ) 1 x ) ) )"),
+        ("leaves", "x y 1 x"),
+    ],
+)
+def test_each_form_by_example(form: TokenForm, expected: str) -> None:
+    inner = Tree("max", [Tree("g", [Tree("y")]), Tree("1"), Tree("x")])
+    forest = Forest.from_trees([Tree("f", [Tree("add", [Tree("x"), inner])])])
+    assert " ".join(forest.tokens(form).strings()[0]) == expected
+
+
+def test_leaves_keep_their_ids_and_labels_come_before_punctuation() -> None:
+    vocabulary = Vocabulary(["x", "f"], [("f", 1), ("add", 2)], number="Number")
+    assert token_table(vocabulary, "function") == ("x", "f", "Number", "add", "(", ",", ")")
+    assert token_table(vocabulary, "brackets") == ("x", "f", "Number", "add", "(", ")")
+    assert token_table(vocabulary, "leaves") == ("x", "f", "Number")
+
+
+def test_unknown_leaves_are_read_as_the_unknown_leaf() -> None:
+    vocabulary = Vocabulary(["x", "<unk>"], [("add", 2)], unknown="<unk>")
+    forest = Forest.from_trees([Tree("add", [Tree("z"), Tree("add", [Tree("x"), Tree("add")])])])
+    assert forest_tokens(forest, "preorder", vocabulary).strings() == [["add", "<unk>", "add", "x", "<unk>"]]
+    with pytest.raises(VocabularyError, match="unknown leaf 'z'"):
+        forest_tokens(forest, "preorder", Vocabulary(["x"], [("add", 2)]))
+
+
+def test_padding() -> None:
+    forest = Forest.from_trees([Tree("x"), Tree("add", [Tree("x"), Tree("y")])])
+    table, length = forest_tokens(forest, "leaves", VOCABULARY).padded(padding=-1)
+    assert table.tolist() == [[0, -1], [0, 1]]
+    assert length.tolist() == [1, 2]
+    table, length = forest[:0].tokens("leaves").padded()
+    assert table.shape == (0, 0)
+    assert length.shape == (0,)
+
+
+def test_a_chain_is_written_like_any_tree() -> None:
+    (tokens,) = Forest.from_trees([chain(100_000)]).tokens("function").strings()
+    assert len(tokens) == 300_001
+    assert tokens[:4] == ["g", "(", "g", "("]
+    assert tokens[-2:] == [")", ")"]
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(TreememError, match="no token form 'postfix'; there are preorder, infix"):
+        Forest.from_trees([]).tokens("postfix")  # type: ignore[arg-type]
