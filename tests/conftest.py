@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 TESTS = Path(__file__).parent
+
+# The same examples each time, and no verdict on how long one takes; `--hypothesis-profile thorough` draws new ones.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=2000)
+settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
