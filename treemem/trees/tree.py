@@ -199,7 +199,7 @@ class Tree:
         return tree_from_networkx(graph)
 
     def to_networkx(self) -> networkx.DiGraph:
-        """A graph with edges from child to parent; node attributes ``label``, ``value``, edge attribute ``position``."""
+        """A graph with edges from child to parent; see :func:`tree_to_networkx`."""
         from treemem.trees.networkx_bridge import tree_to_networkx
 
         return tree_to_networkx(self)
