@@ -1,0 +1,240 @@
+"""Equations, true and false, in the manner of Arabshahi et al. 2018, but sound.
+
+Run as a program it generates a data set and says what is in it::
+
+    python -m treemem.tasks.equation_verification.generator --size 41894 --output equations
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from treemem.errors import RecipeError, TreememError
+from treemem.tasks.equation_verification.corruption import Corruption, FalseEquation
+from treemem.tasks.equation_verification.derivation import Derivation
+from treemem.tasks.equation_verification.evaluation import draw_points
+from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.profile import comparison, profile, read_profile
+from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE, checked_seed, depth_quotas
+from treemem.tasks.equation_verification.shallow_reader import shallow_results
+from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, LEAF_LABELS, UNARY_FUNCTIONS
+from treemem.trees.forest import Forest
+
+VERSION = "1"
+"""Data sets of different versions differ although size and seed are the same."""
+
+TRAINING_DEPTH = 7
+"""Equations to this depth are for training and validation, deeper ones for the test."""
+
+VALIDATION_SHARE = 0.2
+
+_SPLITS = ("train", "validation", "test")
+_LABELS = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
+
+
+@dataclass(frozen=True, eq=False)
+class EquationData:
+    """Generated equations.
+
+    Attributes:
+        forest: trees with root ``Equality``, sorted by depth. Its ``tree_data``: ``label`` (int8, 1 true, 0 false);
+            ``depth`` (int8, height of the tree); ``split`` (``"train"``, ``"validation"``, ``"test"``); ``edit`` (int8,
+            0 grow, 1 shrink, 2 replace for false equations, -1 for true ones); ``source`` (int64, which equation was
+            edited; -1 for true ones and where the edited one is not part of the data).
+        version: of the generator.
+        seed: as given.
+    """
+
+    forest: Forest
+    version: str
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.forest)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the equations, their order, labels and split, in hexadecimal."""
+        forest = self.forest
+        content = hashlib.sha256("\n".join((*forest.labels, "")).encode())
+        data = [forest.tree_data[name] for name in ("label", "edit", "source")]
+        for array in (forest.label, forest.arity, forest.begin, *data):
+            content.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        content.update("\n".join(forest.tree_data["split"].tolist()).encode())
+        return content.hexdigest()
+
+    def part(self, split: str) -> Forest:
+        """The equations of ``"train"``, ``"validation"`` or ``"test"``."""
+        if split not in _SPLITS:
+            raise RecipeError(f'no split {split!r}; there are "train", "validation" and "test"')
+        return self.forest[self.forest.tree_data["split"] == split]
+
+    def card(self) -> str:
+        """What the data are, as Markdown."""
+        label, depth, split = (self.forest.tree_data[name] for name in ("label", "depth", "split"))
+        lines = [
+            "# Equations, true and false",
+            "",
+            f"{len(self)} equations made by treemem's equation generator, version {self.version}, seed {self.seed}.",
+            f"SHA-256 of the content: `{self.digest}`",
+            "",
+            "True equations are derived from 142 identities; false ones are one edit away from a true one of the same",
+            "depth. Each was tested at 24 real and 24 complex points. No two are equal up to renaming and swapping.",
+            "",
+            "| depth | equations | true | training | validation | test |",
+            "|---|---|---|---|---|---|",
+        ]
+        for level in np.unique(depth):
+            at = depth == level
+            counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in _SPLITS)]
+            lines.append(f"| {level} | " + " | ".join(str(int(count)) for count in counts) + " |")
+        return "\n".join(lines) + "\n"
+
+    def save(self, folder: Path | str) -> None:
+        """Write the forest and its card into ``folder``."""
+        self.forest.save(folder)
+        (Path(folder) / "CARD.md").write_text(self.card(), encoding="utf-8")
+
+
+def generate_equations(
+    size: int = PUBLISHED_SIZE, *, seed: int = 0, max_depth: int = 13, progress: bool | None = False
+) -> EquationData:
+    """Generate equations with the depths and labels of the published data, scaled to ``size``.
+
+    True equations are derived from identities by steps of rewriting; false ones are true ones of the same depth with
+    one edit. Both are tested at real and complex points. The same arguments give the same equations on every run.
+
+    Args:
+        size: number of equations. There may be fewer if the greatest depths have no more to give; the log says so.
+        seed: of all random choices.
+        max_depth: the greatest depth, 2 to 20.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Raises:
+        RecipeError: a size, seed or depth that is not a whole number or out of range.
+
+    Example:
+        >>> data = generate_equations(100, seed=1)
+        >>> len(data), int(data.forest.tree_data["depth"].max())
+        (100, 13)
+    """
+    quota = depth_quotas(size, max_depth)
+    seed = checked_seed(seed)
+    table, points = ExpressionTable(), draw_points()
+    with tqdm(total=size, desc="equations", unit="", disable=None if progress is None else not progress) as bar:
+        rng = random.Random(f"equations {VERSION} {seed}")
+        derivation = Derivation(table, {depth: true for depth, (_, true) in quota.items()}, points, rng)
+        derivation.run(bar.update)
+        true = {d: _drawn(derivation.stock[d], count, rng) for d, count in derivation.quota.items()}
+        sources = {depth: true[depth] or derivation.stock[depth] for depth in quota}
+        wanted = {depth: false for depth, (false, _) in quota.items()}
+        corruption = Corruption(table, sources, wanted, derivation.keys, points, rng)
+        corruption.run(bar.update)
+    return EquationData(_assemble(table, true, corruption.found, rng), VERSION, seed)
+
+
+def _drawn(candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
+    """``count`` of ``candidates``, in random order."""
+    return [candidates[place] for place in _shuffled(len(candidates), rng)[:count]]
+
+
+def _shuffled(length: int, rng: random.Random) -> list[int]:
+    keys = [rng.random() for _ in range(length)]
+    return sorted(range(length), key=keys.__getitem__)
+
+
+def _assemble(
+    table: ExpressionTable, true: dict[int, list[int]], false: dict[int, list[FalseEquation]], rng: random.Random
+) -> Forest:
+    """All equations in one forest: sorted by depth, shuffled within, with their ``tree_data``."""
+    records: list[tuple[int, int, int, int]] = []  # equation, label, edit, source
+    depths: list[int] = []
+    for depth in sorted(true):
+        here = [(equation, 1, -1, -1) for equation in true[depth]]
+        here += [(candidate.equation, 0, candidate.edit, candidate.source) for candidate in false[depth]]
+        records += [here[place] for place in _shuffled(len(here), rng)]
+        depths += [depth] * len(here)
+    place_of = {record[0]: place for place, record in enumerate(records)}
+    columns = np.array(records, dtype=np.int64).reshape(-1, 4).T
+    label, depth_of = columns[1].astype(np.int8), np.array(depths, dtype=np.int8)
+    equations = columns[0].tolist()
+    nodes = [node for equation in equations for node in table.postorder(equation)]
+    begin = np.cumsum([0, *(table.size[equation] for equation in equations)])
+    used = {table.label[node] for node in nodes}
+    labels = [name for name in _LABELS if name in used]
+    index = {name: number for number, name in enumerate(labels)}
+    return Forest.from_arrays(
+        labels,
+        np.array([index[table.label[node]] for node in nodes], dtype=np.int32),
+        np.array([len(table.children[node]) for node in nodes], dtype=np.int32),
+        begin,
+        tree_data={
+            "label": label,
+            "depth": depth_of,
+            "split": _split(depth_of, label, rng),
+            "edit": columns[2].astype(np.int8),
+            "source": np.array([place_of.get(source, -1) for source in columns[3].tolist()], dtype=np.int64),
+        },
+    )
+
+
+def _split(depth: NDArray[np.int8], label: NDArray[np.int8], rng: random.Random) -> NDArray[np.str_]:
+    """Training and validation in every depth to 7 and label alike; the deeper ones for the test."""
+    split = np.full(len(depth), "test", dtype="<U10")
+    split[depth <= TRAINING_DEPTH] = "train"
+    for level in range(1, TRAINING_DEPTH + 1):
+        for value in (0, 1):
+            members = np.flatnonzero((depth == level) & (label == value))
+            chosen = _shuffled(len(members), rng)[: int(VALIDATION_SHARE * len(members) + 0.5)]
+            split[members[chosen]] = "validation"
+    return split
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Generate a data set, say what is in it, and save it where asked to."""
+    parser = argparse.ArgumentParser(
+        prog="python -m treemem.tasks.equation_verification.generator",
+        description="Generate true and false equations and say what they look like.",
+    )
+    parser.add_argument("--size", type=int, default=PUBLISHED_SIZE, help="number of equations (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices (%(default)s)")
+    parser.add_argument("--max-depth", type=int, default=13, help="the greatest depth, 2 to 20 (%(default)s)")
+    parser.add_argument("--output", metavar="FOLDER", help="where to save the equations and their card")
+    parser.add_argument("--compare", metavar="FILE", help="a published profile (JSON) to print beside this one")
+    parser.add_argument("--no-shallow-reader", action="store_true", help="do not measure what counting tokens reaches")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        published = read_profile(options.compare) if options.compare else None
+        data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=None)
+        print(data.card())
+        if published is not None:
+            print(comparison(profile(data.forest), published))
+        if not options.no_shallow_reader:
+            for result in shallow_results(data.forest, TRAINING_DEPTH):
+                print(
+                    f"boosted trees on {result.features}: {100 * result.accuracy:.1f} % beyond depth {TRAINING_DEPTH} "
+                    f"(majority {100 * result.majority:.1f} %, training {100 * result.training_accuracy:.1f} %)"
+                )
+        if options.output:
+            data.save(options.output)
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""How far one gets with an equation without reading its structure: boosted trees on counts of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import RecipeError
+from treemem.trees.forest import Forest
+
+
+@dataclass(frozen=True)
+class ShallowResult:
+    """What a shallow reader reached on equations deeper than those it learnt from; fractions.
+
+    Attributes:
+        features: ``"tokens of the equation"`` or ``"tokens of each side"``; both with lengths and depths.
+        accuracy: on the deeper equations.
+        majority: accuracy of always giving the commoner answer there.
+        training_accuracy: on those it learnt from.
+    """
+
+    features: str
+    accuracy: float
+    majority: float
+    training_accuracy: float
+
+
+def token_counts(equations: Forest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Features of equations that tell nothing about their structure.
+
+    Args:
+        equations: trees with root ``Equality``.
+
+    Returns:
+        Counts of each label in the whole equation, its length and its depth: ``[equations, labels + 2]``; and the same
+        of the longer side, of the shorter side and the differences of the two: ``[equations, 3 * (labels + 2)]``.
+    """
+    sides = equations.split_roots()
+    num_sides, num_labels = len(sides), len(sides.labels)
+    length = np.diff(sides.begin)
+    side_of_node = np.repeat(np.arange(num_sides), length)
+    cells = np.bincount(side_of_node * num_labels + sides.label, minlength=num_sides * num_labels)
+    counts = cells.reshape(num_sides, num_labels)
+    depth = sides.height()[sides.begin[1:] - 1]
+    by_side = np.column_stack([counts, length, depth]).astype(np.float32).reshape(-1, 2, num_labels + 2)
+    total = by_side.sum(1)
+    total[:, -1] = by_side[:, :, -1].max(1)
+    swap = by_side[:, 0, -2] < by_side[:, 1, -2]
+    by_side[swap] = by_side[swap, ::-1]
+    longer, shorter = by_side[:, 0], by_side[:, 1]
+    return total, np.concatenate([longer, shorter, np.abs(longer - shorter)], axis=1)
+
+
+def shallow_results(equations: Forest, training_depth: int = 7, seed: int = 0) -> list[ShallowResult]:
+    """Train gradient-boosted trees on counts of tokens of the equations to ``training_depth``, test them on the deeper.
+
+    Args:
+        equations: trees with root ``Equality`` and ``tree_data["label"]``.
+        training_depth: the greatest depth to learn from.
+        seed: of the learner.
+
+    Raises:
+        RecipeError: not both labels on both sides of ``training_depth``.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    label = equations.tree_data["label"]
+    training = equations.height()[equations.begin[1:] - 1] <= training_depth
+    for part, place in ((training, "to"), (~training, "beyond")):
+        if set(np.unique(label[part]).tolist()) != {0, 1}:
+            raise RecipeError(f"a shallow reader needs true and false equations {place} depth {training_depth}")
+    results = []
+    for name, features in zip(("tokens of the equation", "tokens of each side"), token_counts(equations), strict=True):
+        reader = HistGradientBoostingClassifier(max_iter=300, random_state=seed)
+        reader.fit(features[training], label[training])
+        share = float(label[~training].mean())
+        results.append(
+            ShallowResult(
+                name,
+                float(reader.score(features[~training], label[~training])),
+                max(share, 1 - share),
+                float(reader.score(features[training], label[training])),
+            )
+        )
+    return results
