@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from treemem.trees.tree import Tree
 
-GATES = ("push", "pop", "no_op", "output", "update")
-
 
 class FunctionModule(nn.Module):
     """The cell of one function: ``arity`` children, each with ``h`` ``[hidden_size]`` and a stack."""
@@ -23,15 +21,19 @@ class FunctionModule(nn.Module):
     def __init__(self, arity: int, hidden_size: int) -> None:
         super().__init__()
         inputs = arity * hidden_size
-        self.gates = nn.ModuleDict({gate: nn.Linear(inputs, hidden_size) for gate in GATES})
+        self.push = nn.Linear(inputs, hidden_size)
+        self.pop = nn.Linear(inputs, hidden_size)
+        self.no_op = nn.Linear(inputs, hidden_size)
+        self.output = nn.Linear(inputs, hidden_size)
+        self.update = nn.Linear(inputs, hidden_size)
         self.forget = nn.ModuleList(nn.Linear(inputs, hidden_size) for _ in range(arity))
 
     def forward(self, children: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         x = torch.cat([h for h, _ in children])
-        push, pop, no_op = (torch.sigmoid(self.gates[gate](x)) for gate in ("push", "pop", "no_op"))
-        push, pop, no_op = torch.softmax(torch.stack([push, pop, no_op]), dim=0)
-        update = torch.tanh(self.gates["update"](x))
-        output = torch.sigmoid(self.gates["output"](x))
+        gates = torch.stack([torch.sigmoid(gate(x)) for gate in (self.push, self.pop, self.no_op)])
+        push, pop, no_op = torch.softmax(gates, dim=0)
+        update = torch.tanh(self.update(x))
+        output = torch.sigmoid(self.output(x))
         merged = torch.zeros_like(children[0][1])
         for forget, (_, stack) in zip(self.forget, children, strict=True):
             merged = merged + torch.sigmoid(forget(x)) * stack
