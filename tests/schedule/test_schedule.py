@@ -175,7 +175,7 @@ def test_no_edges_make_every_node_a_tree() -> None:
         ({"source": [0], "target": [1], "symbol": [0, 1, 2]}, "symbol has 3 entries for 2 nodes"),
         ({"source": [0], "target": [1], "value": [0.0]}, r"value has shape \(1,\) for 2 nodes"),
         ({"source": [0], "target": [1], "roots": [2]}, "root 2 is none of the 2 nodes"),
-        ({"source": [0], "target": [1], "position": [1]}, "node 1 has 1 children at the positions 1"),
+        ({"source": [0], "target": [1], "position": [1]}, "node 1 has 1 child at the positions 1"),
     ],
 )
 def test_edges_that_cannot_be_scheduled_are_refused(arguments: dict[str, list[int]], message: str) -> None:

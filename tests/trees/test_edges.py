@@ -81,7 +81,7 @@ def test_a_long_chain_and_a_wide_node() -> None:
         ([0, 1], [2, 2], [1, 1], "node 2 has 2 children at the positions 1, 1"),
         ([0, 1], [2, 2], [-1, 0], "node 2 has 2 children at the positions -1, 0"),
         ([0, 1], [2, 2], [0, 2**62], "node 2 has 2 children at the positions 0, 4611686018427387904"),
-        ([0, 1], [2, 3], [0, 1], "node 3 has 1 children at the positions 1"),
+        ([0, 1], [2, 3], [0, 1], "node 3 has 1 child at the positions 1"),
         ([0], [5], None, "edge 0 touches node 5; there are 4 nodes"),
         ([-1], [1], None, "edge 0 touches node -1"),
         ([0, 1], [2], None, "there are 2 sources, 1 targets"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges, stable_order
+from treemem.trees.vocabulary import children_in_words
 
 _NARROW = 48
 NodeName = Callable[[int], str]
@@ -53,21 +54,7 @@ def order_children(
             f"an edge needs a source, a target and a position; there are {len(source)} sources, {len(target)} targets"
             + ("" if position is None else f", {len(position)} positions")
         )
-    for ends in (source, target):
-        outside = (ends < 0) | (ends >= num_nodes)
-        if outside.any():
-            edge = int(np.argmax(outside))
-            raise GraphError(f"edge {edge} touches node {int(ends[edge])}; there are {num_nodes} nodes")
-    if not allow_several_parents:
-        num_parents = np.bincount(source, minlength=num_nodes)
-        if (num_parents > 1).any():
-            node = int(np.argmax(num_parents > 1))
-            parents = [name(int(parent)) for parent in target[source == node][:3]]
-            raise GraphError(
-                f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one, and "
-                "edges run from child to parent"
-            )
-
+    _check_ends(num_nodes, source, target, allow_several_parents, name)
     pointer = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(np.bincount(target, minlength=num_nodes), out=pointer[1:])
     by_target = stable_order(target)
@@ -86,12 +73,35 @@ def order_children(
         found = sorted(position[target == parent].tolist())
         shown = ", ".join(str(place) for place in found[:8]) + (", ..." if len(found) > 8 else "")
         raise GraphError(
-            f"{name(parent)} has {len(found)} children at the positions {shown}; they must be 0 to {len(found) - 1}, "
-            "each once"
+            f"{name(parent)} has {children_in_words(len(found))} at the positions {shown}; they must be 0 to "
+            f"{len(found) - 1}, each once"
         )
     child = np.empty(len(source), np.int64)
     child[slot] = source
     return pointer, child
+
+
+def _check_ends(
+    num_nodes: int,
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    allow_several_parents: bool,
+    name: NodeName,
+) -> None:
+    for ends in (source, target):
+        outside = (ends < 0) | (ends >= num_nodes)
+        if outside.any():
+            edge = int(np.argmax(outside))
+            raise GraphError(f"edge {edge} touches node {int(ends[edge])}; there are {num_nodes} nodes")
+    if not allow_several_parents:
+        num_parents = np.bincount(source, minlength=num_nodes)
+        if (num_parents > 1).any():
+            node = int(np.argmax(num_parents > 1))
+            parents = [name(int(parent)) for parent in target[source == node][:3]]
+            raise GraphError(
+                f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one, and "
+                "edges run from child to parent"
+            )
 
 
 def find_edge_heights(
