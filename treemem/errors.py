@@ -64,7 +64,7 @@ class VocabularyError(TreememError, ValueError):
 
 
 class GraphError(TreememError, ValueError):
-    """A graph or tree of the wrong form: a cycle, two parents, a missing child, an arity that no parameters exist for."""
+    """A graph or tree of the wrong form: a cycle, two parents, a missing child, an arity without parameters."""
 
 
 class CellError(TreememError, ValueError):
