@@ -108,10 +108,10 @@ def test_a_damaged_manifest_is_named(saved: Path, content: bytes) -> None:
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(CheckpointError, match=r"there is no checkpoint .*nowhere"):
         treemem.load(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="it has no manifest.json"):
+    with pytest.raises(CheckpointError, match=r"it has no manifest\.json"):
         treemem.load(tmp_path)
     (saved / "manifest.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="does not list config.yaml"):
+    with pytest.raises(CheckpointError, match=r"does not list config\.yaml"):
         treemem.load(saved)
 
 

@@ -71,9 +71,9 @@ def test_options_of_a_network_can_be_replaced() -> None:
 def test_parts_are_the_examples_of_a_split() -> None:
     examples = MoreX().examples(toy_data(20))
     parts = [examples.part(split).tolist() for split in ("train", "validation", "test")]
-    assert sorted(sum(parts, [])) == examples.part(None).tolist() == list(range(20))
+    assert sorted(number for part in parts for number in part) == examples.part(None).tolist() == list(range(20))
     assert parts[2] == [0, 5, 10, 15]
-    with pytest.raises(RecipeError, match="no split 'tset'; there are .*; did you mean test"):
+    with pytest.raises(RecipeError, match=r"no split 'tset'; there are .*; did you mean test"):
         examples.part("tset")
     with pytest.raises(RecipeError, match="not divided"):
         MoreX().examples(toy_data(20, divided=False)).part("train")

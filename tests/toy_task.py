@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from treemem.errors import ParseError
+from treemem.nn.encodings import Encodings, root_encodings
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NETWORKS, SPLITS, TASKS, Examples, NetworkConfig, Score, Task
 from treemem.training.metrics import binary_scores
@@ -67,7 +68,7 @@ class MoreX(Task):
         return Examples(data, 1, {"label": label.astype(np.int64)}, height, label >= 0, codes)
 
     def head(self, hidden_size: int) -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(hidden_size, 1), nn.Flatten(0))
+        return Logit(hidden_size)
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
         return functional.binary_cross_entropy_with_logits(outputs, targets["label"].to(outputs.dtype))
@@ -77,6 +78,17 @@ class MoreX(Task):
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         return binary_scores(outputs.numpy() > 0, targets["label"] == 1, group)
+
+
+class Logit(nn.Module):
+    """One number for each tree."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.read = nn.Linear(hidden_size, 1)
+
+    def forward(self, encodings: Tensor | Encodings) -> Tensor:
+        return self.read(root_encodings(encodings, 1)).flatten()
 
 
 class KindSum(nn.Module):

@@ -8,7 +8,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -107,6 +107,20 @@ class Examples:
         if not self.labelled[chosen].all():
             raise RecipeError(f"example {int(chosen[np.argmin(self.labelled[chosen])])} has no label to compare with")
         return {name: array[chosen] for name, array in self.targets.items()}
+
+
+class DataSet(Protocol):
+    """Whatever has the task's trees in a forest: a generated data set, a file that was read."""
+
+    @property
+    def forest(self) -> Forest:
+        """The trees, with labels, groups and splits in ``tree_data``."""
+        ...
+
+
+def forest_of(data: Forest | DataSet) -> Forest:
+    """The forest of a data set, or the forest itself."""
+    return data if isinstance(data, Forest) else data.forest
 
 
 class Task(ABC):

@@ -215,9 +215,7 @@ def test_clipping_limits_the_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
-def test_other_precisions_train_and_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
-) -> None:
+def test_other_precisions_train_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     run(tmp_path / "whole", precision=precision)
     with monkeypatch.context() as patch:
         stop_after(patch, 2)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.task import Model, Score
+from treemem.task import DataSet, Model, Score, forest_of
 from treemem.training.progress import progress_bar
 from treemem.trees.forest import Forest
 
@@ -54,7 +54,7 @@ class Evaluation:
 
 def evaluate(
     model: Model,
-    data: Forest,
+    data: Forest | DataSet,
     *,
     split: str | None = None,
     batch_size: int = 1024,
@@ -73,7 +73,7 @@ def evaluate(
         RecipeError: no such split, no example in it, or examples without labels.
         VocabularyError: a label that the model does not know.
     """
-    examples = model.task.examples(data)
+    examples = model.task.examples(forest_of(data))
     chosen = examples.part(split)
     if not len(chosen):
         raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))

@@ -20,7 +20,7 @@ from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.task import Examples, Model, NetworkConfig, Score, Task
+from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.state import Progress, check_same_run, fingerprint, random_state, set_random_state
@@ -66,7 +66,7 @@ class FitResult:
 def fit(
     task: Task,
     network: NetworkConfig,
-    data: Forest,
+    data: Forest | DataSet,
     options: TrainingOptions | None = None,
     *,
     output: str | Path,
@@ -118,7 +118,7 @@ class _Run:
         self,
         task: Task,
         network: NetworkConfig,
-        data: Forest,
+        data: Forest | DataSet,
         options: TrainingOptions,
         folder: Path,
         shown: bool | None,
@@ -134,7 +134,7 @@ class _Run:
         self.fabric = Fabric(accelerator=accelerator, devices=1, precision=options.precision)  # type: ignore[arg-type]
         self.device = self.fabric.device
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []
-        self.examples = task.examples(data)
+        self.examples = task.examples(forest_of(data))
         self.train_ids, self.validation_ids = _parts(self.examples)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treemem.errors import RecipeError
-from treemem.task import NetworkConfig, Score, Task
+from treemem.task import DataSet, NetworkConfig, Score, Task
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
 from treemem.training.options import TrainingOptions
@@ -34,7 +34,7 @@ class SeedsResult:
 def fit_seeds(
     task: Task,
     network: NetworkConfig,
-    data: Forest,
+    data: Forest | DataSet,
     options: TrainingOptions | None = None,
     *,
     seeds: Sequence[int],

@@ -171,7 +171,10 @@ def test_bad_records_are_in_order_over_many_chunks(tmp_path: Path, monkeypatch: 
     path = tmp_path / "equations.jsonl"
     write_records(
         path,
-        [{"tree": ["(Equality One:1 One:1)", "(Equality Onne:1 One:1)", "(Equality"][number % 3]} for number in range(20)],
+        [
+            {"tree": ["(Equality One:1 One:1)", "(Equality Onne:1 One:1)", "(Equality"][number % 3]}
+            for number in range(20)
+        ],
     )
     read = read_equations(path)
     assert read.ids == [1, 4, 7, 10, 13, 16, 19]
@@ -269,7 +272,8 @@ def test_real_published_records_are_read(shared_data: Path) -> None:
     read = read_equations(shared_data / "equations" / "published_raw_records.json", strict=True)
     assert len(read.forest) == 3
     assert read.forest.height()[read.forest.begin[1:] - 1].tolist() == [8, 8, 8]
-    sample = [json.loads(line) for line in (shared_data / "equations" / "published_sample.jsonl").open()]
+    lines = (shared_data / "equations" / "published_sample.jsonl").read_text().splitlines()
+    sample = [json.loads(line) for line in lines]
     known = {format_preorder(parse_preorder(record["preorder"])) for record in sample}
     assert format_preorder(read.forest[0]) in known
 
@@ -277,7 +281,7 @@ def test_real_published_records_are_read(shared_data: Path) -> None:
 def test_real_equations_read_the_same_from_infix_and_preorder(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "equations" / "published_dev.jsonl"
     infix = read_equations(source, variables="indexed", strict=True)
-    records = [json.loads(line) for line in source.open()]
+    records = [json.loads(line) for line in source.read_text().splitlines()]
     write_records(tmp_path / "p.jsonl", [{"preorder": each["preorder"], "label": each["label"]} for each in records])
     preorder = read_equations(tmp_path / "p.jsonl", strict=True)
     assert infix.forest == preorder.forest

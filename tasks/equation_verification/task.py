@@ -1,0 +1,232 @@
+"""Equation verification: does the left side equal the right side?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn.encodings import Encodings
+from treemem.nn.heads import EqualityHead, NumberDecoder
+from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task
+from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
+from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+from treemem.training.metrics import binary_scores
+from treemem.trees.equation_labels import EQUALITY, NUMBER
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+_NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
+
+
+def _networks() -> dict[str, NetworkConfig]:
+    stack = {"hidden_size": 50, "stack_size": 5}
+    return {
+        "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 50}),
+        "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**stack, "no_op": False}),
+        "Tree-RNN+stack+no-op": NetworkConfig("StackTreeRNN", {**stack, "no_op": True}),
+        "Tree-LSTM": NetworkConfig("TreeLSTM", {"hidden_size": 50}),
+        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**stack, "normalize": False, "no_op": False}),
+        "Tree-LSTM+stack+normalize": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": False}),
+        "Tree-LSTM+stack+normalize+no-op": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": True}),
+        "RNN": NetworkConfig("RNN", {"hidden_size": 50}),
+        "LSTM": NetworkConfig("LSTM", {"hidden_size": 50}),
+    }
+
+
+@dataclass(frozen=True)
+class EquationDataOptions:
+    """Which equations to train on and to test with.
+
+    Attributes:
+        size: how many to generate.
+        seed: of the generator.
+        max_depth: the greatest depth generated.
+        path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations.
+    """
+
+    size: int = 12_000
+    seed: int = 12093
+    max_depth: int = 13
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class EquationVerification(Task):
+    """Equations to verify, grouped by depth.
+
+    Data are forests of ``Equality`` trees. ``tree_data["label"]`` is 1 for correct equations, 0 for incorrect ones, -1
+    where nobody said; ``tree_data["split"]``, where the data are divided, is ``"train"``, ``"validation"`` or
+    ``"test"``.
+
+    Args:
+        numeric: whether equations may hold decimal numbers. An equation with a number alone on one side (``sin(2.5) =
+            0.6``) is then learnt by decoding the value of the other side, with the squared error as its loss.
+    """
+
+    name: ClassVar[str] = "equation_verification"
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "depth"
+    published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
+    networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
+    data_options: ClassVar[type] = EquationDataOptions
+
+    numeric: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"numeric": self.numeric}
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return equation_vocabulary(numeric=self.numeric)
+
+    def make_data(self, options: EquationDataOptions, *, progress: bool | None = None) -> Forest:
+        from treemem.tasks.equation_verification.generator import generate_equations
+        from treemem.tasks.equation_verification.readers import read_equations
+
+        if options.path is None:
+            data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
+            return data.forest
+        if Path(options.path).is_dir():
+            return Forest.load(options.path)
+        return read_equations(options.path, numeric=self.numeric, strict=True).forest
+
+    def parse(self, text: str) -> Tree:
+        return parse_equation(text, numeric=self.numeric)
+
+    def examples(self, data: Forest) -> Examples:
+        """The two sides of each equation, adjacent.
+
+        Raises:
+            GraphError: a tree that is no equation.
+            RecipeError: labels or splits that mean nothing.
+        """
+        root = data.begin[1:] - 1
+        is_equation = np.array([label == EQUALITY for label in data.labels], bool)[data.label[root]]
+        is_equation &= data.arity[root] == 2
+        if not is_equation.all():
+            tree = int(np.argmin(is_equation))
+            label, arity = data.labels[data.label[root[tree]]], int(data.arity[root[tree]])
+            raise GraphError(f"tree {tree} is no equation: its root is {label!r} with {arity} children")
+        sides = data.split_roots()
+        label = _labels(data)
+        targets: dict[str, NDArray[Any]] = {"label": label}
+        if self.numeric:
+            targets.update(_numeric_targets(sides))
+        depth = data.height()[root].astype(np.int64)
+        return Examples(sides, 2, targets, depth, label >= 0, _splits(data))
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return NumericEqualityHead(hidden_size) if self.numeric else EqualityHead()
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        """Cross-entropy of the score; of equations with a number alone on one side, the squared error.
+
+        An incorrect equation of the latter sort says no value to learn, so it counts nothing.
+        """
+        label = targets["label"]
+        if not self.numeric:
+            return EqualityHead.loss(outputs, label)
+        verified = targets["side"] == _NO_SIDE
+        decoded = ~verified & (label == 1)
+        value = _decoded(outputs, targets["side"])[decoded]
+        verify = EqualityHead.loss(outputs[verified, 0], label[verified]) * verified.sum()
+        decode = NumberDecoder.loss(value, targets["value"][decoded]) * decoded.sum()
+        return (verify + decode) / max(1, len(outputs))
+
+    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Of being correct; for an equation whose value was decoded, 1 where the value is close and 0 elsewhere."""
+        outputs = outputs.double()
+        if not self.numeric:
+            return EqualityHead.probability(outputs).numpy()
+        side = torch.from_numpy(targets["side"])
+        close = NumberDecoder.correct(_decoded(outputs, side), torch.from_numpy(targets["value"])).double()
+        return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
+
+    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class."""
+        return binary_scores(self.probabilities(outputs, targets) > 0.5, targets["label"] == 1, group)
+
+
+class NumericEqualityHead(nn.Module):
+    """The score of an equation beside the values that its two sides decode to.
+
+    Args:
+        hidden_size: size of an encoding.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.equality = EqualityHead()
+        self.decoder = NumberDecoder(hidden_size)
+
+    def forward(self, encodings: Tensor | Encodings) -> Tensor:
+        """``[examples, 2, hidden_size]`` to ``[examples, 3]``: the score and the values of both sides."""
+        return torch.cat([self.equality(encodings).unsqueeze(1), self.decoder(encodings)], dim=1)
+
+
+def _decoded(outputs: Tensor, side: Tensor) -> Tensor:
+    """The value that the decoded side has; ``[examples]``."""
+    return torch.where(side == _RIGHT, outputs[:, 2], outputs[:, 1])
+
+
+def _labels(data: Forest) -> NDArray[np.int64]:
+    label = data.tree_data.get("label")
+    if label is None:
+        return np.full(len(data), -1, np.int64)
+    if label.shape != (len(data),) or label.dtype.kind not in "iub" or not np.isin(label, (-1, 0, 1)).all():
+        raise RecipeError('tree_data["label"] must be 1 (correct), 0 (incorrect) or -1 (not said) for each equation')
+    return label.astype(np.int64)
+
+
+def _splits(data: Forest) -> NDArray[np.int8] | None:
+    split = data.tree_data.get("split")
+    if split is None:
+        return None
+    codes = np.full(len(data), -1, np.int8)
+    for code, name in enumerate(SPLITS):
+        codes[split == name] = code
+    if (codes < 0).any():
+        wrong = str(split[int(np.argmin(codes))])
+        raise RecipeError(f'tree_data["split"] holds {wrong!r}; it must be one of {", ".join(SPLITS)}')
+    return codes
+
+
+def _numeric_targets(sides: Forest) -> dict[str, NDArray[Any]]:
+    """Which side of each equation is decoded (-1: none), and the number on the other side.
+
+    Where both sides are numbers, the left one is decoded. A number is a leaf or its product with -1.
+    """
+    number = _bare_numbers(sides).reshape(-1, 2)
+    is_number = ~np.isnan(number)
+    side = np.where(is_number[:, _RIGHT], _LEFT, np.where(is_number[:, _LEFT], _RIGHT, _NO_SIDE))
+    value = np.where(side == _LEFT, number[:, _RIGHT], np.where(side == _RIGHT, number[:, _LEFT], 0.0))
+    return {"side": side.astype(np.int64), "value": value}
+
+
+def _bare_numbers(sides: Forest) -> NDArray[np.float64]:
+    """The number that each tree is; NaN for those that are more than a number."""
+    found = np.full(len(sides), np.nan)
+    if sides.value is None:
+        return found
+    labels = np.array(sides.labels, dtype=object)
+    begin, size = sides.begin[:-1], np.diff(sides.begin)
+    single = np.flatnonzero(size == 1)
+    found[single] = sides.value[begin[single]]
+    triple = np.flatnonzero(size == 3)
+    names = labels[sides.label[begin[triple, None] + np.arange(3)]]
+    values = sides.value[begin[triple, None] + np.arange(2)]
+    for first, second in ((0, 1), (1, 0)):
+        negated = (names[:, first] == "NegativeOne:-1") & (names[:, second] == NUMBER) & (names[:, 2] == "Mul")
+        found[triple[negated]] = -values[negated, second]
+    return found

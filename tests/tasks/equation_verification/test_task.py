@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import treemem
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.task import TASKS, Model
+from treemem.tasks.equation_verification import (
+    EquationDataOptions,
+    EquationVerification,
+    equation_vocabulary,
+    read_equations,
+)
+from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
+from treemem.training import TrainingOptions, evaluate, fit, load_recipe
+from treemem.trees.equation_labels import LEAF_LABELS
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+TASK = EquationVerification()
+NUMERIC_TASK = EquationVerification(numeric=True)
+TEXTS = ["sin(x) = sin(x)", "x + 1 = x", "x^2 = x*x"]
+
+
+def forest(texts: list[str], *, numeric: bool = False, **tree_data: object) -> Forest:
+    trees = [parse_equation(text, numeric=numeric) for text in texts]
+    return Forest.from_trees(trees, tree_data=tree_data)  # type: ignore[arg-type]
+
+
+def test_the_task_is_found_by_its_name() -> None:
+    assert TASKS.find("equation_verification") is EquationVerification
+    assert EquationVerification(**NUMERIC_TASK.options) == NUMERIC_TASK
+
+
+def test_the_vocabulary_is_the_published_one_whatever_the_data() -> None:
+    vocabulary = TASK.vocabulary
+    assert vocabulary.leaves == LEAF_LABELS
+    assert len(vocabulary.leaves) == 34
+    assert [len(vocabulary.kinds_of_arity[arity]) for arity in (1, 2)] == [25, 4]
+    assert vocabulary.number is None
+    assert equation_vocabulary(numeric=True).number == "Number"
+
+
+@pytest.mark.parametrize("name", [*TASK.networks])
+def test_every_network_of_the_task_gives_a_probability(name: str) -> None:
+    model = Model(TASK, TASK.networks[name].replace(hidden_size=4))
+    probability = model.predict(TEXTS)
+    assert probability.shape == (3,)
+    assert ((probability > 0) & (probability < 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("Tree-RNN", {45: 73_937, 100: 356_802}),
+        ("Tree-LSTM", {50: 362_952, 60: 520_742}),
+        ("Tree-LSTM+stack+normalize+no-op", {50: 530_852, 60: 761_822}),
+    ],
+)
+def test_numeric_networks_have_as_many_parameters_as_the_published_ones(name: str, count: dict[int, int]) -> None:
+    for hidden_size, expected in count.items():
+        model = Model(NUMERIC_TASK, NUMERIC_TASK.networks[name].replace(hidden_size=hidden_size))
+        assert sum(parameter.numel() for parameter in model.parameters()) == expected
+
+
+def test_examples_are_pairs_of_sides_with_the_depth_of_the_whole() -> None:
+    examples = TASK.examples(forest(TEXTS, label=[1, 0, 1]))
+    assert (len(examples), examples.trees_per_example, len(examples.forest)) == (3, 2, 6)
+    assert list(examples.forest[:2]) == list(parse_equation(TEXTS[0]).children)
+    assert examples.group.tolist() == [2, 2, 2]
+    assert examples.targets["label"].tolist() == [1, 0, 1]
+    assert examples.labelled.all()
+    assert examples.split is None
+
+
+def test_labels_and_splits_may_be_missing() -> None:
+    examples = TASK.examples(forest(TEXTS))
+    assert not examples.labelled.any()
+    examples = TASK.examples(forest(TEXTS, label=[1, -1, 0], split=["test", "train", "validation"]))
+    assert examples.labelled.tolist() == [True, False, True]
+    assert [examples.part(name).tolist() for name in ("train", "validation", "test")] == [[1], [2], [0]]
+
+
+def test_no_equations_make_no_examples() -> None:
+    examples = TASK.examples(Forest.from_trees([]))
+    assert len(examples) == 0
+    assert len(Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=3)).outputs(examples)) == 0
+
+
+def test_what_is_no_equation_or_no_label_is_refused() -> None:
+    with pytest.raises(GraphError, match="tree 1 is no equation: its root is 'Add' with 2 children"):
+        TASK.examples(Forest.from_trees([parse_equation("x = x"), Tree("Add", [Tree("One:1"), Tree("One:1")])]))
+    with pytest.raises(GraphError, match="'Equality' with 1 children"):
+        TASK.examples(Forest.from_trees([Tree("Equality", [Tree("One:1")])]))
+    with pytest.raises(RecipeError, match="must be 1"):
+        TASK.examples(forest(TEXTS, label=[1, 0, 2]))
+    with pytest.raises(RecipeError, match="holds 'tset'; it must be one of"):
+        TASK.examples(forest(TEXTS, split=["train", "tset", "train"]))
+
+
+def test_loss_and_probability_are_those_of_the_score() -> None:
+    score = torch.tensor([2.0, -1.0, 0.5], dtype=torch.float64)
+    label = np.array([1, 0, 0])
+    expected = (
+        torch.log1p((-score).exp()) * torch.tensor(label) + torch.log1p(score.exp()) * torch.tensor(1 - label)
+    ).mean()
+    torch.testing.assert_close(TASK.loss(score, {"label": torch.tensor(label)}), expected)
+    probability = TASK.probabilities(score, {"label": label})
+    np.testing.assert_allclose(probability, 1 / (1 + np.exp(-score.numpy())))
+    scores = TASK.scores(score, {"label": label}, np.array([8, 8, 9]))
+    assert [(each.group, each.accuracy) for each in scores] == [(8, 1.0), (9, 0.0), ("all", 2 / 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "side", "value"),
+    [
+        ("sin(2.5) = 0.6", 0, 0.6),
+        ("0.6 = sin(2.5)", 1, 0.6),
+        ("sin(2.5) = -0.6", 0, -0.6),
+        ("2.5 = 2.25", 0, 2.25),
+        ("x + 2.5 = 2.5 + x", -1, 0.0),
+        ("sin(x) = 1", -1, 0.0),
+        ("x = 7", -1, 0.0),
+    ],
+)
+def test_a_number_alone_on_a_side_is_what_the_other_side_decodes_to(text: str, side: int, value: float) -> None:
+    targets = NUMERIC_TASK.examples(forest([text], numeric=True)).targets
+    assert (targets["side"].tolist(), targets["value"].tolist()) == ([side], [value])
+
+
+def test_a_negated_number_is_a_number() -> None:
+    number = Tree("Number", value=0.6)
+    minus = Tree("NegativeOne:-1")
+    for negated in (Tree("Mul", [minus, number]), Tree("Mul", [number, minus])):
+        targets = NUMERIC_TASK.examples(Forest.from_trees([Tree("Equality", [number, negated])])).targets
+        assert (targets["side"].tolist(), targets["value"].tolist()) == ([0], [-0.6])
+    other = Tree("Add", [minus, number])
+    assert NUMERIC_TASK.examples(Forest.from_trees([Tree("Equality", [other, other])])).targets["side"].tolist() == [-1]
+
+
+def test_the_numeric_loss_adds_squared_errors_of_correct_equations() -> None:
+    outputs = torch.tensor([[1.0, 9.0, 9.0], [9.0, 0.5, 9.0], [9.0, 9.0, 2.0], [9.0, 4.0, 9.0]], dtype=torch.float64)
+    targets = {"label": [1, 1, 1, 0], "side": [-1, 0, 1, 0], "value": [0.0, 0.6, 1.5, 1.0]}
+    tensors = {name: torch.tensor(values) for name, values in targets.items()}
+    expected = (np.log1p(np.exp(-1.0)) + 0.1**2 + 0.5**2) / 4
+    assert NUMERIC_TASK.loss(outputs, tensors).item() == pytest.approx(expected)
+    close = outputs.clone()
+    close[1, 1] = 0.6004
+    arrays = {name: np.array(values) for name, values in targets.items()}
+    np.testing.assert_allclose(NUMERIC_TASK.probabilities(close, arrays), [1 / (1 + np.exp(-1)), 1, 0, 0])
+
+
+def test_numeric_equations_can_be_learnt(tmp_path: Path) -> None:
+    texts = [f"sin({value / 10}) = {np.sin(value / 10):.2f}" for value in range(1, 25)] + ["x + 0.5 = 0.5 + x"]
+    data = forest(texts, numeric=True, label=np.ones(len(texts), np.int8))
+    network = NUMERIC_TASK.networks["Tree-LSTM"].replace(hidden_size=8)
+    options = TrainingOptions(epochs=30, batch_size=8, learning_rate=0.02, accelerator="cpu")
+    result = fit(NUMERIC_TASK, network, data, options, output=tmp_path)
+    assert result.records[-1]["loss"] < 0.5 * result.records[0]["loss"]
+    loaded = treemem.load(tmp_path)
+    assert loaded.task == NUMERIC_TASK
+    assert loaded.predict(["sin(0.5) = 0.48"]).shape == (1,)
+
+
+def test_generated_equations_train_score_and_load(tmp_path: Path) -> None:
+    data = generate_equations(300, seed=3)
+    network = TASK.networks["Tree-LSTM+stack+normalize+no-op"].replace(hidden_size=6)
+    options = TrainingOptions(epochs=2, batch_size=32, accelerator="cpu")
+    result = fit(TASK, network, data, options, output=tmp_path)
+    evaluation = evaluate(result.model, data, split="test")
+    assert [score.group for score in evaluation.scores][-1] == "all"
+    assert all(score.group >= 8 for score in evaluation.scores[:-1])
+    assert evaluation.num_trees == 2 * evaluation.overall.examples
+    np.testing.assert_allclose(treemem.load(tmp_path).predict(data.part("test")), evaluation.probabilities, rtol=1e-4)
+
+
+def test_a_users_file_can_be_scored(tmp_path: Path) -> None:
+    path = tmp_path / "equations.txt"
+    path.write_text("x = x\t1\nx = -x\t0\n")
+    model = Model(TASK, TASK.networks["Tree-LSTM"].replace(hidden_size=4))
+    assert evaluate(model, read_equations(path)).overall.examples == 2
+
+
+def test_predicting_text_that_is_no_equation_is_an_error_with_its_line() -> None:
+    model = Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=3))
+    with pytest.raises(ParseError, match="line 2"):
+        model.predict(["x = x", "x = "])
+    with pytest.raises(VocabularyError, match="Symbol:var_17"):
+        model.predict(Forest.from_trees([Tree("Equality", [Tree("Symbol:var_17"), Tree("Pi:pi")])]))
+
+
+def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None:
+    made = TASK.make_data(EquationDataOptions(size=60, seed=5))
+    data = generate_equations(60, seed=5)
+    assert made == data.forest
+    data.save(tmp_path / "data")
+    assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))) == data.forest
+    (tmp_path / "own.txt").write_text("x = x\t1\n")
+    assert len(TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.txt")))) == 1
+
+
+def test_published_figures_are_those_of_the_table() -> None:
+    found = {(each.network, each.split, each.metric): (each.value, each.deviation) for each in PUBLISHED_FIGURES}
+    assert found["Tree-LSTM+stack+normalize+no-op", "test", "accuracy"] == (0.8601, 0.0074)
+    assert found["Tree-LSTM", "test", "recall"] == (0.8045, 0.0383)
+    assert found["Tree-RNN", "train", "precision"] == (0.9536, None)
+    assert found["Tree-LSTM+stack", "validation", "accuracy"] == (0.9331, None)
+    assert found["majority class", "test", "accuracy"] == (MAJORITY_CLASS["test"], None)
+    assert {each.network for each in PUBLISHED_FIGURES} - {"majority class"} <= set(TASK.networks)
+    assert len(found) == len(PUBLISHED_FIGURES) == 7 * 9 + 3
+
+
+def test_recipes_train_networks_of_the_task() -> None:
+    small, published = load_recipe("equation_verification/small"), load_recipe("equation_verification/published")
+    assert list(small.networks) == ["Tree-LSTM", "Tree-LSTM+stack+normalize+no-op"]
+    assert published.data.size == 41_894
+    assert published.seeds == (12093, 12345, 45678)
+    for recipe in (small, published):
+        for name, network in recipe.networks.items():
+            assert Model(recipe.make_task(), network).state_dict().keys() == (
+                Model(TASK, TASK.networks[name]).state_dict().keys()
+            )
