@@ -33,6 +33,7 @@ def run_recursive(
             for row in range(segment.begin, segment.end):
                 if segment.arity == 0:
                     state = cell.leaf(leaf_inputs[row : row + 1], segment.kind)
+                    call = f"leaf(x, {segment.kind})"
                 else:
                     first = segment.first_child + (row - segment.begin) * segment.arity
                     below = [states[each] for each in child[first : first + segment.arity]]
@@ -40,7 +41,8 @@ def run_recursive(
                     place = row - len(leaf_inputs)
                     x = None if inner_inputs is None else inner_inputs[place : place + 1]
                     state = cell(children, x, segment.kind)
-                states.append(checked_state(state, like, 1, cell, f"with kind {segment.kind}"))
+                    call = f"forward(..., {segment.kind})"
+                states.append(checked_state(state, like, 1, cell, call))
                 like = like or states[0]
     if like is None:
         return checked_state(cell.leaf(leaf_inputs, 0), None, 0, cell, "leaf(x, 0)")

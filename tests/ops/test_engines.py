@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same, results
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tree_strategies import VOCABULARY, forests, random_forest
+
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeRNN
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.forest import Forest
+
+pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
+
+NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
+    "tree rnn": (TreeRNN, {}),
+    "tree rnn relu": (TreeRNN, {"activation": "relu"}),
+    "tree rnn shared kinds": (TreeRNN, {"shared_kinds": True, "activation": "tanh"}),
+    "tree lstm": (TreeLSTM, {}),
+    "tree lstm two-layer leaves": (TreeLSTM, {"leaf": "two-layer"}),
+    "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
+    "child sum": (ChildSumTreeLSTM, {}),
+    "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
+    "stack rnn": (StackTreeRNN, {"stack_size": 3}),
+    "stack rnn no-op": (StackTreeRNN, {"stack_size": 2, "no_op": True, "shared_stack": False}),
+    "stack rnn zero after map": (StackTreeRNN, {"stack_size": 3, "pop_zero": "after_map", "activation": "relu"}),
+    "stack rnn of one row": (StackTreeRNN, {"stack_size": 1, "no_op": True}),
+    "stack rnn own": (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "no_op": True}),
+    "stack rnn own zero after map": (StackTreeRNN, {"stack_size": 2, "read": "own", "pop_zero": "after_map"}),
+    "stack lstm": (StackTreeLSTM, {"stack_size": 3}),
+    "stack lstm normalize": (StackTreeLSTM, {"stack_size": 3, "normalize": True}),
+    "stack lstm normalize no-op": (StackTreeLSTM, {"stack_size": 4, "normalize": True, "no_op": True}),
+    "stack lstm no-pop normalize": (StackTreeLSTM, {"stack_size": 3, "no_pop": True, "normalize": True}),
+    "stack lstm of one row": (StackTreeLSTM, {"stack_size": 1, "no_op": True}),
+    "stack lstm sigmoid": (StackTreeLSTM, {"activation": "sigmoid", "output_activation": "relu", "stack_size": 2}),
+    "stack lstm shared kinds": (StackTreeLSTM, {"shared_kinds": True, "normalize": True, "stack_size": 2}),
+    "stack lstm divide": (StackTreeLSTM, {"normalize": "divide", "no_op": True, "stack_size": 3}),
+    "stack lstm softmax": (StackTreeLSTM, {"normalize": "softmax", "stack_size": 3}),
+    "stack lstm scalar": (StackTreeLSTM, {"actions": "scalar", "no_op": True, "stack_size": 3}),
+    "stack lstm top 2": (StackTreeLSTM, {"top_k": 2, "input_gate": True, "stack_size": 3}),
+    "stack lstm gated top 2": (StackTreeLSTM, {"top_k": 2, "gated_top_k": True, "stack_size": 2}),
+    "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
+    "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
+}
+ONE_OF_EACH = ["tree rnn", "tree lstm", "child sum", "stack rnn", "stack rnn own", "stack lstm normalize no-op"]
+
+
+def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
+    layer_class, options = NETWORKS[name]
+    torch.manual_seed(0)
+    return layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_all_engines_agree_with_and_without_shared_subtrees(name: str) -> None:
+    forest = random_forest(seed=1, num_trees=5, size=12)
+    layer = make(name)
+    expected = results(layer, TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False), "naive")
+    assert any(value.abs().max() > 1e-3 for name, value in expected.items() if name.startswith("gradient"))
+    for share in (True, False):
+        batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
+        for engine in ("fused", "recursive"):
+            assert_same(results(layer, batch, engine), expected, f"{engine}, shared: {share}")
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_fused_agrees_with_naive_in_float32(name: str) -> None:
+    layer = make(name).float()
+    batch = TreeBatch.from_forest(random_forest(seed=2, num_trees=6, size=12), VOCABULARY)
+    assert_same(results(layer, batch, "fused"), results(layer, batch, "naive"), "float32")
+
+
+@pytest.mark.parametrize("node_features", [False, True])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "child sum per kind", "stack lstm queue"])
+def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
+    forest = random_forest(seed=3, num_trees=4, size=12)
+    layer = make(name, input_size=2, node_features=node_features)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
+    feat = torch.randn(forest.num_nodes, 2, dtype=torch.float64)
+    expected = results(layer, batch, "naive", feat)
+    for engine in ("fused", "recursive"):
+        assert_same(results(layer, batch, engine, feat), expected, engine)
+    gradient = expected["gradient of feat"]
+    inner = torch.from_numpy(forest.arity > 0)
+    assert bool((gradient[inner] != 0).any()) == node_features
+    assert (gradient[~inner] != 0).any()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(forest=forests(), share=st.booleans(), name=st.sampled_from(sorted(NETWORKS)))
+def test_engines_agree_on_any_forest(forest: Forest, share: bool, name: str) -> None:
+    layer = make(name, hidden_size=2)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
+    expected = results(layer, batch, "naive")
+    assert expected["root"].shape == (len(forest), 1, 2)
+    for engine in ("fused", "recursive"):
+        assert_same(results(layer, batch, engine), expected, f"{name}, {engine}")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_grad_gives_the_same_states(name: str) -> None:
+    layer = make(name)
+    batch = TreeBatch.from_forest(random_forest(seed=4, num_trees=6, size=12), VOCABULARY)
+    with torch.no_grad():
+        states = layer(batch)
+    assert not states.root.requires_grad
+    expected = layer(batch)
+    for name in states.names:
+        torch.testing.assert_close(states[name], expected[name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tree lstm", "child sum", "stack rnn", "stack lstm normalize no-op"])
+def test_fused_equals_naive_on_many_random_trees(name: str) -> None:
+    layer = make(name)
+    for seed in range(10):
+        forest = random_forest(seed=seed, num_trees=2500, size=30)
+        batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=seed % 2 == 0)
+        assert_same(results(layer, batch, "fused"), results(layer, batch, "naive"), f"{name}, seed {seed}")

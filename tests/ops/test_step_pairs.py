@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from treemem.ops.autograd_step import AutogradStep
+from treemem.ops.cell import State, StepPair
+from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
+from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
+
+pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
+
+ROWS, HIDDEN_SIZE = 4, 3
+COVERED = [
+    StackTreeLSTMOptions(stack_size=3),
+    StackTreeLSTMOptions(stack_size=3, normalize="softmax_of_gates"),
+    StackTreeLSTMOptions(stack_size=3, no_op=True),
+    StackTreeLSTMOptions(stack_size=5, no_op=True, normalize="softmax_of_gates"),
+    StackTreeLSTMOptions(stack_size=3, no_pop=True),
+    StackTreeLSTMOptions(stack_size=1),
+    StackTreeLSTMOptions(stack_size=2, activation="sigmoid", output_activation="sigmoid"),
+    StackTreeLSTMOptions(stack_size=2, activation="relu", output_activation="relu"),
+]
+
+
+def run(pair: StepPair, products: State, children: State, shapes: dict[str, tuple[int, ...]]) -> dict[str, State]:
+    """The states, and the gradients of products and children for gradients of the states that are all different."""
+    products = {name: value.clone() for name, value in products.items()}
+    out = {name: torch.empty(ROWS, *shape, dtype=torch.float64) for name, shape in shapes.items()}
+    kept = {name: torch.empty(ROWS, *shape, dtype=torch.float64) for name, shape in pair.kept.items()}
+    torch.manual_seed(5)
+    memo = pair.forward(products, children, out, kept)
+    states = {name: value.clone() for name, value in out.items()}
+    gradient = {
+        name: torch.sin(torch.arange(value.numel()) + 1.0).view(value.shape).double() for name, value in out.items()
+    }
+    product_gradient = {name: torch.empty_like(value) for name, value in products.items()}
+    children_gradient = pair.backward(products, children, kept, memo, gradient, product_gradient)
+    return {"states": states, "products": product_gradient, "children": children_gradient}
+
+
+def assert_equal_pairs(
+    ours: StepPair,
+    step: Callable[[State, State], State],
+    products: State,
+    children: State,
+    shapes: dict[str, tuple[int, ...]],
+) -> None:
+    found = run(ours, products, children, shapes)
+    expected = run(AutogradStep(step, ours.reads), products, children, shapes)
+    for part, tensors in expected.items():
+        assert found[part].keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(found[part][name], tensor, rtol=0, atol=1e-12, msg=f"{part}: {name}")
+
+
+@pytest.mark.parametrize("arity", [1, 2, 3])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: float) -> None:
+    torch.manual_seed(0)
+    products = {"gates": torch.randn(ROWS, (arity + 3) * HIDDEN_SIZE, dtype=torch.float64)}
+    children = {"c": torch.randn(ROWS, arity, HIDDEN_SIZE, dtype=torch.float64)}
+
+    def step(products: State, children: State) -> State:
+        return dict(zip("hc", tree_lstm_step(products["gates"], children["c"], dropout), strict=True))
+
+    shapes = {"h": (HIDDEN_SIZE,), "c": (HIDDEN_SIZE,)}
+    assert_equal_pairs(TreeLSTMStepPair(arity, HIDDEN_SIZE, dropout), step, products, children, shapes)
+
+
+@pytest.mark.parametrize("arity", [1, 2, 3])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("options", COVERED, ids=str)
+def test_stack_tree_lstm_backward_is_that_of_autograd(
+    options: StackTreeLSTMOptions, arity: int, dropout: float
+) -> None:
+    assert StackTreeLSTMStepPair.covers(options)
+    torch.manual_seed(0)
+    products = {"gates": torch.randn(ROWS, options.outputs(arity, HIDDEN_SIZE), dtype=torch.float64)}
+    children = {"S": torch.randn(ROWS, arity, options.stack_size, HIDDEN_SIZE, dtype=torch.float64)}
+
+    def step(products: State, children: State) -> State:
+        return dict(zip("hS", stack_tree_lstm_step(products["gates"], children["S"], options, dropout), strict=True))
+
+    shapes = {"h": (HIDDEN_SIZE,), "S": (options.stack_size, HIDDEN_SIZE)}
+    assert_equal_pairs(StackTreeLSTMStepPair(arity, HIDDEN_SIZE, options, dropout), step, products, children, shapes)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"queue": True}, {"top_k": 2}, {"actions": "scalar"}, {"normalize": "divide"}, {"input_gate": True}],
+    ids=str,
+)
+def test_the_hand_written_stack_step_leaves_other_variants_to_autograd(changed: dict[str, object]) -> None:
+    assert not StackTreeLSTMStepPair.covers(StackTreeLSTMOptions(**changed))  # type: ignore[arg-type]

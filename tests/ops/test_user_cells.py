@@ -1,0 +1,138 @@
+"""Cells that users write: they run on every engine, and what breaks the protocol is said clearly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same, results
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import CellError, RecipeError
+from treemem.nn import TreeNetwork
+from treemem.ops import State
+from treemem.ops.propagate import Engine
+from treemem.schedule.tree_batch import TreeBatch
+
+pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
+
+ENGINES: list[Engine] = ["fused", "naive", "recursive"]
+
+
+class TwoStates(torch.nn.Module):
+    """A cell with two states of different shapes, one of which not every node passes on, and a weight for each kind."""
+
+    def __init__(self, size: int, input_size: int, num_kinds: int, reads_x: bool = False) -> None:
+        super().__init__()
+        self.read = torch.nn.Linear(input_size, size)
+        self.mix = torch.nn.Parameter(torch.randn(num_kinds, size, size))
+        self.x_map = torch.nn.Linear(input_size, size, bias=False) if reads_x else None
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        hidden = self.read(x)
+        return {"h": hidden, "table": hidden[:, None].expand(-1, 2, -1) * (kind + 1)}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        position = torch.arange(1.0, children["h"].shape[1] + 1, dtype=children["h"].dtype)[:, None]
+        total = (children["h"] * position).sum(1)
+        hidden = torch.tanh(total @ self.mix[kind] + children["table"].mean((1, 2)))
+        if self.x_map is not None and x is not None:
+            hidden = hidden + self.x_map(x)
+        constant = torch.ones_like(children["table"][:, 0])
+        return {"h": hidden, "table": constant if kind % 2 else children["table"].amax(1)}
+
+
+def network_of(cell: torch.nn.Module, **options: Any) -> TreeNetwork:
+    return TreeNetwork(cell, vocabulary=VOCABULARY, embedding_size=3, **options).double()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_users_cell_gives_the_same_on_every_engine(share: bool) -> None:
+    torch.manual_seed(0)
+    network = network_of(TwoStates(4, 3, VOCABULARY.num_kinds))
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY, share_subtrees=share)
+    expected = results(network, batch, "naive")
+    for engine in ("fused", "recursive"):
+        assert_same(results(network, batch, engine), expected, engine)
+
+
+def test_a_users_cell_reads_features_on_every_engine() -> None:
+    torch.manual_seed(0)
+    cell = TwoStates(4, 3, VOCABULARY.num_kinds, reads_x=True)
+    network = TreeNetwork(cell, vocabulary=VOCABULARY, input_size=3, node_features=True).double()
+    forest = random_forest(seed=1, num_trees=7, size=12)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
+    feat = torch.randn(forest.num_nodes, 3, dtype=torch.float64)
+    expected = results(network, batch, "naive", feat)
+    for engine in ("fused", "recursive"):
+        assert_same(results(network, batch, engine, feat), expected, engine)
+
+
+def test_a_cell_without_parameters_or_inputs_counts_nodes() -> None:
+    class Count(torch.nn.Module):
+        def leaf(self, x: torch.Tensor, kind: int) -> State:
+            return {"size": torch.ones(len(x), 1)}
+
+        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            return {"size": children["size"].sum(1) + 1}
+
+    forest = random_forest(seed=2, num_trees=5, size=12)
+    for engine in ENGINES:
+        network = TreeNetwork(Count(), output="size", engine=engine)
+        states = network(TreeBatch.from_forest(forest, VOCABULARY))
+        assert states.root.flatten().tolist() == [tree.size for tree in forest]
+        assert states["size"].flatten().tolist() == forest.subtree_size().tolist()
+
+
+class Broken(torch.nn.Module):
+    """A cell that breaks the protocol in one way."""
+
+    def __init__(self, leaf: Any, inner: Any) -> None:
+        super().__init__()
+        self.made_leaf, self.made_inner = leaf, inner
+
+    def leaf(self, x: torch.Tensor, kind: int) -> Any:
+        return self.made_leaf(x)
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> Any:
+        return self.made_inner(children["h"])
+
+
+GOOD_LEAF = lambda x: {"h": x}  # noqa: E731
+BROKEN = {
+    "no dict": (lambda x: x, None, "leaf.* must return a dict of tensors, not Tensor"),
+    "no states": (lambda x: {}, None, "must return a dict of tensors, not an empty dict"),
+    "no tensor": (lambda x: {"h": 1.0}, None, "state 'h' must be a tensor, not float"),
+    "too few leaves": (lambda x: {"h": x[:-1]}, None, "state 'h' has shape .* its first size must be"),
+    "another state": (GOOD_LEAF, lambda h: {"h": h[:, 0], "c": h[:, 0]}, r"the states \['c', 'h'\].* have \['h'\]"),
+    "a missing state": (lambda x: {"h": x, "c": x}, lambda h: {"h": h[:, 0]}, r"the states \['h'\]; .* \['c', 'h'\]"),
+    "children kept apart": (GOOD_LEAF, lambda h: {"h": h}, r"state 'h' has shape .*; it must be \[\d+, 3\]"),
+    "nodes summed": (GOOD_LEAF, lambda h: {"h": h.sum((0, 1))}, "first size must be"),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", BROKEN)
+def test_states_that_break_the_protocol_are_refused(case: str, engine: Engine) -> None:
+    leaf, inner, message = BROKEN[case]
+    network = network_of(Broken(leaf, inner or (lambda h: {"h": h[:, 0]})), engine=engine)
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=9, size=12), VOCABULARY)
+    with pytest.raises(CellError, match=message):
+        network(batch)
+
+
+def test_a_learned_tensor_that_is_no_parameter_is_refused_by_the_fast_path() -> None:
+    outside = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1) * outside}))
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
+    with pytest.raises(CellError, match=r"shape \[3\] .* none of its parameters"):
+        network(batch)
+    with torch.no_grad():
+        network(batch)
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1)}))
+    with pytest.raises(RecipeError, match="did you mean fused"):
+        network.engine = "fusd"  # type: ignore[assignment]
