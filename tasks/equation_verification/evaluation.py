@@ -151,7 +151,8 @@ def _checked(result: Values) -> Values:
     magnitude = np.abs(value)
     outside = ~np.isfinite(value) | (magnitude > _LARGEST) | ((magnitude < _SMALLEST) & (value != 0))
     doubtful = ~(result.error < 1e-3 * (1 + magnitude))
-    status = np.maximum(result.status, np.where(outside, UNDEFINED, np.where(doubtful, DOUBTFUL, USABLE)))
+    found = np.where(outside, UNDEFINED, np.where(doubtful, DOUBTFUL, USABLE))
+    status = np.where(result.status == USABLE, found, result.status)
     value[outside] = 1.0
     return Values(value, np.where(outside, 0.0, result.error), status.astype(np.int8), result.on_cut)
 

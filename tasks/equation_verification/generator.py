@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -126,9 +127,9 @@ def generate_equations(
         RecipeError: a size, seed or depth that is not a whole number or out of range.
 
     Example:
-        >>> data = generate_equations(100, seed=1)
+        >>> data = generate_equations(1000, seed=1)
         >>> len(data), int(data.forest.tree_data["depth"].max())
-        (100, 13)
+        (1000, 13)
     """
     quota = depth_quotas(size, max_depth)
     seed = checked_seed(seed)
@@ -137,7 +138,7 @@ def generate_equations(
         rng = random.Random(f"equations {VERSION} {seed}")
         derivation = Derivation(table, {depth: true for depth, (_, true) in quota.items()}, points, rng)
         derivation.run(bar.update)
-        true = {d: _drawn(derivation.stock[d], count, rng) for d, count in derivation.quota.items()}
+        true = {depth: _drawn(table, derivation.stock[depth], n, rng) for depth, n in derivation.quota.items()}
         sources = {depth: true[depth] or derivation.stock[depth] for depth in quota}
         wanted = {depth: false for depth, (false, _) in quota.items()}
         corruption = Corruption(table, sources, wanted, derivation.keys, points, rng)
@@ -145,9 +146,11 @@ def generate_equations(
     return EquationData(_assemble(table, true, corruption.found, rng), VERSION, seed)
 
 
-def _drawn(candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
-    """``count`` of ``candidates``, in random order."""
-    return [candidates[place] for place in _shuffled(len(candidates), rng)[:count]]
+def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
+    """``count`` of ``candidates``: of each ``count``-th part of them, by size, a random one."""
+    by_size = sorted(candidates, key=table.size.__getitem__)
+    bounds = [len(by_size) * part // max(count, 1) for part in range(count + 1)]
+    return [by_size[low + int(rng.random() * (high - low))] for low, high in pairwise(bounds)]
 
 
 def _shuffled(length: int, rng: random.Random) -> list[int]:

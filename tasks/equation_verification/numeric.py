@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,8 @@ from treemem.tasks.equation_verification.quotas import checked_seed, checked_siz
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
+
+_LOG = logging.getLogger(__name__)
 
 FUNCTION, ARITHMETIC, DECIMAL = range(3)
 """``sin(2.5) = 0.6``; ``1.2 + 0.85 = 2.05``; ``2.57 = 2*10^0 + 5*10^-1 + 7*10^(-1*2)``."""
@@ -70,7 +73,7 @@ def generate_numeric(
     Example:
         >>> forest = generate_numeric(1, seed=4, kinds=["function"])
         >>> print(forest[0])
-        (Equality (tan Number=-0.94) Number=-1.37)
+        (Equality (cot Number=-1.61) Number=0.04)
     """
     size = checked_size(size)
     seed = checked_seed(seed)
@@ -95,6 +98,8 @@ def generate_numeric(
             tree = next(streams[code])
             misses = misses + 1 if tree in found else 0
             found.setdefault(tree, code)
+    if len(found) < size:
+        _LOG.warning("there are only %d of %d numeric equations of these kinds", len(found), size)
     order = sorted(found, key=lambda tree: rng.random())
     split = np.full(len(order), "train", dtype="<U10")
     split[: int(_VALIDATION_SHARE * len(order) + 0.5)] = "validation"

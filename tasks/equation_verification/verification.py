@@ -20,7 +20,7 @@ LEAST_USABLE = 8
 LEAST_DIFFERENT = 0.75
 """The sides of a false equation differ at this share of the usable points of each sort, or more."""
 
-_EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-9, 1e-3
+_EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
 _SMALL = 1e-9
 """Sides smaller than this are too small to compare relatively; only exact zeros are equal there."""
 
@@ -32,9 +32,10 @@ def verify(
 ) -> NDArray[np.int8]:
     """Judge ``equations``, expressions with root ``Equality``.
 
-    A true equation has equal sides wherever both are defined, at 8 real and 8 complex points at least, and its truth
-    does not hang on the side from which a branch cut is met. The sides of a false one differ by more than 0.1 % at
-    three quarters of the real points and of the complex ones. Points in doubt are looked at again with 50 digits.
+    A true equation has equal sides wherever both are defined, at 8 real and 8 complex points at least; and both sides
+    take roots of the same negative numbers, if any, so that its truth does not hang on the side from which a branch
+    cut is met. The sides of a false one differ by more than 0.1 % at three quarters of the real points and of the
+    complex ones. Points in doubt are looked at again with 50 digits.
 
     Args:
         table: where the equations are kept.

@@ -1,0 +1,68 @@
+"""A second, plain evaluator of equations: Python's complex numbers, node by node."""
+
+from __future__ import annotations
+
+import cmath
+import random
+
+from treemem.trees.tree import Tree
+
+_CONSTANTS = {
+    **{f"Integer:{integer}": integer for integer in (*range(11), -2, -3)},
+    "Rational:2/5": 0.4,
+    "Rational:-1/2": -0.5,
+    "Float:0.7": 0.7,
+    "NegativeOne:-1": -1,
+    "Pi:pi": cmath.pi,
+    "Half:1/2": 0.5,
+}
+
+
+def value_of(tree: Tree, variables: list[complex]) -> complex:
+    """The value of an expression; raises an ArithmeticError or ValueError where it has none."""
+    done: list[complex] = []
+    for node in tree.postorder():
+        first = len(done) - node.arity
+        done[first:] = [_apply(node.label, done[first:], variables)]
+    return done.pop()
+
+
+def _apply(label: str, operands: list[complex], variables: list[complex]) -> complex:
+    if not operands:
+        return complex(_CONSTANTS[label]) if label in _CONSTANTS else variables[int(label.removeprefix("Symbol:var_"))]
+    first, last = operands[0], operands[-1]
+    if label == "Add":
+        return first + last
+    if label == "Mul":
+        return first * last
+    if label == "Pow":
+        return complex(first**last)
+    sine, cosine = cmath.sin(first), cmath.cos(first)
+    numerator, denominator = {
+        "sin": (sine, 1),
+        "cos": (cosine, 1),
+        "tan": (sine, cosine),
+        "cot": (cosine, sine),
+        "sec": (1, cosine),
+        "csc": (1, sine),
+    }[label]
+    return numerator / denominator
+
+
+def differences(equation: Tree, seed: int, num_points: int = 12) -> list[float]:
+    """Relative differences of the two sides at random real points, then complex ones, where both are defined."""
+    rng = random.Random(seed)
+    found = []
+    for sort in ("real", "complex"):
+        for _ in range(num_points):
+            variables = [
+                complex(rng.uniform(-3.1, 3.1), rng.uniform(-1, 1) if sort == "complex" else 0) for _ in range(10)
+            ]
+            try:
+                left, right = (value_of(side, variables) for side in equation.children)
+            except (ArithmeticError, ValueError):
+                continue
+            if cmath.isfinite(left) and cmath.isfinite(right):
+                largest = max(abs(left), abs(right))
+                found.append(abs(left - right) / largest if largest else 0.0)
+    return found

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from independent_evaluation import differences
+
+from treemem.errors import RecipeError
+from treemem.tasks.equation_verification.derivation import Derivation
+from treemem.tasks.equation_verification.editing import GROW, SHRINK
+from treemem.tasks.equation_verification.evaluation import draw_points
+from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generator import EquationData, generate_equations, main
+from treemem.tasks.equation_verification.quotas import depth_quotas
+from treemem.tasks.equation_verification.shallow_reader import shallow_results
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+SIZE, SEED = 3000, 5
+
+
+@pytest.fixture(scope="module")
+def data() -> EquationData:
+    return generate_equations(SIZE, seed=SEED)
+
+
+def _trees(data: EquationData, label: int, every: int) -> list[Tree]:
+    return [data.forest[int(tree)] for tree in np.flatnonzero(data.forest.tree_data["label"] == label)[::every]]
+
+
+def test_true_equations_hold_by_another_evaluator(data: EquationData) -> None:
+    for seed, equation in enumerate(_trees(data, 1, every=3)):
+        found = differences(equation, seed)
+        assert len(found) >= 16, str(equation)
+        assert max(found) < 1e-6, str(equation)
+
+
+def test_false_equations_do_not_hold_by_another_evaluator(data: EquationData) -> None:
+    for seed, equation in enumerate(_trees(data, 0, every=3)):
+        found = differences(equation, seed)
+        assert len(found) >= 10, str(equation)
+        assert np.mean(np.array(found) > 1e-3) >= 0.7, str(equation)
+
+
+def test_depths_and_labels_have_their_quotas(data: EquationData) -> None:
+    forest = data.forest
+    roots = forest.begin[1:] - 1
+    assert (forest.height()[roots] == forest.tree_data["depth"]).all()
+    assert {forest.labels[label] for label in forest.label[roots]} == {"Equality"}
+    found = Counter(zip(forest.tree_data["depth"].tolist(), forest.tree_data["label"].tolist(), strict=True))
+    expected = {(depth, label): count for depth, pair in depth_quotas(SIZE).items() for label, count in enumerate(pair)}
+    assert found == {key: count for key, count in expected.items() if count}
+
+
+def test_no_two_equations_are_equal_up_to_renaming_and_swapping(data: EquationData) -> None:
+    def renamed(sides: tuple[Tree, ...]) -> tuple[str, ...]:
+        names: dict[str, str] = {}
+        return tuple(
+            names.setdefault(node.label, f"v{len(names)}") if node.label.startswith("Symbol:") else node.label
+            for side in sides
+            for node in (*side.preorder(), Tree("end"))
+        )
+
+    keys = {min(renamed(tree.children), renamed(tree.children[::-1])) for tree in data.forest}
+    assert len(keys) == len(data)
+
+
+def test_true_equations_have_two_different_sides_but_at_depth_1(data: EquationData) -> None:
+    assert all(tree.children[0] != tree.children[1] for tree in _trees(data, 1, every=1) if tree.height > 1)
+
+
+def _is_one_edit(source: Tree, edited: Tree, kind: int) -> bool:
+    while True:
+        if kind == GROW and source in edited.children:
+            return edited.arity == 1 or any(child.is_leaf for child in edited.children)
+        if kind == SHRINK and edited in source.children:
+            return True
+        if source.label != edited.label:
+            return source.children == edited.children
+        changed = [(a, b) for a, b in zip(source.children, edited.children, strict=True) if a != b]
+        if len(changed) != 1:
+            return False
+        source, edited = changed[0]
+
+
+def test_false_equations_are_one_edit_from_a_true_one_of_the_same_depth(data: EquationData) -> None:
+    columns = data.forest.tree_data
+    assert (columns["edit"][columns["label"] == 1] == -1).all()
+    assert (columns["source"][columns["label"] == 1] == -1).all()
+    checked = 0
+    for tree in np.flatnonzero(columns["label"] == 0).tolist():
+        source = int(columns["source"][tree])
+        if source >= 0:
+            assert columns["label"][source] == 1
+            assert columns["depth"][source] == columns["depth"][tree]
+            assert _is_one_edit(data.forest[source], data.forest[tree], int(columns["edit"][tree])), tree
+            checked += 1
+    assert checked > 0.95 * (columns["label"] == 0).sum()
+
+
+def test_labels_cannot_be_told_by_length_or_tokens(data: EquationData) -> None:
+    forest, label = data.forest, data.forest.tree_data["label"]
+    length = np.diff(forest.begin)
+    depth = forest.tree_data["depth"]
+    mean = {(d, v): length[(depth == d) & (label == v)].mean() for d in range(4, 10) for v in (0, 1)}
+    ratios = [mean[d, 0] / mean[d, 1] for d in range(4, 10)]
+    assert abs(np.mean(ratios) - 1) < 0.02
+    assert max(abs(ratio - 1) for ratio in ratios) < 0.05
+    label_of_node = np.repeat(label, length)
+    shares = [
+        np.bincount(forest.label[label_of_node == value], minlength=len(forest.labels)) / (label_of_node == value).sum()
+        for value in (0, 1)
+    ]
+    assert np.abs(shares[0] - shares[1]).max() < 0.015
+
+
+def test_counting_tokens_does_not_solve_deep_equations(data: EquationData) -> None:
+    for result in shallow_results(data.forest):
+        assert result.majority - 0.05 < result.accuracy <= 0.7
+
+
+def test_functions_are_trigonometric(data: EquationData) -> None:
+    inner = {data.forest.labels[label] for label in np.unique(data.forest.label[data.forest.arity > 0])}
+    assert inner == {"Equality", "Add", "Mul", "Pow", "sin", "cos", "tan", "cot", "sec", "csc"}
+
+
+def test_a_fifth_of_every_depth_and_label_is_for_validation(data: EquationData) -> None:
+    depth, label, split = (data.forest.tree_data[name] for name in ("depth", "label", "split"))
+    assert ((split == "test") == (depth >= 8)).all()
+    for level in range(1, 8):
+        for value in (0, 1):
+            members = split[(depth == level) & (label == value)]
+            assert abs((members == "validation").sum() - 0.2 * len(members)) <= 0.5
+    assert sum(len(data.part(name)) for name in ("train", "validation", "test")) == len(data)
+    with pytest.raises(RecipeError, match="no split 'dev'"):
+        data.part("dev")
+
+
+def test_the_same_seed_gives_the_same_equations_in_any_process() -> None:
+    code = "from treemem.tasks.equation_verification.generator import *; print(generate_equations(200, seed=3).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    digest = generate_equations(200, seed=3).digest
+    assert other.stdout.strip() == digest
+    assert generate_equations(200, seed=4).digest != digest
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 10])
+def test_small_data_sets_have_their_size(size: int) -> None:
+    data = generate_equations(size, seed=1)
+    assert len(data) == size
+    assert len(data.forest.tree_data["split"]) == size
+    assert len(data.digest) == 64
+
+
+def test_the_greatest_depth_can_be_set() -> None:
+    assert generate_equations(300, max_depth=4).forest.tree_data["depth"].max() == 4
+    assert generate_equations(3000, max_depth=18).forest.tree_data["depth"].max() >= 16
+
+
+def test_equations_can_be_saved_and_loaded(data: EquationData, tmp_path: Path) -> None:
+    data.save(tmp_path / "equations")
+    loaded = Forest.load(tmp_path / "equations")
+    assert EquationData(loaded, data.version, data.seed).digest == data.digest
+    assert data.digest in (tmp_path / "equations" / "CARD.md").read_text()
+
+
+def test_a_depth_that_is_exhausted_says_so_and_passes_the_rest_on(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        derivation = Derivation(ExpressionTable(), {1: 40, 2: 20, 3: 5}, draw_points(), random.Random(0))
+        derivation.run()
+    assert derivation.quota[1] == len(derivation.stock[1]) < 40
+    assert sum(derivation.quota.values()) == 65
+    assert "depth 1 has only" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": -1},
+        {"size": 2.5},
+        {"size": True},
+        {"size": "many"},
+        {"size": 5, "max_depth": 1},
+        {"size": 5, "max_depth": 21},
+        {"size": 5, "max_depth": 7.0},
+        {"size": 5, "seed": "a"},
+    ],
+)
+def test_bad_arguments_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(RecipeError, match="must be a whole number"):
+        generate_equations(**options)  # type: ignore[arg-type]
+
+
+def test_the_command_says_what_it_made(capsys: pytest.CaptureFixture[str], tmp_path: Path, shared_data: Path) -> None:
+    profile = shared_data / "equations" / "published_profile.json"
+    assert main(["--size", "500", "--compare", str(profile), "--output", str(tmp_path / "equations")]) == 0
+    output = capsys.readouterr().out
+    assert "500 equations" in output
+    assert "| share of nodes | generated % | published % | points |" in output
+    assert "boosted trees on tokens of the equation: " in output
+    assert len(Forest.load(tmp_path / "equations")) == 500
+
+
+def test_the_command_refuses_a_bad_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--size", "10", "--compare", str(tmp_path / "missing.json")]) == 2
+    assert "no profile can be read" in capsys.readouterr().err

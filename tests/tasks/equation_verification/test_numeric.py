@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.tasks.equation_verification.numeric import NUMERIC_KINDS, generate_numeric
+from treemem.trees.tree import Tree
+
+_FUNCTIONS = {
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "cot": lambda x: 1 / math.tan(x),
+    "sec": lambda x: 1 / math.cos(x),
+    "csc": lambda x: 1 / math.sin(x),
+    "Add": lambda x, y: x + y,
+    "Mul": lambda x, y: x * y,
+    "Pow": lambda x, y: x**y,
+}
+
+
+def _value(tree: Tree) -> float:
+    if tree.is_leaf:
+        return float(tree.label.split(":")[1]) if tree.value is None else tree.value
+    return float(_FUNCTIONS[tree.label](*map(_value, tree.children)))
+
+
+def test_numeric_equations_hold_to_two_decimals() -> None:
+    forest = generate_numeric(600, seed=2)
+    assert len(forest) == len(set(forest)) == 600
+    assert (forest.tree_data["label"] == 1).all()
+    sides = set()
+    for tree in forest:
+        assert tree.label == "Equality"
+        left, right = map(_value, tree.children)
+        assert left == pytest.approx(right, abs=0.005 + 1e-9)
+        assert max(abs(left), abs(right)) <= 3.145
+        sides.add([child.label for child in tree.children].index("Number"))
+    assert sides == {0, 1}
+    numbers = [node.value for tree in forest for node in tree.leaves() if node.value is not None]
+    assert all(round(number, 2) == number for number in numbers)
+
+
+def test_kinds_are_in_equal_parts_and_can_be_chosen() -> None:
+    forest = generate_numeric(301, seed=2)
+    counts = [int((forest.tree_data["kind"] == kind).sum()) for kind in range(len(NUMERIC_KINDS))]
+    assert sorted(counts) == [100, 100, 101]
+    assert set(generate_numeric(30, kinds=["decimal"]).tree_data["kind"].tolist()) == {2}
+    forest = generate_numeric(30, kinds=["function"], functions=["exp", "sinh"])
+    assert {node.label for tree in forest for node in tree.preorder() if node.arity} == {"Equality", "exp", "sinh"}
+
+
+def test_a_fifth_is_for_validation_and_the_seed_fixes_all() -> None:
+    forest = generate_numeric(100, seed=1)
+    assert (forest.tree_data["split"] == "validation").sum() == 20
+    assert list(forest) == list(generate_numeric(100, seed=1))
+    assert list(forest) != list(generate_numeric(100, seed=2))
+    assert len(generate_numeric(0)) == 0
+
+
+def test_too_many_are_said_to_be_too_many(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        forest = generate_numeric(3000, kinds=["function"], functions=["sin"])
+    assert 1000 < len(forest) <= 2 * 629
+    assert f"only {len(forest)} of 3000" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": -3}, "size must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"kinds": ["decimals"]}, "unknown kind 'decimals'.*did you mean decimal"),
+        ({"functions": ["sine"]}, "unknown function 'sine'"),
+        ({"kinds": []}, "no kind given"),
+    ],
+)
+def test_bad_arguments_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        generate_numeric(**options)  # type: ignore[arg-type]
