@@ -86,7 +86,7 @@ class SplitTreeCell(torch.nn.Module):
 
     def step_pair(self, arity: int) -> StepPair:
         """The step for nodes with so many children, forwards and backwards."""
-        return AutogradStep(self.step, self.reads)
+        return AutogradStep(self.step, self.reads, random=self.dropout_now > 0)
 
     def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The results of the products for ``m`` nodes of one kind."""

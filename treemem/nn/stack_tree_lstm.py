@@ -13,7 +13,6 @@ from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder
@@ -66,7 +65,7 @@ class StackTreeLSTMCell(SplitTreeCell):
         """The step; with its backward pass written by hand for the variants of the published tables."""
         if StackTreeLSTMStepPair.covers(self.stack):
             return StackTreeLSTMStepPair(arity, self.hidden_size, self.stack, self.dropout_now)
-        return AutogradStep(self.step, self.reads)
+        return super().step_pair(arity)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step without children for features; a vector is ``h`` already, with ``S = 0``."""

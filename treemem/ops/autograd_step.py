@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,41 +12,45 @@ from treemem.ops.cell import State
 
 
 class AutogradStep:
-    """A step pair that keeps a small autograd graph for each group of rows.
+    """A step pair whose backward pass computes the step once more, in a small autograd graph, and differentiates it.
+
+    Steps are pointwise: computing one again costs less than keeping what lies in between for all levels at once.
 
     Args:
-        step: ``step(products, children) -> states``, in plain torch.
+        step: ``step(products, children) -> states``, in plain torch; must not overwrite its arguments.
         reads: names of the children's states that ``step`` reads.
+        random: whether ``step`` draws random numbers, such as for dropout; they are then drawn alike both times.
     """
 
-    def __init__(self, step: Callable[[State, State], State], reads: tuple[str, ...]) -> None:
+    def __init__(self, step: Callable[[State, State], State], reads: tuple[str, ...], *, random: bool = False) -> None:
         self.step = step
         self.reads = reads
+        self.random = random
         self.kept: Mapping[str, tuple[int, ...]] = {}
 
     def forward(self, products: State, children: State, out: State, kept: State | None) -> Any:
-        """Write the states into ``out`` and return the graph; see :class:`treemem.ops.cell.StepPair`."""
-        if kept is None:
-            for name, value in self.step(products, children).items():
-                out[name].copy_(value)
-            return None
-        with torch.enable_grad():
-            product_leaves = {name: value.detach().requires_grad_() for name, value in products.items()}
-            child_leaves = {name: value.detach().requires_grad_() for name, value in children.items()}
-            states = self.step(product_leaves, child_leaves)
+        """Write the states into ``out``; see :class:`treemem.ops.cell.StepPair`."""
+        memo = _random_state(next(iter(products.values())).device) if self.random and kept is not None else None
+        with torch.no_grad():
+            states = self.step(products, children)
         for name, value in states.items():
-            out[name].copy_(value.detach())
-        return states, product_leaves, child_leaves
+            out[name].copy_(value)
+        return memo
 
     def backward(
         self, products: State, children: State, kept: State, memo: Any, gradient: State, product_gradient: State
     ) -> State:
-        """Run autograd backwards through the graph; see :class:`treemem.ops.cell.StepPair`."""
-        states, product_leaves, child_leaves = memo
+        """Differentiate the step; see :class:`treemem.ops.cell.StepPair`."""
+        product_leaves = {name: value.detach().requires_grad_() for name, value in products.items()}
+        child_leaves = {name: value.detach().requires_grad_() for name, value in children.items()}
+        with torch.enable_grad(), _drawn_again(memo):
+            states = self.step(product_leaves, child_leaves)
         reached = [name for name, value in states.items() if value.requires_grad]
-        inputs = [*product_leaves.values(), *child_leaves.values()]
         found = torch.autograd.grad(
-            [states[name] for name in reached], inputs, [gradient[name] for name in reached], allow_unused=True
+            [states[name] for name in reached],
+            [*product_leaves.values(), *child_leaves.values()],
+            [gradient[name] for name in reached],
+            allow_unused=True,
         )
         for name, value in zip(product_leaves, found[: len(product_leaves)], strict=True):
             if value is None:
@@ -57,3 +62,22 @@ class AutogradStep:
             for name, value in zip(child_leaves, found[len(product_leaves) :], strict=True)
             if value is not None
         }
+
+
+def _random_state(device: torch.device) -> tuple[torch.Tensor, torch.device, torch.Tensor | None]:
+    of_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), device, of_device
+
+
+@contextmanager
+def _drawn_again(memo: tuple[torch.Tensor, torch.device, torch.Tensor | None] | None) -> Iterator[None]:
+    """Random numbers as they were drawn from the state ``memo`` on, and afterwards as if none had been."""
+    if memo is None:
+        yield
+        return
+    state, device, of_device = memo
+    with torch.random.fork_rng(devices=[] if of_device is None else [device]):
+        torch.set_rng_state(state)
+        if of_device is not None:
+            torch.cuda.set_rng_state(of_device, device)
+        yield

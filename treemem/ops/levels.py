@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from treemem.ops.cell import SplitCell, State, leaf_states
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards, level_plan
 from treemem.ops.level_product import LevelProduct
+from treemem.ops.once import differentiable_once
 from treemem.ops.reading import Shapes
 from treemem.schedule.schedule import Schedule
 
@@ -119,8 +119,8 @@ class LevelRun:
         return buffers
 
     def backward(
-        self, kept: Kept, buffers: State, weights: Weights, x: torch.Tensor | None, gradients: State, x_needed: bool
-    ) -> tuple[State, dict[tuple[int, str], torch.Tensor], torch.Tensor | None]:
+        self, kept: Kept, buffers: State, weights: Weights, x: torch.Tensor | None, gradients: State
+    ) -> tuple[dict[tuple[int, str], torch.Tensor], torch.Tensor | None]:
         """The sweep from the roots to the leaves.
 
         Args:
@@ -128,11 +128,10 @@ class LevelRun:
             buffers: the states of all rows.
             weights: as in the forward pass.
             x: the features of inner rows, or None.
-            gradients: of the states, ``[rows, ...]``; overwritten.
-            x_needed: whether the features' gradient is wanted.
+            gradients: of the states, ``[rows, ...]``; completed in place.
 
         Returns:
-            The gradients of the states, complete; of the products, shaped as in ``kept``; and of the features.
+            The gradients of the products, shaped as in ``kept``, and of the features.
         """
         num_leaves, sizes = self.plan.num_leaves, self.plan.sizes()
         products = self._level_products(weights)
@@ -162,7 +161,7 @@ class LevelRun:
                 each.product.reading.spread(inputs_gradient, arity, self.shapes, children_gradient, own_x)
             for name, value in children_gradient.items():
                 gradients[name].index_add_(0, child, value.reshape(-1, *self.shapes[name]))
-        return gradients, product_gradients, x_gradient if x_needed else None
+        return product_gradients, x_gradient
 
     def weight_gradients(
         self,
@@ -244,36 +243,35 @@ class _Levels(torch.autograd.Function):
         return tuple(buffers.values())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         run: LevelRun = ctx.run
+        num_states = len(run.state_names)
         saved = iter(ctx.saved_tensors)
         buffers = {name: next(saved) for name in run.state_names}
         kept = Kept()
         kept.products = {key: next(saved) for key in ctx.product_keys}
         kept.rows = {key: next(saved) for key in ctx.row_keys}
         kept.memos = ctx.memos
-        flat = [next(saved) for _ in range(2 * len(run.weight_keys))]
-        weights = _weights(run, tuple(flat))
+        flat = tuple(next(saved) for _ in range(2 * len(run.weight_keys)))
         x = next(saved) if ctx.has_x else None
-        gradients = {
-            name: torch.zeros_like(buffers[name])
-            if gradient is None
-            else gradient.clone(memory_format=torch.contiguous_format)
-            for name, gradient in zip(run.state_names, output_gradients, strict=True)
-        }
-        needed = ctx.needs_input_grad
-        num_states = len(run.state_names)
-        with torch.autocast(flat[0].device.type, enabled=False):
-            gradients, product_gradients, x_gradient = run.backward(kept, buffers, weights, x, gradients, needed[1])
-            weight_gradients: list[torch.Tensor | None] = [None] * len(flat)
-            if any(needed[2 + num_states :]):
-                weight_gradients = [*run.weight_gradients(product_gradients, buffers, weights, x)]
+        weights = _weights(run, flat)
+        _, of_x, *of_tensors = ctx.needs_input_grad
+        of_states, of_weights = of_tensors[:num_states], any(of_tensors[num_states:])
+        with torch.no_grad(), torch.autocast(flat[0].device.type, enabled=False):
+            gradients = {
+                name: torch.zeros_like(buffers[name]) if gradient is None else gradient.clone().contiguous()
+                for name, gradient in zip(run.state_names, output_gradients, strict=True)
+            }
+            product_gradients, x_gradient = run.backward(kept, buffers, weights, x, gradients)
+            weight_gradients: list[torch.Tensor] | list[None] = [None] * len(flat)
+            if of_weights:
+                weight_gradients = run.weight_gradients(product_gradients, buffers, weights, x)
         leaf_gradients = [
             gradient[: run.plan.num_leaves] if wanted else None
-            for gradient, wanted in zip(gradients.values(), needed[2 : 2 + num_states], strict=True)
+            for gradient, wanted in zip(gradients.values(), of_states, strict=True)
         ]
-        return None, x_gradient, *leaf_gradients, *weight_gradients
+        found = [x_gradient if of_x else None, *leaf_gradients, *weight_gradients]
+        return None, *differentiable_once(found)
 
 
 def _weights(run: LevelRun, flat: tuple[torch.Tensor, ...]) -> Weights:

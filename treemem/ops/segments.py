@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, checked_state, leaf_states
 from treemem.ops.level_plan import level_plan
+from treemem.ops.once import differentiable_once
 from treemem.schedule.schedule import Schedule, Segment
 
 
@@ -106,7 +106,7 @@ class SegmentRun:
         """The sweep from the roots to the leaves.
 
         Args:
-            graphs: of the forward pass.
+            graphs: of the forward pass; taken out one by one, so that their memory is free at once.
             gradients: of the states, ``[rows, ...]``; completed in place.
             parameters: the learned tensors.
             x_gradient: where the gradient of the features goes, or None.
@@ -115,7 +115,8 @@ class SegmentRun:
             The gradients of ``parameters``.
         """
         found = [torch.zeros_like(parameter) for parameter in parameters]
-        for graph in reversed(graphs):
+        while graphs:
+            graph = graphs.pop()
             segment = graph.segment
             reached = [name for name, value in graph.states.items() if value.requires_grad]
             if not reached:
@@ -162,23 +163,29 @@ class _Segments(torch.autograd.Function):
         return tuple(buffers.values())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         run: SegmentRun = ctx.run
         num_states = len(run.state_names)
         x, *saved = ctx.saved_tensors
-        gradients = {
-            name: torch.zeros_like(value) if gradient is None else gradient.clone()
-            for name, value, gradient in zip(run.state_names, saved[:num_states], output_gradients, strict=True)
-        }
-        x_gradient = torch.zeros_like(x) if x is not None and ctx.needs_input_grad[1] else None
+        if ctx.graphs is None:
+            raise RuntimeError(
+                "the fused engine runs backwards a second time through cells of the library only; set layer.engine to "
+                "'naive' or 'recursive' to retain the graph of your own cell"
+            )
+        _, of_x, *of_tensors = ctx.needs_input_grad
         graphs, ctx.graphs = ctx.graphs, None
-        found = run.backward(graphs, gradients, saved[num_states:], x_gradient)
+        with torch.no_grad():
+            gradients = {
+                name: torch.zeros_like(value) if gradient is None else gradient.clone()
+                for name, value, gradient in zip(run.state_names, saved[:num_states], output_gradients, strict=True)
+            }
+            x_gradient = torch.zeros_like(x) if of_x else None
+            found = run.backward(graphs, gradients, saved[num_states:], x_gradient)
         leaf_gradients = [
             gradient[: run.num_leaves] if wanted else None
-            for gradient, wanted in zip(gradients.values(), ctx.needs_input_grad[2:], strict=False)
+            for gradient, wanted in zip(gradients.values(), of_tensors, strict=False)
         ]
-        return None, x_gradient, *leaf_gradients, *found
+        return None, *differentiable_once([x_gradient, *leaf_gradients, *found])
 
 
 def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:

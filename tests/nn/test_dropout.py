@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import RecipeError
+from treemem.nn import LSTM, RNN, ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeRNN
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+
+
+@pytest.fixture
+def batch() -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_dropout_is_in_training_only_and_follows_the_seed(layer_class: type[TreeLayer], batch: TreeBatch) -> None:
+    layer = layer_class(4, VOCABULARY, dropout=0.5)
+    without = layer_class(4, VOCABULARY)
+    without.load_state_dict(layer.state_dict())
+    expected = without(batch).root
+    torch.testing.assert_close(layer.eval()(batch).root, expected)
+    layer.train()
+    runs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        layer.zero_grad()
+        loss = layer(batch).root.sum()
+        loss.backward()
+        runs.append(torch.cat([loss.detach()[None], *(each.grad.flatten() for each in layer.cell.parameters())]))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("layer_class", [TreeRNN, StackTreeRNN])
+def test_of_a_tree_rnn_the_output_is_dropped(layer_class: type[TreeLayer]) -> None:
+    vocabulary = Vocabulary(["x"], [("f", 1)])
+    batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
+    layer = layer_class(400, vocabulary, dropout=0.25)
+    for engine in ("fused", "naive"):
+        layer.engine = engine  # type: ignore[assignment]
+        root = layer(batch).root.flatten()
+        kept = root != 0
+        assert 0.65 < kept.float().mean() < 0.85
+        torch.testing.assert_close(root[kept], (layer.eval()(batch).root.flatten() / 0.75)[kept])
+        layer.train()
+
+
+@pytest.mark.parametrize("layer_class", [TreeLSTM, ChildSumTreeLSTM])
+def test_of_a_tree_lstm_the_update_is_dropped(layer_class: type[TreeLayer]) -> None:
+    vocabulary = Vocabulary(["x"], [("f", 1)])
+    batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
+    layer = layer_class(400, vocabulary, dropout=0.25)
+    for engine in ("fused", "naive"):
+        layer.engine = engine  # type: ignore[assignment]
+        cell = layer(batch).c[-1]  # i * u, for a leaf's c is 0
+        kept = cell != 0
+        assert 0.65 < kept.float().mean() < 0.85
+        torch.testing.assert_close(cell[kept], (layer.eval()(batch).c[-1] / 0.75)[kept])
+        layer.train()
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize": "divide"}], ids=str)
+def test_of_a_stack_tree_lstm_what_is_pushed_is_dropped(options: dict[str, str]) -> None:
+    vocabulary = Vocabulary(["x"], [("f", 1)])
+    batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
+    layer = StackTreeLSTM(400, vocabulary, dropout=0.25, **options)
+    for engine in ("fused", "naive"):
+        layer.engine = engine  # type: ignore[assignment]
+        top = layer(batch).S[-1, 0]  # a_push * u, for a leaf's stack is 0
+        kept = top != 0
+        assert 0.65 < kept.float().mean() < 0.85
+        torch.testing.assert_close(top[kept], (layer.eval()(batch).S[-1, 0] / 0.75)[kept])
+        layer.train()
+
+
+@pytest.mark.parametrize("layer_class", [LSTM, RNN])
+def test_sequence_encoders_drop_in_training_only(layer_class: type[LSTM] | type[RNN], batch: TreeBatch) -> None:
+    layer = layer_class(4, VOCABULARY, dropout=0.5)
+    first, second = layer(batch).root, layer(batch).root
+    assert not torch.equal(first, second)
+    layer.eval()
+    assert torch.equal(layer(batch).root, layer(batch).root)
+
+
+def test_a_dropout_that_is_no_probability_is_refused() -> None:
+    for layer_class in (TreeLSTM, LSTM):
+        with pytest.raises(RecipeError, match="must be a probability"):
+            layer_class(4, VOCABULARY, dropout=1.5)

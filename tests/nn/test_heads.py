@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import LSTM, ClassifierHead, EqualityHead, NumberDecoder, RelationHead, TreeLSTM
+from treemem.schedule.tree_batch import TreeBatch
+
+
+@pytest.fixture
+def pairs() -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY, trees_per_example=2)
+
+
+def test_equality_is_a_dot_product_and_a_bias_that_starts_at_zero() -> None:
+    head = EqualityHead().double()
+    assert head.bias.item() == 0
+    with torch.no_grad():
+        head.bias.fill_(-0.5)
+    encodings = torch.tensor([[[1.0, 2.0], [3.0, -1.0]], [[0.0, 1.0], [5.0, 4.0]]], dtype=torch.float64)
+    scores = head(encodings)
+    torch.testing.assert_close(scores, torch.tensor([0.5, 3.5], dtype=torch.float64))
+    loss = head.loss(scores, torch.tensor([1, 0]))
+    assert loss.item() == pytest.approx((math.log1p(math.exp(-0.5)) + math.log1p(math.exp(3.5))) / 2)
+    torch.testing.assert_close(head.probability(scores), torch.sigmoid(scores))
+
+
+def test_at_an_even_score_nothing_is_right() -> None:
+    scores = torch.tensor([0.0, 0.0, 0.1, 0.1, -0.1, -0.1])
+    labels = torch.tensor([1, 0, 1, 0, 1, 0])
+    assert EqualityHead.correct(scores, labels).tolist() == [False, False, True, False, False, True]
+    assert EqualityHead.prediction(scores).tolist() == [False, False, True, True, False, False]
+
+
+def test_losses_of_no_examples_are_zero() -> None:
+    assert EqualityHead.loss(torch.zeros(0), torch.zeros(0)).item() == 0
+    assert RelationHead.loss(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).item() == 0
+    assert ClassifierHead.loss(torch.zeros(2, 3), torch.tensor([-1, -1])).item() == 0
+    assert NumberDecoder.loss(torch.zeros(0), torch.zeros(0)).item() == 0
+
+
+def test_heads_cannot_tell_who_made_the_encodings(pairs: TreeBatch) -> None:
+    heads = [EqualityHead(), RelationHead(4, 7), RelationHead(4, 7, features="differences", layer_size=0)]
+    for encoder in (TreeLSTM(4, VOCABULARY), LSTM(4, VOCABULARY)):
+        states = encoder(pairs)
+        for head in heads:
+            torch.testing.assert_close(head(states), head(states.root))
+            assert len(head(states)) == 3
+        assert NumberDecoder(4)(states).shape == (3, 2)
+
+
+def test_a_pair_head_refuses_single_trees() -> None:
+    for head in (EqualityHead(), RelationHead(4, 3)):
+        with pytest.raises(GraphError, match="make the batch with trees_per_example=2"):
+            head(torch.zeros(3, 1, 4))
+    with pytest.raises(GraphError, match="make the batch with trees_per_example=1"):
+        ClassifierHead(4, 3)(torch.zeros(3, 2, 4))
+
+
+def test_relation_features() -> None:
+    left, right = torch.randn(5, 4), torch.randn(5, 4)
+    encodings = torch.stack([left, right], dim=1)
+    head = RelationHead(4, 3, features="differences", layer_size=0)
+    expected = head.classify(torch.cat([left, right, (left - right).abs(), left * right], dim=1))
+    torch.testing.assert_close(head(encodings), expected)
+    plain = RelationHead(4, 3, layer_size=6, activation="relu")
+    assert plain.compare is not None
+    hidden = torch.relu(plain.compare(torch.cat([left, right], dim=1)))
+    torch.testing.assert_close(plain(encodings), plain.classify(hidden))
+    with pytest.raises(RecipeError, match="features='sum'"):
+        RelationHead(4, 3, features="sum")  # type: ignore[arg-type]
+
+
+def test_a_classifier_reads_roots_or_every_node() -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
+    states = TreeLSTM(4, VOCABULARY)(batch)
+    roots, nodes = ClassifierHead(4, 3), ClassifierHead(4, 3, nodes="every")
+    torch.testing.assert_close(roots(states), roots.classify(states.root[:, 0]))
+    torch.testing.assert_close(nodes(states), nodes.classify(states.h))
+    labels = torch.randint(0, 3, (batch.num_nodes,))
+    labels[::2] = -1
+    known = labels >= 0
+    expected = torch.nn.functional.cross_entropy(nodes(states)[known], labels[known])
+    torch.testing.assert_close(nodes.loss(nodes(states), labels), expected)
+    with pytest.raises(RecipeError, match="nodes='leaves'"):
+        ClassifierHead(4, 3, nodes="leaves")  # type: ignore[arg-type]
+
+
+def test_a_number_is_right_when_it_is_close_relative_to_the_larger() -> None:
+    numbers = torch.tensor([1000.0, 1000.0, 0.0, -1.0, 0.0, float("nan")], dtype=torch.float64)
+    targets = torch.tensor([1001.0, 1002.0, 0.0, 1.0, 1e-9, 1.0], dtype=torch.float64)
+    assert NumberDecoder.correct(numbers, targets).tolist() == [True, False, True, False, False, False]
+
+
+def test_heads_draw_new_weights() -> None:
+    for head in (RelationHead(4, 3), ClassifierHead(4, 3), NumberDecoder(4)):
+        before = head.state_dict()["classify.weight" if hasattr(head, "classify") else "first.weight"].clone()
+        head.reset_parameters()
+        after = head.state_dict()["classify.weight" if hasattr(head, "classify") else "first.weight"]
+        assert not torch.equal(before, after)
+    equality = EqualityHead()
+    torch.nn.init.ones_(equality.bias)
+    equality.reset_parameters()
+    assert equality.bias.item() == 0

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn import (
+    LSTM,
+    RNN,
+    ChildSumTreeLSTM,
+    EqualityHead,
+    NumberDecoder,
+    StackTreeLSTM,
+    StackTreeRNN,
+    TreeLayer,
+    TreeLSTM,
+    TreeNetwork,
+    TreeRNN,
+)
+from treemem.nn.stacked_linear import StackedLinear
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+EQUATIONS = Vocabulary(
+    LEAF_LABELS,
+    [*((name, 1) for name in UNARY_FUNCTIONS), *((name, 2) for name in BINARY_FUNCTIONS)],
+    number=NUMBER,
+)
+
+
+@pytest.fixture
+def batch() -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "hidden_size", "options", "published"),
+    [
+        (TreeRNN, 45, {}, 73_937),
+        (TreeRNN, 100, {}, 356_802),
+        (TreeLSTM, 50, {}, 362_952),
+        (TreeLSTM, 60, {}, 520_742),
+        (StackTreeLSTM, 50, {"normalize": True, "no_op": True}, 530_852),
+        (StackTreeLSTM, 60, {"normalize": True, "no_op": True}, 761_822),
+    ],
+)
+def test_networks_are_as_large_as_the_published_ones(
+    layer_class: type[TreeLayer], hidden_size: int, options: dict[str, Any], published: int
+) -> None:
+    modules = [layer_class(hidden_size, EQUATIONS, **options), NumberDecoder(hidden_size), EqualityHead()]
+    assert sum(parameter.numel() for module in modules for parameter in module.parameters()) == published
+
+
+def assert_uniform(values: torch.Tensor, bound: float) -> None:
+    """Assert that values look drawn from U(-bound, bound)."""
+    values = values.detach()
+    assert values.abs().max() <= bound
+    assert values.abs().max() > 0.98 * bound
+    assert abs(float(values.mean())) < 0.03 * bound
+    assert float(values.std()) == pytest.approx(bound / math.sqrt(3), rel=0.02)
+
+
+def test_affine_maps_start_as_those_of_the_published_code() -> None:
+    torch.manual_seed(0)
+    size, bound = 40, 1 / math.sqrt(40)
+    lstm = TreeLSTM(size, EQUATIONS).cell.maps
+    assert_uniform(lstm.of(1).weight, bound)
+    assert_uniform(lstm.of(1).bias, bound)
+    assert_uniform(lstm.of(2).weight, bound)  # two maps of one child each, not one of both
+    assert not lstm.of(2).bias.any()
+    for layer in (TreeRNN(size, EQUATIONS), StackTreeLSTM(size, EQUATIONS)):
+        assert_uniform(layer.cell.maps.of(1).weight, bound)
+        assert_uniform(layer.cell.maps.of(2).weight, bound / math.sqrt(2))
+    assert_uniform(StackTreeLSTM(size, EQUATIONS).cell.maps.of(2).bias, bound / math.sqrt(2))
+    cell = StackTreeRNN(200, EQUATIONS).cell
+    for maps in (cell.maps, cell.memory_maps, cell.control_maps, cell.row_maps):
+        assert_uniform(maps.of(2).weight, 1 / math.sqrt(400))
+    embedding = TreeRNN(200, EQUATIONS).leaves.embedding.weight.detach()
+    assert float(embedding.mean()) == pytest.approx(0, abs=0.03)
+    assert float(embedding.std()) == pytest.approx(1, rel=0.03)
+
+
+@pytest.mark.parametrize("layer_class", [*LAYERS, LSTM, RNN])
+def test_reset_parameters_draws_everything_anew_and_follows_the_seed(layer_class: Any) -> None:
+    torch.manual_seed(3)
+    layer = layer_class(6, VOCABULARY)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    layer.reset_parameters()
+    for name, value in layer.named_parameters():
+        assert not value.any() or not torch.equal(value, before[name]), name
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        layer.reset_parameters()
+        drawn.append({name: value.clone() for name, value in layer.state_dict().items()})
+    assert all(torch.equal(value, drawn[1][name]) for name, value in drawn[0].items())
+
+
+OPTIONS: list[tuple[Any, dict[str, Any]]] = [
+    (TreeRNN, {"activation": "tanh", "dropout": 0.1}),
+    (TreeLSTM, {"input_size": 5, "node_features": True, "shared_kinds": True}),
+    (ChildSumTreeLSTM, {"leaf": "two-layer", "shared_kinds": False}),
+    (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "pop_zero": "after_map", "no_op": True}),
+    (StackTreeLSTM, {"stack_size": 3, "normalize": True, "top_k": 2, "gated_top_k": True, "queue": True}),
+    (LSTM, {"form": "preorder", "dropout": 0.5}),
+    (RNN, {}),
+]
+
+
+@pytest.mark.parametrize(("layer_class", "options"), OPTIONS)
+def test_a_layer_is_rebuilt_from_its_plain_options(layer_class: Any, options: dict[str, Any]) -> None:
+    layer = layer_class(4, VOCABULARY, **options)
+    plain = json.loads(json.dumps(layer.options))
+    again = layer_class(vocabulary=VOCABULARY, **plain)
+    again.load_state_dict(layer.state_dict())
+    assert again.options == layer.options
+    for name, value in options.items():
+        assert layer.options[name] == ("softmax_of_gates" if name == "normalize" else value)
+        assert f"{name}={layer.options[name]!r}" in repr(layer)
+
+
+def test_no_attribute_is_named_by_a_label(batch: TreeBatch) -> None:
+    vocabulary = Vocabulary(["x", "weight"], [("pop", 1), ("a.b", 1), ("forward", 2), ("", 2)])
+    tree = Tree("forward", [Tree("pop", [Tree("x")]), Tree("", [Tree("weight"), Tree("a.b", [Tree("x")])])])
+    for layer_class in LAYERS:
+        layer = layer_class(3, vocabulary)
+        states = layer(TreeBatch.from_trees([tree], vocabulary))
+        assert states.root.isfinite().all()
+        assert not any("pop" in name or "a.b" in name for name in layer.state_dict())
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_pairs_come_as_pairs(layer_class: type[TreeLayer]) -> None:
+    forest = random_forest(seed=6, num_trees=6, size=12)
+    layer = layer_class(3, VOCABULARY)
+    single = layer(TreeBatch.from_forest(forest, VOCABULARY)).root
+    pairs = layer(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2)).root
+    assert pairs.shape == (3, 2, 3)
+    torch.testing.assert_close(pairs.reshape(6, 1, 3), single)
+
+
+def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> None:
+    states = TreeLSTM(3, VOCABULARY)(batch)
+    assert states.names == ("h", "c")
+    assert torch.equal(states.h, states.rows["h"][batch.schedule.row_of_node])
+    assert batch.forest is not None
+    assert torch.equal(states.h[torch.from_numpy(batch.forest.begin[1:] - 1)], states.root[:, 0])
+    with pytest.raises(AttributeError, match="no state 'S'; there are h, c"):
+        states.S  # noqa: B018
+
+
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])
+def test_an_arity_without_parameters_is_named(layer_class: type[TreeLayer]) -> None:
+    vocabulary = Vocabulary(["x"], [("f", 50_000), ("g", 2)])
+    batch = TreeBatch.from_trees([Tree("f", [Tree("x")] * 50_000)], vocabulary)
+    with pytest.raises(GraphError, match=r"node 50000 has 50000 children.* arity 2 only; ChildSumTreeLSTM"):
+        layer_class(2, vocabulary)(batch)
+    smaller = layer_class(2, vocabulary, max_arity=1)
+    with pytest.raises(GraphError, match=r"node 2 has 2 children.* arity none only"):
+        smaller(TreeBatch.from_trees([Tree("g", [Tree("x")] * 2)], vocabulary, share_subtrees=False))
+
+
+def test_labels_of_another_vocabulary_are_refused(batch: TreeBatch) -> None:
+    other = Vocabulary(["x"], [("f", 1)])
+    for layer in (TreeLSTM(3, other), LSTM(3, other)):
+        with pytest.raises(VocabularyError, match="another vocabulary"):
+            layer(batch)
+    same = Vocabulary.from_dict(VOCABULARY.to_dict())
+    assert TreeLSTM(3, same)(batch).root.shape == (6, 1, 3)
+
+
+def test_what_is_no_tree_is_refused() -> None:
+    with pytest.raises(GraphError, match="a TreeBatch or a DGLGraph, not str"):
+        TreeLSTM(3, VOCABULARY)("f(x)")  # type: ignore[call-overload]
+    with pytest.raises(GraphError, match="a TreeBatch, not str"):
+        LSTM(3, VOCABULARY)("f(x)")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "options", "message"),
+    [
+        (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
+        (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
+        (TreeLSTM, {"engine": "fast"}, "engine 'fast'"),
+        (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
+        (StackTreeRNN, {"stack_size": 0}, "at least one row"),
+        (StackTreeRNN, {"read": "both"}, "read='both'"),
+        (StackTreeRNN, {"pop_zero": "never"}, "pop_zero='never'"),
+        (StackTreeRNN, {"top_k": 2}, 'top_k goes with read="own"'),
+        (StackTreeRNN, {"top_k": 9, "read": "own"}, "between 1 and stack_size=5"),
+        (StackTreeLSTM, {"stack_size": 0}, "at least one row"),
+        (StackTreeLSTM, {"actions": "vector"}, "actions='vector'"),
+        (StackTreeLSTM, {"normalize": "sum"}, "normalize='sum'"),
+        (StackTreeLSTM, {"top_k": 6}, "between 1 and stack_size=5"),
+        (StackTreeLSTM, {"no_op": True, "no_pop": True}, "does not go with no_op"),
+        (StackTreeLSTM, {"gated_top_k": True}, "top_k of at least 2"),
+        (StackTreeLSTM, {"actions": "scalar", "normalize": True}, "softmax already"),
+        (StackTreeLSTM, {"output_activation": "step"}, "activation 'step'"),
+    ],
+)
+def test_options_that_are_unknown_or_contradict_are_refused(
+    layer_class: type[TreeLayer], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        layer_class(4, VOCABULARY, **options)
+
+
+def test_a_layer_needs_labels_or_features() -> None:
+    for layer_class in LAYERS:
+        with pytest.raises(RecipeError, match=f"{layer_class.__name__} needs a vocabulary, or input_size"):
+            layer_class(4)
+    with pytest.raises(RecipeError, match="hidden_size must be at least 1"):
+        TreeLSTM(0, VOCABULARY)
+    with pytest.raises(RecipeError, match="arities must be at least 1"):
+        TreeLSTM(4, input_size=2, arities=[0])
+    with pytest.raises(RecipeError, match="shared_kinds=False needs a vocabulary"):
+        ChildSumTreeLSTM(4, input_size=2, shared_kinds=False)
+    with pytest.raises(RecipeError, match="embedding_size needs a vocabulary"):
+        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, embedding_size=4)
+
+
+def test_features_that_do_not_fit_are_refused(batch: TreeBatch) -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2)
+    unshared = TreeBatch.from_forest(batch.forest, VOCABULARY, share_subtrees=False)  # type: ignore[arg-type]
+    nodes = unshared.num_nodes
+    with pytest.raises(GraphError, match="share_subtrees=False"):
+        layer(batch, torch.zeros(nodes, 2))
+    for feat, message in (
+        (None, "this layer reads features"),
+        (torch.zeros(nodes - 1, 2), f"feat has {nodes - 1} rows and the batch {nodes} nodes"),
+        (torch.zeros(nodes, 3), "feat has width 3, and the layer was made with input_size=2"),
+        (torch.zeros(nodes), "feat must be a real tensor"),
+        (torch.zeros(nodes, 2, dtype=torch.complex64), "feat must be a real tensor"),
+        ([[0.0, 0.0]] * nodes, "feat must be a real tensor .* not list"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            layer(unshared, feat)  # type: ignore[call-overload]
+    with pytest.raises(GraphError, match="this layer takes no features"):
+        TreeLSTM(3, VOCABULARY)(unshared, torch.zeros(nodes, 2))
+
+
+def test_features_of_another_precision_are_read_in_that_of_the_layer(batch: TreeBatch) -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2)
+    unshared = TreeBatch.from_forest(batch.forest, VOCABULARY, share_subtrees=False)  # type: ignore[arg-type]
+    feat = torch.randint(0, 3, (unshared.num_nodes, 2))
+    torch.testing.assert_close(layer(unshared, feat).root, layer(unshared, feat.double()).root)
+
+
+def test_number_leaves_go_through_the_number_encoder() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 2)], number="Number")
+    layer = TreeRNN(3, vocabulary, number_activation="relu")
+    trees = [Tree("f", [Tree("Number", value=2.5), Tree("x")]), Tree("Number", value=-1.0)]
+    states = layer(TreeBatch.from_trees(trees, vocabulary))
+    assert layer.leaves is not None
+    assert layer.leaves.number is not None
+    encoded = layer.leaves.number(torch.tensor([2.5, -1.0]))
+    torch.testing.assert_close(states.h[[0, 3]], encoded)
+    torch.testing.assert_close(states.h[1], layer.leaves.embedding.weight[0])
+    first, second = layer.leaves.number.first, layer.leaves.number.second
+    expected = torch.relu(second(torch.relu(first(torch.tensor([[2.5]])))))
+    torch.testing.assert_close(encoded[:1], expected)
+
+
+def test_two_layer_leaves_are_a_network_over_one_hot_symbols() -> None:
+    vocabulary = Vocabulary(["x", "y", "z"], [("f", 1)])
+    layer = TreeRNN(4, vocabulary, leaf="two-layer")
+    batch = TreeBatch.from_trees([Tree("z"), Tree("x")], vocabulary)
+    assert layer.leaves is not None
+    assert layer.leaves.second is not None
+    one_hot = torch.eye(3)[[2, 0]]
+    hidden = torch.sigmoid(one_hot @ layer.leaves.embedding.weight)
+    torch.testing.assert_close(layer(batch).root[:, 0], torch.sigmoid(layer.leaves.second(hidden)))
+
+
+def test_stacked_linear_is_nn_linear_for_each_set() -> None:
+    module = StackedLinear(2, (3, 0, 2), 4)
+    linear = torch.nn.Linear(5, 4)
+    linear.load_state_dict({"weight": module.weight[1].detach(), "bias": module.bias[1].detach()})
+    x = torch.randn(6, 5)
+    torch.testing.assert_close(module(x, 1), linear(x))

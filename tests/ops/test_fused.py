@@ -1,0 +1,236 @@
+"""What holds of the fast path beside its numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from engine_parity import assert_same, results
+from tree_strategies import VOCABULARY, chain, random_forest
+
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeNetwork, TreeRNN
+from treemem.ops import State
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
+
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+
+
+@pytest.fixture
+def batch() -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
+
+
+class PlainSum(torch.nn.Module):
+    """A user's cell, which takes the path of one graph a segment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": torch.tanh(children["h"].sum(1) * self.weight)}
+
+
+def networks() -> list[TreeNetwork]:
+    torch.manual_seed(0)
+    layers: list[TreeNetwork] = [layer(3, VOCABULARY) for layer in LAYERS]
+    return [*layers, TreeNetwork(PlainSum(), vocabulary=VOCABULARY, embedding_size=3)]
+
+
+@pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
+def test_a_second_derivative_is_refused_clearly(network: TreeNetwork, batch: TreeBatch) -> None:
+    embedding = network.leaves.embedding.weight  # type: ignore[union-attr]
+    (gradient,) = torch.autograd.grad(network(batch).root.sum(), embedding, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_backward_may_run_twice_when_the_graph_is_retained(layer_class: type[TreeLayer], batch: TreeBatch) -> None:
+    layer = layer_class(3, VOCABULARY).double()
+    loss = layer(batch).root.square().sum()
+    loss.backward(retain_graph=True)
+    once = [parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None]
+    loss.backward()
+    twice = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    for first, second in zip(once, twice, strict=True):
+        torch.testing.assert_close(second, 2 * first)
+
+
+@pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
+def test_backward_without_a_retained_graph_runs_once(network: TreeNetwork, batch: TreeBatch) -> None:
+    loss = network(batch).root.sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_a_users_cell_runs_backwards_twice_on_other_engines_only(batch: TreeBatch) -> None:
+    network = TreeNetwork(PlainSum(), vocabulary=VOCABULARY, embedding_size=3)
+    loss = network(batch).root.sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="to retain the graph of your own cell"):
+        loss.backward()
+    network.engine = "recursive"
+    loss = network(batch).root.sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def test_gradients_pass_gradcheck() -> None:
+    vocabulary = Vocabulary(["x", "y"], [("f", 1), ("g", 2), ("h", 2)])
+    x, y = Tree("x"), Tree("y")
+    tree = Tree("g", [Tree("h", [x, Tree("f", [y])]), Tree("f", [x])])
+    batch = TreeBatch.from_trees([tree, Tree("f", [x])], vocabulary, share_subtrees=False)
+    for layer_class in LAYERS:
+        torch.manual_seed(0)
+        layer = layer_class(2, vocabulary, input_size=2, node_features=True).double()
+        feat = torch.randn(batch.num_nodes, 2, dtype=torch.float64, requires_grad=True)
+        names, parameters = zip(*layer.named_parameters(), strict=True)
+
+        def run(
+            feat: torch.Tensor, *values: torch.Tensor, layer: TreeLayer = layer, names: tuple[str, ...] = names
+        ) -> torch.Tensor:
+            return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (batch, feat)).root
+
+        assert torch.autograd.gradcheck(run, (feat, *parameters))
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_frozen_weights_get_no_gradient_and_change_no_other(layer_class: type[TreeLayer], batch: TreeBatch) -> None:
+    torch.manual_seed(0)
+    layer = layer_class(3, VOCABULARY).double()
+    everything = results(layer, batch, "fused")
+    for parameter in layer.cell.parameters():
+        parameter.requires_grad_(False)
+    layer.zero_grad()
+    layer(batch)
+    found = results(layer, batch, "fused")
+    name = "gradient of leaves.embedding.weight"
+    torch.testing.assert_close(found[name], everything[name])
+    assert all(parameter.grad is None for parameter in layer.cell.parameters())
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_under_autocast_products_are_short_and_states_are_not(layer_class: type[TreeLayer], batch: TreeBatch) -> None:
+    torch.manual_seed(0)
+    layer = layer_class(8, VOCABULARY)
+    exact = results(layer, batch, "fused")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = {engine: results(layer, batch, engine) for engine in ("fused", "naive", "recursive")}
+    for engine, values in found.items():
+        assert values["h"].dtype == torch.float32
+        assert not torch.equal(values["h"], exact["h"]), engine
+        for name, value in values.items():
+            largest = max(1.0, float(exact[name].abs().max()))
+            torch.testing.assert_close(value, exact[name], rtol=0, atol=0.05 * largest, msg=f"{name}, {engine}")
+
+
+def test_under_autocast_a_users_states_stay_in_float32(batch: TreeBatch) -> None:
+    class Linear(PlainSum):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = torch.nn.Linear(3, 3)
+
+        def leaf(self, x: torch.Tensor, kind: int) -> State:
+            return {"h": self.map(x)}
+
+        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            return {"h": self.map(children["h"].mean(1))}
+
+    network = TreeNetwork(Linear(), vocabulary=VOCABULARY, embedding_size=3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = [results(network, batch, engine) for engine in ("fused", "recursive", "naive")]
+    for values in found:
+        assert values["h"].dtype == torch.float32
+        torch.testing.assert_close(values["root"], found[0]["root"], rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_nan_features_reach_the_ancestors_and_no_other_node(layer_class: type[TreeLayer]) -> None:
+    vocabulary = Vocabulary(["x"], [("f", 2), ("g", 1)])
+    x = Tree("x")
+    trees = [Tree("f", [Tree("g", [x]), Tree("f", [x, x])]), Tree("g", [x])]
+    batch = TreeBatch.from_trees(trees, vocabulary, share_subtrees=False)
+    feat = torch.randn(batch.num_nodes, 2)
+    feat[2] = float("nan")  # nodes in post-order: x g x x f f, x g
+    states = layer_class(3, vocabulary, input_size=2)(batch, feat.requires_grad_())
+    assert states.h.isnan().any(1).tolist() == [False, False, True, False, True, True, False, False]
+    states.h[[0, 1, 3, 6, 7]].sum().backward()
+    assert feat.grad is not None
+    assert feat.grad[6:].isfinite().all()
+
+
+@pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
+def test_an_empty_batch_has_empty_states_and_zero_gradients(network: TreeNetwork) -> None:
+    batch = TreeBatch.from_trees([], VOCABULARY, trees_per_example=2)
+    for engine in ("fused", "naive", "recursive"):
+        network.engine = engine  # type: ignore[assignment]
+        states = network(batch)
+        assert states.root.shape == (0, 2, 3)
+        assert all(len(states[name]) == 0 for name in states.names)
+        network.zero_grad()
+        states.root.sum().backward()
+        assert all(parameter.grad is None or not parameter.grad.any() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
+def test_trees_of_one_node_are_their_leaves(network: TreeNetwork) -> None:
+    batch = TreeBatch.from_trees([Tree("y"), Tree("x")], VOCABULARY)
+    embedding = network.leaves.embedding.weight  # type: ignore[union-attr]
+    for engine in ("fused", "naive", "recursive"):
+        network.engine = engine  # type: ignore[assignment]
+        torch.testing.assert_close(network(batch).root[:, 0], embedding[[1, 0]])
+
+
+@pytest.mark.parametrize("layer_class", [TreeLSTM, StackTreeLSTM, ChildSumTreeLSTM])
+def test_a_chain_of_many_nodes_runs_both_ways(layer_class: type[TreeLayer]) -> None:
+    length = 20_000
+    layer = layer_class(2, VOCABULARY)
+    states = layer(TreeBatch.from_trees([chain(length)], VOCABULARY))
+    states.h.sum().backward()
+    assert states.h.shape == (length + 1, 2)
+    for parameter in layer.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+def test_a_chain_of_a_users_cell_runs_both_ways() -> None:
+    network = TreeNetwork(PlainSum(), vocabulary=VOCABULARY, embedding_size=3)
+    states = network(TreeBatch.from_trees([chain(5_000)], VOCABULARY))
+    states.h.sum().backward()
+    assert states.h.shape == (5_001, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_a_chain_of_100000_nodes_runs_both_ways(layer_class: type[TreeLayer]) -> None:
+    layer = layer_class(4, VOCABULARY)
+    states = layer(TreeBatch.from_trees([chain(100_000)], VOCABULARY))
+    states.h.sum().backward()
+    assert states.h.shape == (100_001, 4)
+
+
+def test_a_node_of_many_children_runs_where_children_are_summed() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 50_000)])
+    batch = TreeBatch.from_trees([Tree("f", [Tree("x")] * 50_000)], vocabulary)
+    layer = ChildSumTreeLSTM(2, vocabulary).double()
+    values = results(layer, batch, "fused")
+    assert values["root"].isfinite().all()
+    small = TreeBatch.from_trees([Tree("f", [Tree("x")] * 3)], Vocabulary(["x"], [("f", 3)]))
+    assert_same(
+        results(_with_vocabulary(layer, small), small, "fused"),
+        results(_with_vocabulary(layer, small), small, "naive"),
+        "",
+    )
+
+
+def _with_vocabulary(layer: ChildSumTreeLSTM, batch: TreeBatch) -> ChildSumTreeLSTM:
+    other = ChildSumTreeLSTM(layer.hidden_size, batch.vocabulary).double()
+    other.load_state_dict(layer.state_dict())
+    return other
