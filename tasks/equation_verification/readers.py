@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,7 @@ def read_equations(
     numeric: bool = False,
     functions: Mapping[str, int] | None = None,
     vocabulary: Vocabulary | None = None,
+    keep: Sequence[str] = (),
     strict: bool = False,
 ) -> EquationFile:
     """Read a file of equations.
@@ -85,6 +86,7 @@ def read_equations(
         numeric: keep decimal numbers as they are, in ``Number`` leaves.
         functions: arities of own functions in infix text, by name.
         vocabulary: which labels there may be; the task's own by default.
+        keep: other fields of the records to keep, as text, in ``tree_data``; empty where a record does not have one.
         strict: raise at the first record that is no equation, rather than collect it in ``bad``.
 
     Raises:
@@ -96,7 +98,7 @@ def read_equations(
     if format is None and name.lower().removesuffix(".gz").endswith(".json"):
         return read_published(source, numeric=numeric, strict=strict)
     known = equation_vocabulary(numeric=numeric) if vocabulary is None else vocabulary
-    collector = _Collector(name, known, strict)
+    collector = _Collector(name, known, strict, keep)
     for record in read_records(source, format=format, text_fields=("equation", "label"), strict=strict):
         identity = record.fields.get("id")
         identity = record.line if identity is None else identity
@@ -106,7 +108,8 @@ def read_equations(
         except TreememError as error:
             collector.refuse(f"line {record.line}", identity, error, record.line)
         else:
-            collector.add(tree, label, f"line {record.line}", identity)
+            kept = [str(record.fields.get(field, "")) for field in keep]
+            collector.add(tree, label, f"line {record.line}", identity, kept)
     return collector.finish()
 
 
@@ -193,20 +196,22 @@ def _label_of(record: Record) -> int:
 class _Collector:
     """Gathers equations into arrays, some thousands at a time, and sorts out those with unknown labels."""
 
-    def __init__(self, name: str, vocabulary: Vocabulary, strict: bool) -> None:
-        self.name, self.vocabulary, self.strict = name, vocabulary, strict
+    def __init__(self, name: str, vocabulary: Vocabulary, strict: bool, keep: Sequence[str] = ()) -> None:
+        self.name, self.vocabulary, self.strict, self.keep = name, vocabulary, strict, tuple(keep)
         self.dropped = 0
         self._chunks: list[Forest] = []
         self._ids: list[Any] = []
         self._bad: list[tuple[int, BadRecord]] = []
         self._trees: list[Tree] = []
         self._labels: list[int] = []
+        self._kept: list[Sequence[str]] = []
         self._places: list[tuple[int, str, Any]] = []
         self._count = 0
 
-    def add(self, tree: Tree, label: int, place: str, identity: Any) -> None:
-        """Take in an equation."""
+    def add(self, tree: Tree, label: int, place: str, identity: Any, kept: Sequence[str] = ()) -> None:
+        """Take in an equation, and the fields of its record that are kept."""
         self._trees.append(tree)
+        self._kept.append(kept)
         self._labels.append(label)
         self._places.append((self._count, place, identity))
         self._count += 1
@@ -240,14 +245,15 @@ class _Collector:
         self._bad.append((number, BadRecord(place, identity, located)))
 
     def _flush(self) -> None:
-        forest = Forest.from_trees(self._trees, tree_data={"label": np.array(self._labels, np.int8)})
+        kept = {name: np.array([row[place] for row in self._kept], str) for place, name in enumerate(self.keep)}
+        forest = Forest.from_trees(self._trees, tree_data={**kept, "label": np.array(self._labels, np.int8)})
         unknown = _unknown_labels(forest, self.vocabulary)
         for index in sorted(unknown):
             self._refuse(*self._places[index], VocabularyError(unknown[index]))
         keep = np.array([index not in unknown for index in range(len(forest))], bool)
         self._ids.extend(identity for index, (_, _, identity) in enumerate(self._places) if keep[index])
         self._chunks.append(forest[keep] if unknown else forest)
-        self._trees, self._labels, self._places = [], [], []
+        self._trees, self._labels, self._kept, self._places = [], [], [], []
 
 
 def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, str]:

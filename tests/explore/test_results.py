@@ -6,7 +6,7 @@ import pytest
 
 from treemem.errors import RecipeError
 from treemem.explore.plots import plot_accuracy
-from treemem.explore.tables import accuracy_table
+from treemem.explore.tables import accuracy_table, overall_table
 from treemem.task import PublishedFigure, Score
 
 SCORES = {
@@ -35,6 +35,12 @@ def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
 
 def test_without_published_figures_their_column_is_left_out() -> None:
     assert "published" not in accuracy_table(SCORES)
+
+
+def test_the_overall_table_has_published_figures_beside_our_own() -> None:
+    scores = {"Tree-LSTM": [Score("all", 30, 0.8667, 0.53, precision=0.5, recall=0.25, f1=1 / 3, deviation=0.01)]}
+    cells = [cell.strip() for cell in overall_table(scores, PUBLISHED).splitlines()[-1].strip("|").split("|")]
+    assert cells == ["Tree-LSTM", "86.67 ± 1.00 (83.64 ± 1.23)", "50.00", "25.00", "33.33"]
 
 
 def test_the_plot_is_a_png_file(tmp_path: Path) -> None:

@@ -129,3 +129,11 @@ def test_the_recipes_of_the_tasks_can_be_read() -> None:
     assert {"equation_verification/small", "equation_verification/published"} <= set(names)
     for name in names:
         assert load_recipe(name).networks
+
+
+def test_a_recipe_can_be_narrowed_to_networks_of_its_own_or_of_its_task() -> None:
+    recipe = load_recipe("equation_verification/small")
+    assert recipe.with_networks(None) is recipe
+    assert list(recipe.with_networks(["Tree-RNN", "Tree-LSTM"]).networks) == ["Tree-RNN", "Tree-LSTM"]
+    with pytest.raises(RecipeError, match=r"no network 'tree-lstmm'; did you mean Tree-LSTM"):
+        recipe.with_networks(["tree-lstmm"])

@@ -44,6 +44,32 @@ def accuracy_table(
     return _markdown(rows)
 
 
+def overall_table(
+    scores: Mapping[str, Sequence[Score]], published: Iterable[PublishedFigure] = (), *, split: str = "test"
+) -> str:
+    """Accuracy, precision, recall and F1 over all examples in percent, a row a network, as a Markdown table.
+
+    Args:
+        scores: network to its scores by group, the one for all of them last.
+        published: figures of others; those of ``split`` stand in parentheses.
+        split: of the published figures.
+
+    Returns:
+        The table, without a line end after its last row.
+    """
+    metrics = ("accuracy", "precision", "recall", "f1")
+    figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
+    rows = [["network", *metrics]]
+    for network, own in scores.items():
+        cells = []
+        for metric in metrics:
+            value, figure = getattr(own[-1], metric), figures.get((network, metric))
+            cell = "" if value is None else _percent(value, own[-1].deviation if metric == "accuracy" else None)
+            cells.append(cell if figure is None else f"{cell} ({_percent(figure.value, figure.deviation)})")
+        rows.append([network, *cells])
+    return _markdown(rows)
+
+
 def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
     """A score of each group, the groups in order and all of them last."""
     found = {score.group: score for own in scores.values() for score in own}

@@ -41,6 +41,20 @@ class Recipe:
         """The task with its options."""
         return _made(TASKS.find(self.task), self.task_options, "task_options", self.task)
 
+    def with_networks(self, names: Sequence[str] | None) -> Recipe:
+        """The same recipe for some networks only, of its own or of the task's; itself for None.
+
+        Raises:
+            RecipeError: a name that neither knows.
+        """
+        if names is None:
+            return self
+        known = {**self.make_task().networks, **self.networks}
+        for name in names:
+            if name not in known:
+                raise RecipeError(f"no network {name!r}{near_names(name, known)}; there are {', '.join(known)}")
+        return dataclasses.replace(self, networks={name: known[name] for name in names})
+
 
 def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe.

@@ -287,3 +287,11 @@ def test_real_equations_read_the_same_from_infix_and_preorder(shared_data: Path,
     assert infix.forest == preorder.forest
     assert len(infix.forest) == 1618
     assert np.bincount(infix.forest.tree_data["label"]).tolist() == [809, 809]
+
+
+def test_other_fields_are_kept_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "equations.jsonl"
+    path.write_text('{"equation": "x = x", "holds": "all"}\n{"equation": "x ="}\n{"equation": "x = 2"}\n')
+    file = read_equations(path, keep=["holds"])
+    assert file.forest.tree_data["holds"].tolist() == ["all", ""]
+    assert len(file.bad) == 1

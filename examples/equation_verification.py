@@ -1,0 +1,106 @@
+"""Is `sin(x)^2 + cos(x)^2 = 1` true? Train tree networks on shallow equations and test them on deep ones.
+
+With no arguments this generates equations, trains Tree-LSTM and Tree-LSTM with a stack on depth 1-7, tests them on
+depth 8-13, prints a table by depth and draws a plot of it. A run that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from treemem import TreememError
+from treemem.explore import accuracy_table, overall_table, plot_accuracy
+from treemem.records import write_records
+from treemem.task import Model, Score
+from treemem.tasks.equation_verification import read_equations
+from treemem.training import evaluate, fit_seeds, load_recipe, score_row
+
+HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="equation_verification/small", help="TASK/RECIPE or a file (%(default)s)")
+    parser.add_argument(
+        "--full", dest="recipe", action="store_const", const="equation_verification/published",
+        help="the published setting: seven networks, 41,894 equations, 100 epochs, three seeds; takes hours",
+    )  # fmt: skip
+    parser.add_argument("--size", type=int, help="number of equations to generate")
+    parser.add_argument("--epochs", type=int, help="most epochs to train")
+    parser.add_argument("--seeds", type=int, nargs="+", help="train each network once from each of these")
+    parser.add_argument("--networks", nargs="+", metavar="NAME", help="only these of the recipe's networks")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE",
+        help="override any field of the recipe, such as training.learning_rate=0.002; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--evaluate", type=Path, nargs="+", default=[], metavar="FILE",
+        help="also score these labelled equations (text, CSV, JSONL, Parquet)",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, default=Path("runs/equation_verification"), help="folder (%(default)s)")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    given = {"data.size": options.size, "training.epochs": options.epochs, "seeds": options.seeds}
+    overrides = [f"{name}={value}" for name, value in given.items() if value is not None]
+    recipe = load_recipe(options.recipe, [*overrides, *options.set]).with_networks(options.networks)
+    task = recipe.make_task()
+    files = {path: read_equations(path, variables="indexed", keep=["holds"]).forest for path in options.evaluate}
+    data = task.make_data(recipe.data)
+
+    models: dict[str, Model] = {}
+    scores: dict[str, list[Score]] = {}
+    for name, network in recipe.networks.items():
+        logging.info("-- %s", name)
+        result = fit_seeds(
+            task, network, data, recipe.training,
+            seeds=recipe.seeds or [recipe.training.seed], output=options.output / name.replace(" ", "_"), resume=True,
+        )  # fmt: skip
+        models[name], scores[name] = result.fits[0].model, result.scores
+        training, scoring = result.fits[0].trees_per_second, result.evaluations[0].trees_per_second
+        logging.info("%s: %.0f trees/s in training, %.0f trees/s in scoring", name, training, scoring)
+
+    plot = options.output / "accuracy_by_depth.png"
+    plot_accuracy(scores, plot, task.published, title="Equation verification, trained on depth 1-7")
+    rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
+    write_records(options.output / "results.jsonl", rows)
+    print("\nTest equations: accuracy in %\n")
+    print(accuracy_table(scores, task.published))
+    print("\nTest equations, all depths: % (published figures in parentheses)\n")
+    print(overall_table(scores, task.published))
+    for path, forest in files.items():
+        print(f"\n{path}: accuracy in %\n")
+        print(accuracy_table({name: evaluate(model, forest).scores for name, model in models.items()}))
+        held = forest.tree_data["holds"]
+        for name, model in models.items() if np.isin(held, list(HELD)).any() else ():
+            parts = {told: forest[held == value] for value, told in HELD.items()}
+            shares = [
+                f"{told} {evaluate(model, part).overall.accuracy:.1%}" for told, part in parts.items() if len(part)
+            ]
+            print(f"{name}, by where the equations hold: {', '.join(shares)}")
+    print(f"\nplot: {plot}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        run(options)
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\nstopped; the same command goes on from {options.output}", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
