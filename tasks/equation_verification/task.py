@@ -54,7 +54,7 @@ class EquationDataOptions:
         path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations.
     """
 
-    size: int = 12_000
+    size: int = 20_000
     seed: int = 12093
     max_depth: int = 13
     path: str | None = None
