@@ -42,7 +42,7 @@ def plot_accuracy(
     except ImportError as error:
         raise RecipeError("matplotlib is not installed; pip install 'treemem[plot]'") from error
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
     axes = figure.add_subplot()
     majority: dict[int, float] = {}
     for network, own in scores.items():
@@ -67,6 +67,6 @@ def plot_accuracy(
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small")
+        figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     with replacing(path) as temporary:
         FigureCanvasAgg(figure).print_png(str(temporary))
