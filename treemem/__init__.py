@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from treemem.checkpoint import load
     from treemem.errors import (
+        CellError,
         CheckpointError,
         GraphError,
         ParseError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "CellError": "treemem.errors",
     "CheckpointError": "treemem.errors",
     "Forest": "treemem.trees.forest",
     "GraphError": "treemem.errors",
@@ -38,6 +40,7 @@ _HOME = {
 _ROOMS = ("explore", "nn", "ops", "schedule", "tasks", "training", "trees")
 
 __all__ = [
+    "CellError",
     "CheckpointError",
     "Forest",
     "GraphError",

@@ -7,8 +7,11 @@ import torch
 
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import State, StepPair
+from treemem.ops.child_sum_tree_lstm import ChildSumTreeLSTMStepPair, child_sum_tree_lstm_step
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
+from treemem.ops.stack_tree_rnn import StackTreeRNNStepPair, stack_tree_rnn_step
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
+from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
@@ -54,6 +57,68 @@ def assert_equal_pairs(
         assert found[part].keys() == tensors.keys()
         for name, tensor in tensors.items():
             torch.testing.assert_close(found[part][name], tensor, rtol=0, atol=1e-12, msg=f"{part}: {name}")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
+def test_tree_rnn_backward_is_that_of_autograd(activation: str, dropout: float) -> None:
+    torch.manual_seed(0)
+    products = {"gates": torch.randn(ROWS, HIDDEN_SIZE, dtype=torch.float64)}
+
+    def step(products: State, children: State) -> State:
+        return {"h": tree_rnn_step(products["gates"], activation, dropout)}
+
+    assert_equal_pairs(TreeRNNStepPair(activation, dropout), step, products, {}, {"h": (HIDDEN_SIZE,)})
+
+
+@pytest.mark.parametrize("arity", [1, 3])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_child_sum_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: float) -> None:
+    torch.manual_seed(0)
+    products = {
+        "gates": torch.randn(ROWS, 3 * HIDDEN_SIZE, dtype=torch.float64),
+        "forget": torch.randn(ROWS * arity, HIDDEN_SIZE, dtype=torch.float64),
+    }
+    children = {"c": torch.randn(ROWS, arity, HIDDEN_SIZE, dtype=torch.float64)}
+
+    def step(products: State, children: State) -> State:
+        states = child_sum_tree_lstm_step(products["gates"], products["forget"], children["c"], dropout)
+        return dict(zip("hc", states, strict=True))
+
+    shapes = {"h": (HIDDEN_SIZE,), "c": (HIDDEN_SIZE,)}
+    assert_equal_pairs(ChildSumTreeLSTMStepPair(HIDDEN_SIZE, dropout), step, products, children, shapes)
+
+
+@pytest.mark.parametrize("stack_size", [1, 3])
+@pytest.mark.parametrize("no_op", [False, True])
+@pytest.mark.parametrize("before_map", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_stack_tree_rnn_backward_is_that_of_autograd(
+    stack_size: int, no_op: bool, before_map: bool, dropout: float
+) -> None:
+    torch.manual_seed(0)
+    num_rows, actions = stack_size + before_map, 2 + no_op
+    products = {
+        "hidden": torch.randn(ROWS, HIDDEN_SIZE, dtype=torch.float64),
+        "control": torch.randn(ROWS, HIDDEN_SIZE + actions, dtype=torch.float64),
+        "rows": torch.randn(ROWS * num_rows, actions * HIDDEN_SIZE, dtype=torch.float64),
+    }
+
+    def step(products: State, children: State) -> State:
+        by_row = products["rows"].unflatten(0, (-1, num_rows))
+        states = stack_tree_rnn_step(
+            products["hidden"],
+            products["control"],
+            by_row,
+            activation_name="tanh",
+            no_op=no_op,
+            pop_zero_before_map=before_map,
+            dropout=dropout,
+        )
+        return dict(zip("hS", states, strict=True))
+
+    pair = StackTreeRNNStepPair(HIDDEN_SIZE, stack_size, "tanh", no_op, before_map, dropout)
+    assert_equal_pairs(pair, step, products, {}, {"h": (HIDDEN_SIZE,), "S": (stack_size, HIDDEN_SIZE)})
 
 
 @pytest.mark.parametrize("arity", [1, 2, 3])

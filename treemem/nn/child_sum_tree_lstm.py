@@ -10,8 +10,8 @@ from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Product, State
-from treemem.ops.child_sum_tree_lstm import child_sum_tree_lstm_step
+from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.child_sum_tree_lstm import ChildSumTreeLSTMStepPair, child_sum_tree_lstm_step
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenSum, EachChild
 from treemem.trees.vocabulary import Vocabulary
@@ -51,6 +51,10 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
         """Gates and cell."""
         hidden, cell = child_sum_tree_lstm_step(products["gates"], products["forget"], children["c"], self.dropout_now)
         return {"h": hidden, "c": cell}
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step with its backward pass written by hand."""
+        return ChildSumTreeLSTMStepPair(self.hidden_size, self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step without children for features; a vector is ``h`` already, with ``c = 0``."""

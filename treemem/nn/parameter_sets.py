@@ -126,8 +126,10 @@ class SetsOfAnyArity:
         Raises:
             GraphError: there is one; the message names the node.
         """
+        if self._sets is None:
+            return
         for level in schedule.levels[1:]:
             for segment in level.segments:
-                if self._sets is not None and segment.kind not in self._sets:
+                if segment.kind not in self._sets:
                     node = int(schedule.node_of_row[segment.begin])
                     raise GraphError(f"node {node} has kind {segment.kind}; this {layer} has {len(self._sets)} kinds")

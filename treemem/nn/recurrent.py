@@ -56,7 +56,7 @@ class RecurrentEncoder(torch.nn.Module):
         """
         if not isinstance(batch, TreeBatch):
             raise GraphError(f"a sequence encoder takes a TreeBatch, not {type(batch).__name__}")
-        if batch.vocabulary != self.vocabulary:
+        if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
         device = self.embedding.weight.device
         tokens, lengths = batch.tokens(self.form)

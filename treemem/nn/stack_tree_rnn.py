@@ -15,10 +15,15 @@ from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.cell import Product, State
+from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder, StackRows
-from treemem.ops.stack_tree_rnn import own_stack_reading, stack_tree_rnn_step, stack_update
+from treemem.ops.stack_tree_rnn import (
+    StackTreeRNNStepPair,
+    own_stack_reading,
+    stack_tree_rnn_step,
+    stack_update,
+)
 from treemem.trees.vocabulary import Vocabulary
 
 StackReading = Literal["children", "own"]
@@ -103,6 +108,17 @@ class StackTreeRNNCell(SplitTreeCell):
             dropout=self.dropout_now,
         )
         return {"h": hidden, "S": stack}
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step with its backward pass written by hand."""
+        return StackTreeRNNStepPair(
+            self.hidden_size,
+            self.stack_size,
+            self.activation_name,
+            self.no_op,
+            self.pop_zero_before_map,
+            self.dropout_now,
+        )
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of features; a vector is ``h`` already. The stack is empty, ``S = 0``."""

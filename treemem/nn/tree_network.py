@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 class TreeNetwork(torch.nn.Module):
     """A layer that runs a cell over trees, from the leaves to the roots.
 
+    With shared subtrees a node that occurs several times is computed once; where the cell draws random numbers, as for
+    dropout, all its occurrences then have the same ones.
+
     What ``cell.leaf`` reads is, in this order: a node's features, where ``input_size`` is given; the vector of its
     label, where there are a vocabulary and ``embedding_size``; otherwise ``[m, 0]``.
 

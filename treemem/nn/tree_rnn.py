@@ -12,10 +12,10 @@ from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.cell import Product, State
+from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder
-from treemem.ops.tree_rnn import tree_rnn_step
+from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -53,6 +53,10 @@ class TreeRNNCell(SplitTreeCell):
     def step(self, products: State, children: State) -> State:
         """The activation."""
         return {"h": tree_rnn_step(products["gates"], self.activation_name, self.dropout_now)}
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step with its backward pass written by hand."""
+        return TreeRNNStepPair(self.activation_name, self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of features; a vector is ``h`` already."""

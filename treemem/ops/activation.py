@@ -26,14 +26,18 @@ class Activation(NamedTuple):
     backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
+_SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
+_TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
+
+
 def sigmoid_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """``gradient * value * (1 - value)`` into ``out``, which may be ``gradient``."""
-    return torch.ops.aten.sigmoid_backward.grad_input(gradient, value, grad_input=out)
+    return _SIGMOID_BACKWARD(gradient, value, grad_input=out)
 
 
 def tanh_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """``gradient * (1 - value ** 2)`` into ``out``, which may be ``gradient``."""
-    return torch.ops.aten.tanh_backward.grad_input(gradient, value, grad_input=out)
+    return _TANH_BACKWARD(gradient, value, grad_input=out)
 
 
 def relu_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

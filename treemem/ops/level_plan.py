@@ -147,7 +147,7 @@ def cut(rows: torch.Tensor, sizes: Sequence[int]) -> Iterator[torch.Tensor]:
     begin = 0
     for first in range(0, len(sizes), _CHUNK):
         chunk = list(sizes[first : first + _CHUNK])
-        yield from rows.narrow(0, begin, sum(chunk)).split(chunk)
+        yield from rows.narrow(0, begin, sum(chunk)).split_with_sizes(chunk)
         begin += sum(chunk)
 
 
@@ -157,4 +157,4 @@ def cut_backwards(rows: torch.Tensor, sizes: Sequence[int]) -> Iterator[torch.Te
     for last in range(len(sizes), 0, -_CHUNK):
         chunk = list(sizes[max(0, last - _CHUNK) : last])
         end -= sum(chunk)
-        yield from reversed(rows.narrow(0, end, sum(chunk)).split(chunk))
+        yield from reversed(rows.narrow(0, end, sum(chunk)).split_with_sizes(chunk))

@@ -14,6 +14,7 @@ from treemem.ops.once import differentiable_once
 from treemem.ops.reading import Shapes
 from treemem.schedule.schedule import Schedule
 
+_FEW = 3  # rows that are added faster one by one, which chains are made of
 Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -160,7 +161,7 @@ class LevelRun:
                 inputs_gradient = each.backward(group, own_gradients[each.product.name])
                 each.product.reading.spread(inputs_gradient, arity, self.shapes, children_gradient, own_x)
             for name, value in children_gradient.items():
-                gradients[name].index_add_(0, child, value.reshape(-1, *self.shapes[name]))
+                _add_rows(gradients[name], child, value.reshape(-1, *self.shapes[name]))
         return product_gradients, x_gradient
 
     def weight_gradients(
@@ -272,6 +273,15 @@ class _Levels(torch.autograd.Function):
         ]
         found = [x_gradient if of_x else None, *leaf_gradients, *weight_gradients]
         return None, *differentiable_once(found)
+
+
+def _add_rows(total: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
+    """Add ``values[i]`` to ``total[rows[i]]``."""
+    if len(rows) <= _FEW and rows.device.type == "cpu":  # reading them elsewhere would wait for the device
+        for row, value in zip(rows.tolist(), values.unbind(0), strict=True):
+            total[row].add_(value)
+    else:
+        total.index_add_(0, rows, values)
 
 
 def _weights(run: LevelRun, flat: tuple[torch.Tensor, ...]) -> Weights:

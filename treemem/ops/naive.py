@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from treemem.dgl_import import import_dgl
+from treemem.errors import RecipeError
 from treemem.ops.cell import Cell, State, checked_state, leaf_states
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -25,7 +26,10 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
 
     Raises:
         CellError: states that are not what the protocol says.
+        RecipeError: the layer is not on the CPU.
     """
+    if leaf_inputs.device.type != "cpu":
+        raise RecipeError(f"the naive engine runs on the CPU, and the layer is on {leaf_inputs.device}")
     dgl = import_dgl()
     graph = batch.graph.local_var()
     row_of_node = batch.schedule.row_of_node

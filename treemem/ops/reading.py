@@ -91,6 +91,9 @@ class ChildrenInOrder:
         children_gradient: dict[str, torch.Tensor],
         x_gradient: torch.Tensor | None,
     ) -> None:
+        if x_gradient is None and not self.tops:
+            _add(children_gradient, "h", gradient.view(-1, arity, *shapes["h"]))
+            return
         width = arity * shapes["h"][0]
         features = 0 if x_gradient is None else x_gradient.shape[1]
         _add(children_gradient, "h", gradient[:, :width].unflatten(1, (arity, -1)))

@@ -24,9 +24,8 @@ class StackTreeLSTMStepPair:
         dropout: probability that an entry of ``u`` is dropped.
     """
 
-    reads: tuple[str, ...] = ("S",)
-
     def __init__(self, arity: int, hidden_size: int, options: StackTreeLSTMOptions, dropout: float = 0.0) -> None:
+        self.reads: tuple[str, ...] = ("S",)
         self.arity = arity
         self.dropout = dropout
         self.hidden_size = hidden_size

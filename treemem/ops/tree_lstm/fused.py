@@ -21,9 +21,8 @@ class TreeLSTMStepPair:
         dropout: probability that an entry of ``u`` is dropped.
     """
 
-    reads: tuple[str, ...] = ("c",)
-
     def __init__(self, arity: int, hidden_size: int, dropout: float = 0.0) -> None:
+        self.reads: tuple[str, ...] = ("c",)
         self.arity = arity
         self.dropout = dropout
         self._sizes = [hidden_size] * (arity + 3)
@@ -34,7 +33,7 @@ class TreeLSTMStepPair:
         """Write ``h`` and ``c``; return the dropout mask."""
         blocks, cells, cell = products["gates"], children["c"], out["c"]
         blocks[:, : self._num_gates].sigmoid_()
-        input_gate, *forget, output_gate, update = blocks.split(self._sizes, dim=1)
+        input_gate, *forget, output_gate, update = blocks.split_with_sizes(self._sizes, 1)
         update.tanh_()
         torch.mul(input_gate, update, out=cell)
         mask = torch.nn.functional.dropout(torch.ones_like(update), self.dropout) if self.dropout else None
@@ -57,9 +56,9 @@ class TreeLSTMStepPair:
     ) -> State:
         """Write the gradient of the preactivations and return those of the children's ``c``."""
         blocks, cells, tanh_cell = products["gates"], children["c"], kept["tanh_cell"]
-        input_gate, *forget, output_gate, update = blocks.split(self._sizes, dim=1)
+        input_gate, *forget, output_gate, update = blocks.split_with_sizes(self._sizes, 1)
         out = product_gradient["gates"]
-        d_input, *d_forget, d_output, d_update = out.split(self._sizes, dim=1)
+        d_input, *d_forget, d_output, d_update = out.split_with_sizes(self._sizes, 1)
         d_hidden = gradient["h"]
         torch.mul(d_hidden, tanh_cell, out=d_output)
         through = torch.mul(d_hidden, output_gate)

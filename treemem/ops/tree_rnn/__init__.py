@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.ops.tree_rnn.fused import TreeRNNStepPair
 from treemem.ops.tree_rnn.step import tree_rnn_step
 
-__all__ = ["tree_rnn_step"]
+__all__ = ["TreeRNNStepPair", "tree_rnn_step"]

@@ -1,0 +1,36 @@
+"""Gradients that cannot be differentiated again, and say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class _Refusal(torch.autograd.Function):
+    """Passes gradients on; ``backward`` is the second derivative that there is none of."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(gradient.view_as(gradient) for gradient in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        raise RuntimeError(
+            "the fused engine has no second derivative; set layer.engine to 'naive' or 'recursive', which have one"
+        )
+
+
+def differentiable_once(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """``gradients`` of a hand-written backward pass, refusing to be differentiated where a graph of it is made.
+
+    ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradients require gradients;
+    otherwise the second derivative would be missing in silence.
+    """
+    if not torch.is_grad_enabled():
+        return gradients
+    present = [gradient for gradient in gradients if gradient is not None]
+    if not present:
+        return gradients
+    guarded = iter(_Refusal.apply(torch.zeros((), requires_grad=True), *present))
+    return [None if gradient is None else next(guarded) for gradient in gradients]

@@ -1,0 +1,51 @@
+"""The step of a Tree-RNN with its backward pass written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from treemem.ops.activation import activation
+from treemem.ops.cell import State
+
+
+class TreeRNNStepPair:
+    """:func:`treemem.ops.tree_rnn.tree_rnn_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
+
+    The forward pass turns the preactivation into its value, in place. The product is called ``gates``.
+
+    Args:
+        activation_name: the activation.
+        dropout: probability that an entry of ``h`` is dropped.
+    """
+
+    def __init__(self, activation_name: str, dropout: float = 0.0) -> None:
+        self.reads: tuple[str, ...] = ()
+        self.kept: Mapping[str, tuple[int, ...]] = {}
+        self.dropout = dropout
+        self._activation = activation(activation_name)
+
+    def forward(self, products: State, children: State, out: State, kept: State | None) -> torch.Tensor | None:
+        """Write ``h``; return the dropout mask."""
+        hidden = self._activation.in_place(products["gates"])
+        if not self.dropout:
+            out["h"].copy_(hidden)
+            return None
+        mask = torch.nn.functional.dropout(torch.ones_like(hidden), self.dropout)
+        torch.mul(hidden, mask, out=out["h"])
+        return mask
+
+    def backward(
+        self,
+        products: State,
+        children: State,
+        kept: State,
+        memo: torch.Tensor | None,
+        gradient: State,
+        product_gradient: State,
+    ) -> State:
+        """Write the gradient of the preactivation."""
+        d_hidden = gradient["h"] if memo is None else gradient["h"] * memo
+        self._activation.backward(d_hidden, products["gates"], product_gradient["gates"])
+        return {}
