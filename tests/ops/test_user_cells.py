@@ -136,3 +136,32 @@ def test_an_unknown_engine_is_refused() -> None:
     network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1)}))
     with pytest.raises(RecipeError, match="did you mean fused"):
         network.engine = "fusd"  # type: ignore[assignment]
+
+
+def test_a_state_may_count_in_integers() -> None:
+    class Mean(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.tensor(1.5))
+
+        def leaf(self, x: torch.Tensor, kind: int) -> State:
+            return {"h": x, "size": torch.ones(len(x), dtype=torch.long)}
+
+        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            weight = children["size"][:, :, None]
+            mean = (children["h"] * weight).sum(1) / weight.sum(1)
+            return {"h": mean * self.scale, "size": children["size"].sum(1) + 1}
+
+    forest = random_forest(seed=2, num_trees=5, size=12)
+    batch = TreeBatch.from_forest(forest, VOCABULARY)
+    network = network_of(Mean())
+    found = []
+    for engine in ENGINES:
+        network.engine = engine
+        network.zero_grad()
+        states = network(batch)
+        states.root.sum().backward()
+        assert states["size"].tolist() == forest.subtree_size().tolist()
+        found.append((states.root.detach(), [parameter.grad for parameter in network.parameters()]))
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
