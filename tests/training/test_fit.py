@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from toy_task import KindSum, MoreX, toy_data
 import treemem
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NetworkConfig
 from treemem.training.fit import FitResult, fit
 from treemem.training.options import TrainingOptions
@@ -163,7 +165,7 @@ def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         ({"learning_rate": 0.01}, "learning_rate was 0.05 and is 0.01 now"),
-        ({"count": 61}, "data was"),
+        ({"count": 61}, "the data are others now"),
         ({"seed": 8, "batch_size": 4}, "batch_size was 8 and is 4 now; seed was 7 and is 8 now"),
     ],
 )
@@ -206,6 +208,26 @@ def test_data_without_splits_are_all_trained_on_and_the_last_epoch_is_kept(tmp_p
     assert result.records[0]["examples"] == 60
     assert result.best_epoch == 3
     assert result.validation == []
+
+
+def test_threads_are_as_asked_for_during_the_run_and_as_before_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(KindSum, "forward", _telling(KindSum.forward, seen))
+    before = torch.get_num_threads()
+    run(tmp_path / "one", epochs=1)
+    run(tmp_path / "as-before", epochs=1, threads=None)
+    assert set(seen) == {1, before}
+    assert torch.get_num_threads() == before
+
+
+def _telling(forward: Callable[..., torch.Tensor], seen: list[int]) -> Callable[..., torch.Tensor]:
+    def telling(self: KindSum, batch: TreeBatch) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return forward(self, batch)
+
+    return telling
 
 
 def test_clipping_limits_the_step(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from treemem.errors import RecipeError
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Model, Score, forest_of
 from treemem.training.progress import progress_bar
+from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ def evaluate(
     *,
     split: str | None = None,
     batch_size: int = 1024,
+    threads: int | None = 1,
     progress: bool | None = None,
 ) -> Evaluation:
     """Score a model on labelled data, by group (the depth of an equation) and overall.
@@ -67,6 +69,7 @@ def evaluate(
         data: trees of the model's task with their labels.
         split: ``"train"``, ``"validation"`` or ``"test"``; all of the data by default.
         batch_size: examples that run together.
+        threads: of torch on the CPU; None: as many as torch was told to use.
         progress: show a progress bar; by default on a terminal only.
 
     Raises:
@@ -79,7 +82,7 @@ def evaluate(
         raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
     targets = examples.targets_of(chosen)
     index = SubtreeIndex(examples.forest, model.vocabulary)
-    with progress_bar(len(chosen), "scoring", progress) as bar:
+    with progress_bar(len(chosen), "scoring", progress) as bar, torch_threads(threads):
         begin = time.perf_counter()
         outputs = model.outputs(examples, chosen, batch_size=batch_size, index=index, advance=bar.update)
         seconds = time.perf_counter() - begin

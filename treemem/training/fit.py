@@ -24,6 +24,7 @@ from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, f
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.state import Progress, check_same_run, fingerprint, random_state, set_random_state
+from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ def fit(
     if not resume:
         for name in ("last", "best"):
             checkpoint.remove(folder / name)
-    with torch.random.fork_rng(devices=run.cuda_devices):
+    with torch.random.fork_rng(devices=run.cuda_devices), torch_threads(options.threads):
         run.begin()
         while not run.progress.finished(options):
             run.train_epoch()

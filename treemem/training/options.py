@@ -25,6 +25,8 @@ class TrainingOptions:
         checkpoint_seconds: write a checkpoint within an epoch too when so many seconds went by. None: only at its end.
         checkpoint_steps: likewise after every so many steps.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        threads: of torch on the CPU; also what makes the numbers independent of how many cores there are. None: as
+            many as torch was told to use, which pays for batches of thousands or hidden sizes of hundreds.
         precision: as lightning-fabric names it: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
         tensorboard: write event files beside the log.
 
@@ -45,11 +47,13 @@ class TrainingOptions:
     checkpoint_seconds: float | None = 300.0
     checkpoint_steps: int | None = None
     accelerator: str = "auto"
+    threads: int | None = 1
     precision: str = "32-true"
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "evaluate_every", "evaluation_batch_size", "checkpoint_steps"):
+        counts = ("epochs", "batch_size", "patience", "evaluate_every", "evaluation_batch_size", "checkpoint_steps")
+        for name in (*counts, "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")

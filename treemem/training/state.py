@@ -83,7 +83,7 @@ def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> d
         "task options": dict(model.task.options),
         "network": model.network.network,
         "network options": dict(model.network.options),
-        "vocabulary": model.vocabulary.digest,
+        "vocabulary": model.vocabulary.digest[:12],
         "data": data_digest(examples),
         **chosen,
     }
@@ -96,7 +96,9 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], place: st
         RecipeError: it names each thing that differs.
     """
     different = [
-        f"{name} was {saved.get(name)!r} and is {asked[name]!r} now" for name in asked if saved.get(name) != asked[name]
+        f"the {name} are others now" if name == "data" else f"{name} was {saved.get(name)!r} and is {asked[name]!r} now"
+        for name in asked
+        if saved.get(name) != asked[name]
     ]
     if different:
         raise RecipeError(f"{place} holds another run: {'; '.join(different)}. Resume with the same, or begin anew")
