@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import EqualityHead, NumberDecoder
+from treemem.ops.activation import ActivationName
 from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
@@ -51,12 +52,14 @@ class EquationDataOptions:
         size: how many to generate.
         seed: of the generator.
         max_depth: the greatest depth generated.
+        numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
         path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations.
     """
 
     size: int = 20_000
     seed: int = 12093
     max_depth: int = 13
+    numeric: int = 0
     path: str | None = None
 
 
@@ -71,6 +74,7 @@ class EquationVerification(Task):
     Args:
         numeric: whether equations may hold decimal numbers. An equation with a number alone on one side (``sin(2.5) =
             0.6``) is then learnt by decoding the value of the other side, with the squared error as its loss.
+        decoder_activation: of the number decoder; the published Tree-RNN with a stack has ``"relu"``.
     """
 
     name: ClassVar[str] = "equation_verification"
@@ -81,10 +85,11 @@ class EquationVerification(Task):
     data_options: ClassVar[type] = EquationDataOptions
 
     numeric: bool = False
+    decoder_activation: ActivationName = "sigmoid"
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"numeric": self.numeric}
+        return {"numeric": self.numeric, "decoder_activation": self.decoder_activation}
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -92,11 +97,20 @@ class EquationVerification(Task):
 
     def make_data(self, options: EquationDataOptions, *, progress: bool | None = None) -> Forest:
         from treemem.tasks.equation_verification.generator import generate_equations
+        from treemem.tasks.equation_verification.numeric import generate_numeric
         from treemem.tasks.equation_verification.readers import read_equations
 
+        if options.numeric and not self.numeric:
+            raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
         if options.path is None:
             data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
-            return data.forest
+            if not options.numeric:
+                return data.forest
+            parts = [data.forest, generate_numeric(options.numeric, seed=options.seed)]
+            fields = ("label", "split")
+            return Forest.concatenate(
+                part.with_data(tree_data={name: part.tree_data[name] for name in fields}) for part in parts
+            )
         if Path(options.path).is_dir():
             return Forest.load(options.path)
         return read_equations(options.path, numeric=self.numeric, strict=True).forest
@@ -127,7 +141,7 @@ class EquationVerification(Task):
         return Examples(sides, 2, targets, depth, label >= 0, _splits(data))
 
     def head(self, hidden_size: int) -> nn.Module:
-        return NumericEqualityHead(hidden_size) if self.numeric else EqualityHead()
+        return NumericEqualityHead(hidden_size, self.decoder_activation) if self.numeric else EqualityHead()
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy of the score; of equations with a number alone on one side, the squared error.
@@ -163,12 +177,13 @@ class NumericEqualityHead(nn.Module):
 
     Args:
         hidden_size: size of an encoding.
+        activation: of the decoder.
     """
 
-    def __init__(self, hidden_size: int) -> None:
+    def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
         self.equality = EqualityHead()
-        self.decoder = NumberDecoder(hidden_size)
+        self.decoder = NumberDecoder(hidden_size, activation)
 
     def forward(self, encodings: Tensor | Encodings) -> Tensor:
         """``[examples, 2, hidden_size]`` to ``[examples, 3]``: the score and the values of both sides."""

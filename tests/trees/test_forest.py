@@ -230,3 +230,13 @@ def test_checking_goes_on_past_the_first_part(monkeypatch: pytest.MonkeyPatch) -
 def test_something_that_is_no_tree_is_refused() -> None:
     with pytest.raises(GraphError, match="item 1 must be a Tree, not str"):
         Forest.from_trees([PAIR, "x"])
+
+
+def test_data_can_be_replaced_without_copying_the_trees() -> None:
+    forest = Forest.from_trees([Tree("x"), Tree("f", [Tree("x")])], tree_data={"label": [1, 0]})
+    other = forest.with_data(tree_data={"depth": [0, 1]})
+    assert list(other.tree_data) == ["depth"]
+    assert list(other) == list(forest)
+    assert np.shares_memory(other.label, forest.label)
+    with pytest.raises(GraphError, match="depth"):
+        forest.with_data(tree_data={"depth": [0]})

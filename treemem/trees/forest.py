@@ -197,6 +197,24 @@ class Forest:
             joined_data([part.tree_data for part in parts], "tree_data"),
         )
 
+    def with_data(
+        self, *, node_data: Mapping[str, ArrayLike] | None = None, tree_data: Mapping[str, ArrayLike] | None = None
+    ) -> Forest:
+        """The same trees with other data in place of their own; the arrays of the trees are not copied.
+
+        Raises:
+            GraphError: data that do not have one entry a node, or one a tree.
+        """
+        return Forest(
+            self.labels,
+            self.label,
+            self.arity,
+            self.begin,
+            self.value,
+            checked_data("node_data", node_data, self.num_nodes),
+            checked_data("tree_data", tree_data, len(self)),
+        )
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes of all trees."""

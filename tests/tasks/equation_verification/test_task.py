@@ -226,3 +226,19 @@ def test_recipes_train_networks_of_the_task() -> None:
             assert Model(recipe.make_task(), network).state_dict().keys() == (
                 Model(TASK, TASK.networks[name]).state_dict().keys()
             )
+
+
+def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only() -> None:
+    made = NUMERIC_TASK.make_data(EquationDataOptions(size=60, numeric=20, seed=5))
+    examples = NUMERIC_TASK.examples(made)
+    assert len(examples) == 80
+    assert (examples.targets["side"][60:] != -1).sum() == 20
+    assert set(made.tree_data["split"][60:].tolist()) == {"train", "validation"}
+    with pytest.raises(RecipeError, match="task_options"):
+        TASK.make_data(EquationDataOptions(size=60, numeric=20))
+
+
+def test_the_decoder_has_the_activation_asked_for() -> None:
+    task = EquationVerification(numeric=True, decoder_activation="relu")
+    assert task.head(4).decoder.activation == "relu"
+    assert EquationVerification(**task.options) == task
