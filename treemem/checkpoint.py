@@ -152,6 +152,11 @@ def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
     return None, "; ".join(problems)
 
 
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a checkpoint at ``path``, or the one before it; whole or not."""
+    return Path(path).exists() or _before(Path(path)).exists()
+
+
 def remove(path: str | os.PathLike[str]) -> None:
     """Delete a checkpoint and the one before it, where they are."""
     for folder in (Path(path), _before(Path(path))):

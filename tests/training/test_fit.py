@@ -24,9 +24,11 @@ OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, ac
 TIMES = {"seconds", "examples_per_second", "validation_seconds"}
 
 
-def run(output: Path, *, resume: bool = False, count: int = 60, **options: object) -> FitResult:
+def run(
+    output: Path, *, resume: bool = False, overwrite: bool = False, count: int = 60, **options: object
+) -> FitResult:
     changed = dataclasses.replace(OPTIONS, **options)  # type: ignore[arg-type]
-    return fit(MoreX(), NETWORK, toy_data(count), changed, output=output, resume=resume)
+    return fit(MoreX(), NETWORK, toy_data(count), changed, output=output, resume=resume, overwrite=overwrite)
 
 
 def numbers(output: Path) -> tuple[list[dict[str, object]], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -175,9 +177,15 @@ def test_resuming_under_other_terms_is_refused(tmp_path: Path, change: dict[str,
         run(tmp_path, resume=True, **change)  # type: ignore[arg-type]
 
 
-def test_a_new_run_replaces_the_old_one(tmp_path: Path) -> None:
+def test_a_new_run_replaces_the_old_one_only_where_asked_to(tmp_path: Path) -> None:
     run(tmp_path / "run", epochs=2, seed=1)
-    run(tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(RecipeError, match="holds a run"):
+        run(tmp_path / "run")
+    with pytest.raises(RecipeError, match="contradict"):
+        run(tmp_path / "run", resume=True, overwrite=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+    run(tmp_path / "run", overwrite=True)
     run(tmp_path / "fresh")
     assert_same(tmp_path / "run", tmp_path / "fresh")
     assert not (tmp_path / "run" / ".last.tmp").exists()
@@ -186,7 +194,7 @@ def test_a_new_run_replaces_the_old_one(tmp_path: Path) -> None:
 def test_a_run_that_cannot_begin_leaves_the_old_one(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(RecipeError, match="no option"):
-        fit(MoreX(), NETWORK.replace(hidden_sise=3), toy_data(), OPTIONS, output=tmp_path)
+        fit(MoreX(), NETWORK.replace(hidden_sise=3), toy_data(), OPTIONS, output=tmp_path, overwrite=True)
     assert treemem.load(tmp_path)
 
 

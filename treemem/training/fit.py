@@ -29,6 +29,7 @@ from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
+_CHECKPOINTS = ("last", "best")
 _FUSED_ADAM = True if Version(torch.__version__) >= Version("2.4") else None
 
 
@@ -72,6 +73,7 @@ def fit(
     *,
     output: str | Path,
     resume: bool = False,
+    overwrite: bool = False,
     progress: bool | None = None,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
 ) -> FitResult:
@@ -86,22 +88,27 @@ def fit(
         network: which network, with its options.
         data: labelled trees of the task. Where they are not divided into splits, all are trained on.
         options: how to train.
-        output: folder of the run; an earlier run there is overwritten unless ``resume``.
+        output: folder of the run.
         resume: go on from the last whole checkpoint in ``output``; begin anew where there is none.
+        overwrite: delete an earlier run in ``output`` and begin anew.
         progress: show a progress bar; by default on a terminal only.
         networks: own network classes by name, besides the registered ones.
 
     Raises:
-        RecipeError: no example to train on, an option that the network does not have, or a run to resume that
-            was begun with other options or data.
+        RecipeError: no example to train on, an option that the network does not have, a run to resume that was
+            begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``.
         VocabularyError: data with a label that the task does not know.
     """
     options = TrainingOptions() if options is None else options
     folder = Path(output)
+    if resume and overwrite:
+        raise RecipeError("resume and overwrite contradict each other; choose one")
+    if not (resume or overwrite) and any(checkpoint.exists(folder / name) for name in _CHECKPOINTS):
+        raise RecipeError(f"{folder} holds a run; choose another folder, or go on with it (resume) or overwrite it")
     folder.mkdir(parents=True, exist_ok=True)
     run = _Run(task, network, data, options, folder, progress, networks)
-    if not resume:
-        for name in ("last", "best"):
+    if overwrite:
+        for name in _CHECKPOINTS:
             checkpoint.remove(folder / name)
     with torch.random.fork_rng(devices=run.cuda_devices), torch_threads(options.threads):
         run.begin()

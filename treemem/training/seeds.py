@@ -41,6 +41,7 @@ def fit_seeds(
     output: str | Path,
     split: str | None = "test",
     resume: bool = False,
+    overwrite: bool = False,
     progress: bool | None = None,
 ) -> SeedsResult:
     """Train from each seed in a folder of its own, ``output/seed-N``, and evaluate each on ``split``.
@@ -57,7 +58,14 @@ def fit_seeds(
     for seed in seeds:
         seeded = dataclasses.replace(options, seed=seed)
         result = fit(
-            task, network, data, seeded, output=Path(output) / f"seed-{seed}", resume=resume, progress=progress
+            task,
+            network,
+            data,
+            seeded,
+            output=Path(output) / f"seed-{seed}",
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
         )
         fits.append(result)
         evaluations.append(evaluate(result.model, data, split=split, progress=progress))
