@@ -43,6 +43,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--evaluate", type=Path, nargs="+", default=[], metavar="FILE",
         help="also score these labelled equations (text, CSV, JSONL, Parquet)",
     )  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="begin anew where the output folder holds a run")
     parser.add_argument("--output", type=Path, default=Path("runs/equation_verification"), help="folder (%(default)s)")
     return parser.parse_args(arguments)
 
@@ -61,7 +62,8 @@ def run(options: argparse.Namespace) -> None:
         logging.info("-- %s", name)
         result = fit_seeds(
             task, network, data, recipe.training,
-            seeds=recipe.seeds or [recipe.training.seed], output=options.output / name.replace(" ", "_"), resume=True,
+            seeds=recipe.seeds or [recipe.training.seed], output=options.output / name.replace(" ", "_"),
+            resume=not options.overwrite, overwrite=options.overwrite,
         )  # fmt: skip
         models[name], scores[name] = result.fits[0].model, result.scores
         training, scoring = result.fits[0].trees_per_second, result.evaluations[0].trees_per_second

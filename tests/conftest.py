@@ -16,6 +16,9 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("repeatable")
 
+# The tests' operations are small; a second thread gains nothing and waits busily where another process has the core.
+torch.set_num_threads(1)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
