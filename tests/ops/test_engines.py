@@ -117,6 +117,6 @@ def test_no_grad_gives_the_same_states(name: str) -> None:
 def test_fused_equals_naive_on_many_random_trees(name: str) -> None:
     layer = make(name)
     for seed in range(10):
-        forest = random_forest(seed=seed, num_trees=2500, size=30)
+        forest = random_forest(seed=seed, num_trees=10_000, size=30)
         batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=seed % 2 == 0)
         assert_same(results(layer, batch, "fused"), results(layer, batch, "naive"), f"{name}, seed {seed}")
