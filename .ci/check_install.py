@@ -15,7 +15,6 @@ for module in pkgutil.walk_packages(treemem.__path__, "treemem."):
     importlib.import_module(module.name)
 
 from treemem.task import load_task, task_names  # noqa: E402
-
 from treemem.training import Recipe  # noqa: E402
 
 assert "equation_verification" in task_names()
