@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import VocabularyError, near_names
+from treemem.records import replacing
 from treemem.trees.forest import Forest
 
 KindsBy = Literal["label", "arity"]
@@ -282,17 +283,21 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """Write the vocabulary to a JSON file."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
         """Read what :meth:`save` wrote.
 
         Raises:
-            VocabularyError: the file holds no vocabulary.
+            VocabularyError: there is no such file, or it holds no vocabulary.
         """
         try:
             fields = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise VocabularyError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise VocabularyError(f"{path} holds no vocabulary: {error}") from error
         return cls.from_dict(fields)
