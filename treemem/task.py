@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.errors import CellError, GraphError, ParseError, RecipeError, near_names
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
@@ -118,6 +118,19 @@ class DataSet(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """The data of a task.
+
+    Attributes:
+        forest: the trees, with labels, groups and splits in ``tree_data``.
+        card: what they are and where they come from, as Markdown.
+    """
+
+    forest: Forest
+    card: str
+
+
 def forest_of(data: Forest | DataSet) -> Forest:
     """The forest of a data set, or the forest itself."""
     return data if isinstance(data, Forest) else data.forest
@@ -138,7 +151,7 @@ class Task(ABC):
     data_options: ClassVar[type]
 
     @abstractmethod
-    def make_data(self, options: Any, *, progress: bool | None = None) -> Forest:
+    def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:
         """The data that ``options``, of the class ``data_options``, ask for: generated or read from a file."""
 
     @property
@@ -270,6 +283,9 @@ class Model(nn.Module):
 
         Returns:
             ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
+
+        Raises:
+            CellError: the network's outputs are not numbers, as after a training that diverged.
         """
         index = SubtreeIndex(examples.forest, self.vocabulary) if index is None else index
         chosen = examples.part(None) if chosen is None else chosen
@@ -284,7 +300,11 @@ class Model(nn.Module):
                     advance(len(done[-1]))
         finally:
             self.train(was_training)
-        return torch.cat(done) if done else torch.empty(0)
+        outputs = torch.cat(done) if done else torch.empty(0)
+        if outputs.isnan().any():
+            number = int(chosen[int(outputs.isnan().reshape(len(outputs), -1).any(1).nonzero()[0])])
+            raise CellError(f"the network's output for example {number} is not a number; its weights may not be either")
+        return outputs
 
     def predict(self, data: Sequence[str] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
         """Probabilities for texts or for a forest of the task's trees.
