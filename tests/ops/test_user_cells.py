@@ -10,8 +10,9 @@ from engine_parity import assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import CellError, RecipeError
-from treemem.nn import TreeNetwork
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import State
+from treemem.ops.cell import is_split
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -165,3 +166,84 @@ def test_a_state_may_count_in_integers() -> None:
         found.append((states.root.detach(), [parameter.grad for parameter in network.parameters()]))
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[2], found[0])
+
+
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+
+
+def learned_step(cell: Any) -> type[torch.nn.Module]:
+    class Redefined(type(cell)):  # type: ignore[misc]
+        def step(self, products: State, children: State) -> State:
+            states = super().step(products, children)
+            return {**states, "h": states["h"] * self.scale}
+
+    return Redefined
+
+
+def own_forward(cell: Any) -> type[torch.nn.Module]:
+    class Redefined(type(cell)):  # type: ignore[misc]
+        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            states = super().forward(children, x, kind)
+            return {**states, "h": states["h"] * self.scale}
+
+    return Redefined
+
+
+def own_gates(cell: Any) -> type[torch.nn.Module]:
+    class Redefined(type(cell)):  # type: ignore[misc]
+        def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            return {name: value * self.scale for name, value in super().gates(children, x, kind).items()}
+
+    return Redefined
+
+
+@pytest.mark.parametrize("redefine", [learned_step, own_forward, own_gates])
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_what_a_subclass_of_a_librarys_cell_redefines_runs_on_every_engine(
+    layer_class: type[TreeLayer], redefine: Any
+) -> None:
+    torch.manual_seed(0)
+    layer = layer_class(3, VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    before = results(layer.double(), batch, "fused")["root"]
+    assert is_split(layer.cell)
+    layer.cell.__class__ = redefine(layer.cell)
+    layer.cell.scale = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+    expected = results(layer, batch, "naive")
+    assert not torch.allclose(expected["root"], before)
+    for engine in ("fused", "recursive"):
+        assert_same(results(layer, batch, engine), expected, engine)
+
+
+def test_a_forward_set_on_one_cell_runs_on_the_default_engine() -> None:
+    layer = TreeLSTM(3, VOCABULARY)
+    forward = layer.cell.forward  # type: ignore[attr-defined]
+    layer.cell.forward = lambda *given: {name: 0 * value for name, value in forward(*given).items()}  # type: ignore[attr-defined]
+    states = layer(TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY))
+    assert not states.rows["h"][-1].any()
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_forward_hooks_of_a_cell_fire_once_a_segment(register: str) -> None:
+    layer = TreeLSTM(3, VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    kinds = []
+    handle = getattr(layer.cell, register)(lambda module, given, *made: kinds.append(given[2]))
+    layer(batch)
+    assert kinds == [segment.kind for level in batch.schedule.levels[1:] for segment in level.segments]
+    handle.remove()
+    assert is_split(layer.cell)
+
+
+def test_a_cell_with_a_step_pair_of_its_own_keeps_running_whole_levels() -> None:
+    cell = TreeLSTM(3, VOCABULARY).cell
+
+    class Again(type(cell)):  # type: ignore[misc]
+        def step(self, products: State, children: State) -> State:
+            return super().step(products, children)
+
+        def step_pair(self, arity: int) -> Any:
+            return super().step_pair(arity)
+
+    cell.__class__ = Again
+    assert is_split(cell)

@@ -14,8 +14,10 @@ from treemem.ops.cell import Product, State, StepPair
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where the step has a backward
-    pass written by hand.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where whole levels are to run
+    at once: a backward pass written by hand, or ``super().step_pair(arity)`` for one by autograd of a step that learns
+    nothing. A subclass that redefines ``step``, ``gates`` or ``forward`` without ``step_pair`` is called once a
+    segment, as a cell of one's own is; so is a cell with forward hooks, which then fire once a segment.
 
     Args:
         hidden_size: width of ``h``.

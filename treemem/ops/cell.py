@@ -111,8 +111,26 @@ class SplitCell(Cell, Protocol):
 
 
 def is_split(cell: Cell) -> bool:
-    """Whether ``cell`` offers the split form."""
-    return callable(getattr(cell, "step_pair", None))
+    """Whether ``cell`` offers the split form, and nothing in it would be passed over by running that.
+
+    A subclass that redefines what the step pair stands for (``forward``, ``gates``, ``step``) without a step pair of
+    its own, and a cell with forward hooks, are called instead, once a segment.
+    """
+    if not callable(getattr(cell, "step_pair", None)):
+        return False
+    if getattr(cell, "_forward_hooks", None) or getattr(cell, "_forward_pre_hooks", None):
+        return False
+    return not any(_redefined(cell, name, "step_pair") for name in ("__call__", "forward", "gates", "step"))
+
+
+def _redefined(cell: Cell, name: str, other: str) -> bool:
+    """Whether ``cell`` has its ``name`` from itself or a class below the one that it has ``other`` from."""
+    for holder in (getattr(cell, "__dict__", {}), *map(vars, type(cell).__mro__)):
+        if other in holder:
+            return False
+        if name in holder:
+            return True
+    return False
 
 
 def leaf_states(cell: Cell, leaf_inputs: torch.Tensor, segments: list[tuple[int, int, int]]) -> State:

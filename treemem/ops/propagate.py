@@ -50,8 +50,9 @@ def propagate(
     """The states of every node, from the leaves to the roots.
 
     All engines give the same numbers and gradients. ``"fused"`` (what ``"auto"`` takes) runs level by level as one
-    node of the autograd graph; cells with the split form run whole levels at once. ``"naive"`` is DGL's message
-    passing, ``"recursive"`` goes node by node.
+    node of the autograd graph; cells with the split form run whole levels at once, others are called once for each
+    segment (level, kind and arity), and so often their forward hooks fire. ``"naive"`` is DGL's message passing,
+    ``"recursive"`` goes node by node.
 
     Args:
         cell: the composition function.
