@@ -15,6 +15,8 @@ from treemem.ops import State
 from treemem.ops.cell import is_split
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
@@ -247,3 +249,126 @@ def test_a_cell_with_a_step_pair_of_its_own_keeps_running_whole_levels() -> None
 
     cell.__class__ = Again
     assert is_split(cell)
+
+
+class NoLeaf(torch.nn.Module):
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": children["h"].sum(1)}
+
+
+class NoForward(torch.nn.Module):
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+
+class NoModule:
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": children["h"].sum(1)}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (NoLeaf(), "the cell NoLeaf has no leaf; a cell is an nn.Module with leaf"),
+        (NoForward(), "the cell NoForward has no forward; "),
+        (NoModule(), "the cell NoModule has no parameters; "),
+        (torch.nn.Module(), "the cell Module has no forward and no leaf; "),
+        (NoLeaf, "the cell is the class NoLeaf itself"),
+    ],
+)
+def test_what_a_cell_lacks_is_named(cell: Any, message: str, engine: Engine) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
+    with pytest.raises(CellError, match=message):
+        network_of(cell, engine=engine)(batch)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_state_that_no_cell_makes_is_named(engine: Engine) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
+    states = network_of(TwoStates(4, 3, VOCABULARY.num_kinds), output="z", engine=engine)(batch)
+    with pytest.raises(CellError, match="output='z' names no state; there are h, table"):
+        states.root  # noqa: B018
+    with pytest.raises(CellError, match="there is no state 'z'; there are h, table"):
+        states["z"]
+
+
+class Once(torch.nn.Module):
+    """A cell that computes its matrix once a batch, at the leaves or at the first inner nodes."""
+
+    def __init__(self, at_leaves: bool) -> None:
+        super().__init__()
+        self.mix = torch.nn.Parameter(torch.randn(3, 3))
+        self.at_leaves = at_leaves
+        self.made: torch.Tensor | None = None
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        if self.at_leaves:
+            self.made = torch.tanh(self.mix).exp()
+            return {"h": x @ self.made}
+        self.made = None
+        return {"h": x}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        if self.made is None:
+            self.made = torch.tanh(self.mix).exp()
+        return {"h": torch.tanh(children["h"].sum(1) @ self.made)}
+
+
+@pytest.mark.parametrize("at_leaves", [True, False])
+def test_what_a_cell_computes_once_a_batch_may_be_used_in_every_segment(at_leaves: bool) -> None:
+    torch.manual_seed(0)
+    network = network_of(Once(at_leaves))
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
+    expected = results(network, batch, "naive")
+    for engine in ("fused", "recursive", "fused"):
+        assert_same(results(network, batch, engine), expected, engine)
+
+
+class Remembering(torch.nn.Module):
+    """A cell that adds to every node what it made of the first nodes that it was called with."""
+
+    first: torch.Tensor | None = None
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        self.first = None
+        return {"h": x}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        if self.first is None:
+            self.first = children["h"].mean((0, 1)).square()
+        return {"h": children["h"].sum(1) + self.first}
+
+
+def test_what_a_cell_keeps_of_other_nodes_is_refused_by_the_fast_path() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 1)])
+    network = TreeNetwork(Remembering(), vocabulary=vocabulary, embedding_size=3)
+    tree = Tree("f", [Tree("f", [Tree("f", [Tree("x")])])])
+    with pytest.raises(CellError, match="keep nothing from one call to the next"):
+        network(TreeBatch.from_trees([tree], vocabulary))
+
+
+class Parametrized(torch.nn.Module):
+    """A cell with an orthogonal map, which is costly to make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(3, 3).double())
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": self.map(x)}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": torch.tanh(self.map(children["h"].sum(1)))}
+
+
+def test_a_parametrized_cell_may_run_under_the_cache() -> None:
+    torch.manual_seed(0)
+    network = network_of(Parametrized())
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
+    expected = results(network, batch, "fused")
+    with torch.nn.utils.parametrize.cached():
+        assert_same(results(network, batch, "fused"), expected, "cached")

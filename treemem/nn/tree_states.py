@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from treemem.errors import CellError
 from treemem.ops.propagate import NodeStates
 
 
@@ -36,13 +37,25 @@ class TreeStates:
 
     @property
     def root(self) -> torch.Tensor:
-        """The encoding of every tree, ``[examples, trees_per_example, hidden_size]``."""
+        """The encoding of every tree, ``[examples, trees_per_example, hidden_size]``.
+
+        Raises:
+            CellError: the cell makes no state of the name that the network's ``output`` says.
+        """
+        if self._output not in self.rows:
+            raise CellError(f"output={self._output!r} names no state; there are {', '.join(self.names)}")
         encoding = self.rows[self._output].index_select(0, self._row_of_root)
         num_examples = len(encoding) // self._trees_per_example
         return encoding.reshape(num_examples, self._trees_per_example, *encoding.shape[1:])
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        """The state called ``name`` of every node, in node order, ``[nodes, ...]``."""
+        """The state called ``name`` of every node, in node order, ``[nodes, ...]``.
+
+        Raises:
+            CellError: there is none of that name.
+        """
+        if name not in self.rows:
+            raise CellError(f"there is no state {name!r}; there are {', '.join(self.names)}")
         if name not in self._gathered:
             self._gathered[name] = self.rows[name].index_select(0, self._row_of_node)
         return self._gathered[name]

@@ -133,6 +133,23 @@ def _redefined(cell: Cell, name: str, other: str) -> bool:
     return False
 
 
+def check_cell(cell: object) -> None:
+    """Make sure that ``cell`` has what the protocol asks for.
+
+    Raises:
+        CellError: it has not; the message names what is missing.
+    """
+    needed = "a cell is an nn.Module with leaf(x, kind) and forward(children, x, kind)"
+    if isinstance(cell, type):
+        raise CellError(f"the cell is the class {cell.__name__} itself; make an instance of it: {needed}")
+    missing = [name for name in ("leaf", "parameters") if not callable(getattr(cell, name, None))]
+    unset = torch.nn.Module.forward
+    if not callable(cell) or getattr(getattr(cell, "forward", None), "__func__", None) is unset:
+        missing.insert(0, "forward")
+    if missing:
+        raise CellError(f"the cell {type(cell).__name__} has no {' and no '.join(missing)}; {needed}")
+
+
 def leaf_states(cell: Cell, leaf_inputs: torch.Tensor, segments: list[tuple[int, int, int]]) -> State:
     """The states of all leaf rows, in plain autograd.
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from treemem.errors import RecipeError, near_names
-from treemem.ops.cell import Cell, State, is_split
+from treemem.ops.cell import Cell, State, check_cell, is_split
 from treemem.schedule.tree_batch import TreeBatch
 
 Engine = Literal["auto", "fused", "naive", "recursive"]
@@ -62,9 +62,10 @@ def propagate(
         engine: how to run.
 
     Raises:
-        CellError: the cell returned states that are not what the protocol says.
+        CellError: the cell lacks a method, or returned states that are not what the protocol says.
         RecipeError: an unknown engine.
     """
+    check_cell(cell)
     engine, schedule = checked_engine(engine), batch.schedule
     if engine == "naive":
         from treemem.ops.naive import run_naive
