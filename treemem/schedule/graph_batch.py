@@ -14,7 +14,7 @@ from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_to_dgl, read_edges, read_field
 from treemem.trees.edges import plain_node_name
-from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, children_in_words
+from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary, children_in_words
 
 if TYPE_CHECKING:
     import dgl
@@ -64,8 +64,11 @@ def batch_from_graph(
     Raises:
         GraphError: a cycle, a node of two parents, positions with a gap or a repetition, an arity that the vocabulary
             does not have, fields that do not fit.
-        VocabularyError: a label that the vocabulary does not know.
+        VocabularyError: a label that the vocabulary does not know, or not with this number of children; a number leaf
+            without a finite value, or a value at another node.
     """
+    if vocabulary is not None:
+        check_vocabulary(vocabulary)
     source, target, position = read_edges(graph)
     num_nodes = graph.num_nodes()
     arity = np.bincount(target, minlength=num_nodes)
@@ -110,6 +113,8 @@ def _kinds_and_symbols(
     if kind is None:
         kind = _kinds_by_arity(vocabulary, arity, value)
     _check_kinds(vocabulary, kind, symbol, arity)
+    kinds = vocabulary.kinds
+    vocabulary.check_values(kind, value, name=plain_node_name, called=lambda node: kinds[kind[node]].label)
     return kind, symbol
 
 
