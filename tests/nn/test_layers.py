@@ -161,10 +161,10 @@ def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> 
 def test_an_arity_without_parameters_is_named(layer_class: type[TreeLayer]) -> None:
     vocabulary = Vocabulary(["x"], [("f", 50_000), ("g", 2)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")] * 50_000)], vocabulary)
-    with pytest.raises(GraphError, match=r"node 50000 has 50000 children.* arity 2 only; ChildSumTreeLSTM"):
+    with pytest.raises(GraphError, match=r"50000 has 50000 children.* arity 2 only, and none over max_arity=32; Child"):
         layer_class(2, vocabulary)(batch)
     smaller = layer_class(2, vocabulary, max_arity=1)
-    with pytest.raises(GraphError, match=r"node 2 has 2 children.* arity none only"):
+    with pytest.raises(GraphError, match=r"node 2 has 2 children.* arity none only, and none over max_arity=1;"):
         smaller(TreeBatch.from_trees([Tree("g", [Tree("x")] * 2)], vocabulary, share_subtrees=False))
 
 
@@ -191,12 +191,12 @@ def test_what_is_no_tree_is_refused() -> None:
         (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
         (TreeLSTM, {"engine": "fast"}, "engine 'fast'"),
         (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
-        (StackTreeRNN, {"stack_size": 0}, "at least one row"),
+        (StackTreeRNN, {"stack_size": 0}, "stack_size must be at least 1"),
         (StackTreeRNN, {"read": "both"}, "read='both'"),
         (StackTreeRNN, {"pop_zero": "never"}, "pop_zero='never'"),
         (StackTreeRNN, {"top_k": 2}, 'top_k goes with read="own"'),
         (StackTreeRNN, {"top_k": 9, "read": "own"}, "between 1 and stack_size=5"),
-        (StackTreeLSTM, {"stack_size": 0}, "at least one row"),
+        (StackTreeLSTM, {"stack_size": 0}, "stack_size must be at least 1"),
         (StackTreeLSTM, {"actions": "vector"}, "actions='vector'"),
         (StackTreeLSTM, {"normalize": "sum"}, "normalize='sum'"),
         (StackTreeLSTM, {"top_k": 6}, "between 1 and stack_size=5"),
@@ -211,6 +211,76 @@ def test_options_that_are_unknown_or_contradict_are_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=message):
         layer_class(4, VOCABULARY, **options)
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_size": 4.0}, r"hidden_size must be a whole number, not 4\.0"),
+        ({"hidden_size": "4"}, "hidden_size must be a whole number, not '4'"),
+        ({"hidden_size": True}, "hidden_size must be a whole number, not True"),
+        ({"hidden_size": 0}, "hidden_size must be at least 1, not 0"),
+        ({"input_size": -1}, "input_size must be at least 0, not -1"),
+        ({"input_size": 2.5}, r"input_size must be a whole number, not 2\.5"),
+        ({"dropout": "0.1"}, r"dropout must be a probability, a number from 0 to 1, not '0\.1'"),
+        ({"dropout": 1.5}, r"dropout must be a probability, a number from 0 to 1, not 1\.5"),
+        ({"dropout": float("nan")}, "dropout must be a probability"),
+        ({"vocabulary": ["x"]}, "vocabulary must be a Vocabulary, not list"),
+    ],
+    ids=str,
+)
+def test_options_that_are_no_numbers_of_their_sort_are_refused(
+    layer_class: type[TreeLayer], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        layer_class(**{"hidden_size": 4, "vocabulary": VOCABULARY, **options})
+
+
+@pytest.mark.parametrize("layer_class", [StackTreeRNN, StackTreeLSTM])
+@pytest.mark.parametrize("name", ["stack_size", "top_k"])
+@pytest.mark.parametrize("value", ["5", 1.0, True, None])
+def test_sizes_of_a_stack_are_whole_numbers(layer_class: type[TreeLayer], name: str, value: object) -> None:
+    with pytest.raises(RecipeError, match=f"{name} must be a whole number, not {value!r}"):
+        layer_class(4, VOCABULARY, **{name: value})
+
+
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])
+def test_arities_go_without_a_vocabulary(layer_class: type[TreeLayer]) -> None:
+    for arities, message in (
+        (2, "arities must be whole numbers in a sequence, such as"),
+        ("12", "arities must be whole numbers in a sequence"),
+        ([2.0], r"arities must be a whole number, not 2\.0"),
+        ([0], "arities must be at least 1"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            layer_class(4, input_size=3, arities=arities)  # type: ignore[call-arg]
+    with pytest.raises(RecipeError, match="max_arity must be a whole number"):
+        layer_class(4, VOCABULARY, max_arity=None)  # type: ignore[call-arg]
+    with pytest.raises(RecipeError, match="arities go with a layer without a vocabulary"):
+        layer_class(4, VOCABULARY, arities=(1, 2, 3))  # type: ignore[call-arg]
+    for options in ({}, {"arities": (1, 3)}):
+        layer = layer_class(4, input_size=3, **options)
+        assert json.loads(json.dumps(layer.options)) == layer.options
+        again = layer_class(vocabulary=None, **layer.options)
+        assert again.cell.sets.arities == layer.cell.sets.arities == options.get("arities", (2,))
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+@pytest.mark.parametrize("node_features", [False, True])
+def test_features_may_have_no_width(layer_class: type[TreeLayer], node_features: bool) -> None:
+    forest = random_forest(seed=1, num_trees=3, size=9)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
+    layer = layer_class(4, VOCABULARY, input_size=0, node_features=node_features)
+    layer(batch, torch.zeros(batch.num_nodes, 0)).root.sum().backward()
+    assert all(parameter.isfinite().all() for parameter in layer.parameters())
+
+
+def test_leaves_read_vectors_or_features() -> None:
+    with pytest.raises(RecipeError, match="embedding_size and input_size"):
+        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, vocabulary=VOCABULARY, embedding_size=3, input_size=5)
+    with pytest.raises(RecipeError, match="embedding_size must be a whole number"):
+        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, vocabulary=VOCABULARY, embedding_size="3")  # type: ignore[arg-type]
 
 
 def test_a_layer_needs_labels_or_features() -> None:

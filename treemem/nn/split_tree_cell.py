@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from treemem.errors import RecipeError
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.checked_options import checked_count, checked_probability
 
 
 class SplitTreeCell(torch.nn.Module):
@@ -27,7 +27,7 @@ class SplitTreeCell(torch.nn.Module):
         dropout: probability of dropout, in training.
 
     Raises:
-        RecipeError: a size below 1 or a dropout that is no probability.
+        RecipeError: a size that is no whole number, a hidden size below 1, or a dropout that is no probability.
 
     Attributes:
         reads: names of the children's states that the step reads.
@@ -44,10 +44,11 @@ class SplitTreeCell(torch.nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if hidden_size < 1:
-            raise RecipeError(f"hidden_size must be at least 1, not {hidden_size}")
-        if not 0 <= dropout <= 1:
-            raise RecipeError(f"dropout must be a probability, not {dropout}")
+        checked_count("hidden_size", hidden_size)
+        checked_probability("dropout", dropout)
+        for name, size in (("input_size", input_size), ("node_input_size", node_input_size)):
+            if size is not None:
+                checked_count(name, size, least=0)
         self.hidden_size = hidden_size
         self.sets = sets
         self.input_size = input_size

@@ -80,7 +80,7 @@ class TreeLSTM(TreeLayer):
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
         input_size: width of the features; leaves then run the cell without children, ``c = i * u``.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         shared_kinds: all kinds of one arity share their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
@@ -107,7 +107,7 @@ class TreeLSTM(TreeLayer):
         *,
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
@@ -123,7 +123,7 @@ class TreeLSTM(TreeLayer):
                 "hidden_size": hidden_size,
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
                 "number_activation": number_activation,

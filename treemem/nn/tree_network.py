@@ -12,6 +12,7 @@ from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Cell
+from treemem.ops.checked_options import checked_count
 from treemem.ops.propagate import Engine, checked_engine, propagate
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
@@ -42,7 +43,7 @@ class TreeNetwork(torch.nn.Module):
         engine: how to run: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
 
     Raises:
-        RecipeError: an unknown engine or leaf form.
+        RecipeError: an unknown engine or leaf form, sizes that are no whole numbers, or both sizes at once.
 
     Example:
         >>> class Sum(torch.nn.Module):
@@ -74,6 +75,13 @@ class TreeNetwork(torch.nn.Module):
         super().__init__()
         if embedding_size is not None and vocabulary is None:
             raise RecipeError("embedding_size needs a vocabulary: the labels that have vectors")
+        if embedding_size is not None and input_size is not None:
+            raise RecipeError("embedding_size and input_size: leaves read either vectors of their labels or features")
+        if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
+            raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")
+        for name, size in (("embedding_size", embedding_size), ("input_size", input_size)):
+            if size is not None:
+                checked_count(name, size, least=0)
         if node_features and input_size is None:
             raise RecipeError("node_features needs input_size: the width of the features")
         self.cell = cell

@@ -76,7 +76,7 @@ class TreeRNN(TreeLayer):
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors.
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         activation: ``f``.
         shared_kinds: all kinds of one arity share their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
@@ -103,7 +103,7 @@ class TreeRNN(TreeLayer):
         *,
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         activation: ActivationName = "sigmoid",
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
@@ -120,7 +120,7 @@ class TreeRNN(TreeLayer):
                 "hidden_size": hidden_size,
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "activation": activation,
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
