@@ -241,7 +241,7 @@ class _Collector:
         return EquationFile(forest, self._ids, bad, self.dropped)
 
     def _refuse(self, number: int, place: str, identity: Any, error: TreememError, line: int | None = None) -> None:
-        if isinstance(error, ParseError) and line is not None:
+        if isinstance(error, (ParseError, VocabularyError)) and line is not None:
             located: TreememError = error.at(line, self.name)
         else:
             located = type(error)(f"{self.name}, {place}: {error}")
