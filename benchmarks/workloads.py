@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from benchmarks.dgl_tree_lstm import dgl_tree_lstm
 from benchmarks.examples import (
     NUM_RELATIONS,
     Examples,
@@ -41,11 +42,12 @@ def unshared(problem: Problem) -> ByBatch:
 BASELINES: dict[str, Callable[[Problem], Way]] = {
     "recursion": ByRecursion,
     "naive": partial(by_engine, engine="naive"),
+    "dgl": dgl_tree_lstm,
     "level-autograd": level_autograd,
     "unshared": unshared,
     "prepared": prepared,
 }
-NEED_DGL = ("naive",)
+NEED_DGL = ("naive", "dgl")
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def of_sentences(hidden_size: int) -> Workload:
         lambda most: sentences(min(most, 1024)),
         lambda: sentences(_SMALL),
         256,
-        ("level-autograd", "prepared"),
+        ("dgl", "level-autograd", "prepared"),
     )
 
 
