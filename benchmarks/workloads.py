@@ -20,6 +20,7 @@ from benchmarks.examples import (
 )
 from benchmarks.level_autograd import level_autograd
 from benchmarks.problem import Head, Problem
+from benchmarks.products import Products
 from benchmarks.recursion import ByRecursion
 from benchmarks.ways import ByBatch, Way, by_engine
 from treemem.nn import ClassifierHead, EqualityHead, RelationHead, StackTreeLSTM, TreeLayer, TreeLSTM, TreeRNN
@@ -44,6 +45,7 @@ BASELINES: dict[str, Callable[[Problem], Way]] = {
     "naive": partial(by_engine, engine="naive"),
     "dgl": dgl_tree_lstm,
     "level-autograd": level_autograd,
+    "products": Products,
     "unshared": unshared,
     "prepared": prepared,
 }
@@ -117,7 +119,7 @@ def of_equations(least: int, greatest: int, batch_size: int, share_subtrees: boo
         partial(equations, least, greatest),
         lambda: equations(least, greatest, 256).first(_SMALL),
         batch_size,
-        ("naive", "level-autograd") + ("recursion", "prepared", "unshared") * share_subtrees,
+        ("naive", "level-autograd", "products") + ("recursion", "prepared", "unshared") * share_subtrees,
         share_subtrees,
     )
 
@@ -130,7 +132,7 @@ def of_sentences(hidden_size: int) -> Workload:
         lambda most: sentences(min(most, 1024)),
         lambda: sentences(_SMALL),
         256,
-        ("dgl", "level-autograd", "prepared"),
+        ("dgl", "level-autograd", "products", "prepared"),
     )
 
 
@@ -142,7 +144,7 @@ def of_logic(name: str, network: Network, share_subtrees: bool) -> Workload:
         logic_pairs,
         lambda: logic_pairs(_SMALL),
         256,
-        ("naive", "level-autograd") + ("prepared", "unshared") * share_subtrees,
+        ("naive", "level-autograd", "products") + ("prepared", "unshared") * share_subtrees,
         share_subtrees,
     )
 
@@ -155,7 +157,7 @@ def of_chains(length: int) -> Workload:
         lambda _: long_chains(8, length),
         lambda: long_chains(3, 40),
         8,
-        ("level-autograd", "prepared"),
+        ("level-autograd", "products", "prepared"),
     )
 
 
@@ -167,7 +169,7 @@ def of_one_tree(nodes: int) -> Workload:
         lambda _: equal_trees(1, (nodes + 1) // 2),
         lambda: equal_trees(1, 150),
         1,
-        ("level-autograd", "prepared"),
+        ("level-autograd", "products", "prepared"),
     )
 
 
