@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.agreement import Disagreement
-from benchmarks.measure import available, measured
+from benchmarks.measure import available, cost_per_node, measured
 from benchmarks.report import as_markdown, environment, write
 from benchmarks.timing import Budget, Row
-from benchmarks.workloads import BASELINES, QUICK_WORKLOADS, WORKLOADS, Workload
+from benchmarks.workloads import BASELINES, FORESTS, QUICK_FORESTS, QUICK_WORKLOADS, WORKLOADS, Workload
 
 QUICK = Budget(rounds=1, seconds=0.02, examples=256)
 
@@ -40,8 +40,10 @@ def main() -> None:
     budget = QUICK if options.quick else Budget() if options.seconds is None else Budget(seconds=options.seconds)
     baselines = [name for name in options.baseline or BASELINES if available(name)]
     workloads = _named(QUICK_WORKLOADS if options.quick else WORKLOADS, options.only)
-    if not workloads:
-        known = QUICK_WORKLOADS if options.quick else WORKLOADS
+    first, *others = QUICK_FORESTS if options.quick else FORESTS
+    forests = _named(others, options.only)
+    if not workloads and not forests:
+        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others]
         parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
     heading = [environment(), f"`{shlex.join(['python', '-m', 'benchmarks', *sys.argv[1:]])}`"]
     print("\n".join(heading), flush=True)
@@ -49,6 +51,8 @@ def main() -> None:
     if missing:
         print(f"without DGL, which is not here: no {' and no '.join(missing)}")
     parts: list[tuple[str, Iterator[Row]]] = [(each.name, measured(each, baselines, budget)) for each in workloads]
+    if forests:
+        parts.append(("cost per node", cost_per_node([first, *forests], budget)))
     rows: list[Row] = []
     begin = time.perf_counter()
     for name, part in parts:

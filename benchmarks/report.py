@@ -22,8 +22,15 @@ def environment() -> str:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    return _table(("workload", "mode", "baseline", "ratio", "spread", "examples/s", "baseline's"), rows)
+    """The rows as Markdown: a table of speeds and, if there are such rows, one of memory."""
+    speeds = [row for row in rows if row.mode != "memory"]
+    memory = [row for row in rows if row.mode == "memory"]
+    tables = []
+    if speeds:
+        tables.append(_table(("workload", "mode", "baseline", "ratio", "spread", "examples/s", "baseline's"), speeds))
+    if memory:
+        tables.append(_table(("workload", "mode", "baseline", "ratio", "spread", "bytes/row", "baseline's"), memory))
+    return "\n\n".join(tables)
 
 
 def as_json(rows: Sequence[Row]) -> str:

@@ -33,6 +33,8 @@ class Budget:
 class Row:
     """One line of the table; rates are in examples (equations, sentences, pairs) a second.
 
+    In rows of mode ``memory`` the rates are bytes a row of the schedule instead.
+
     Attributes:
         ratio: median over the rounds of (our rate / the baseline's rate in the same round).
         spread: smallest and largest of those ratios.

@@ -64,6 +64,7 @@ class Workload:
         batch_size: examples in a batch.
         baselines: keys of ``BASELINES``.
         share_subtrees: whether equal subtrees of a batch are computed once.
+        memory: whether the memory of a training step is measured too.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Workload:
     batch_size: int
     baselines: tuple[str, ...]
     share_subtrees: bool = False
+    memory: bool = False
 
     def problem(self, most: int) -> Problem:
         """The problem with at most ``most`` examples, or one batch of them if that is more."""
@@ -111,7 +113,7 @@ def plain_network(vocabulary: Vocabulary) -> tuple[TreeLayer, Head]:
     return TreeLSTM(60, vocabulary), ClassifierHead(60, 2)
 
 
-def of_equations(least: int, greatest: int, batch_size: int, share_subtrees: bool) -> Workload:
+def of_equations(least: int, greatest: int, batch_size: int, share_subtrees: bool, memory: bool = False) -> Workload:
     """Equations of some depths; what does not depend on sharing is measured once, against the shared ones."""
     return Workload(
         f"equations {least}-{greatest} batch {batch_size} {'shared' if share_subtrees else 'unshared'}",
@@ -121,6 +123,7 @@ def of_equations(least: int, greatest: int, batch_size: int, share_subtrees: boo
         batch_size,
         ("naive", "level-autograd", "products") + ("recursion", "prepared", "unshared") * share_subtrees,
         share_subtrees,
+        memory,
     )
 
 
@@ -133,6 +136,7 @@ def of_sentences(hidden_size: int) -> Workload:
         lambda: sentences(_SMALL),
         256,
         ("dgl", "level-autograd", "products", "prepared"),
+        memory=True,
     )
 
 
@@ -170,13 +174,26 @@ def of_one_tree(nodes: int) -> Workload:
         lambda: equal_trees(1, 150),
         1,
         ("level-autograd", "products", "prepared"),
+        memory=True,
+    )
+
+
+def of_forest(nodes: int) -> Workload:
+    """About so many nodes in one batch of random trees of 37 nodes each: equal examples, so rates tell costs a node."""
+    return Workload(
+        f"forest {nodes} nodes",
+        plain_network,
+        lambda _: equal_trees(nodes // 37, 19),
+        lambda: equal_trees(_SMALL, 19),
+        nodes // 37,
+        (),
     )
 
 
 WORKLOADS = (
     *(of_sentences(size) for size in (150, 256)),
     *(
-        of_equations(least, greatest, size, share_subtrees)
+        of_equations(least, greatest, size, share_subtrees, memory=size == 256)
         for least, greatest in ((8, 13), (1, 7))
         for size in (32, 256, 1024)
         for share_subtrees in (True, False)
@@ -186,9 +203,12 @@ WORKLOADS = (
     of_one_tree(1_000_000),
 )
 QUICK_WORKLOADS = (
-    of_equations(1, 7, 256, share_subtrees=True),
+    of_equations(1, 7, 256, share_subtrees=True, memory=True),
     of_sentences(150),
     of_logic("tree-rnn hidden 200", logic_network, share_subtrees=True),
     of_chains(300),
     of_one_tree(3_000),
 )
+FORESTS = tuple(of_forest(nodes) for nodes in (10_000, 1_000, 100_000, 1_000_000))
+QUICK_FORESTS = tuple(of_forest(nodes) for nodes in (1_000, 3_000))
+"""For the cost per node; the first of them is the baseline of the others."""
