@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treemem.ops.cell import Cell, Product, SplitCell, State, StepPair
+from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, StepPair
 from treemem.ops.propagate import Engine, NodeStates, propagate
-from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, Reading, StackRows
+from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, Reading, StackRows
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 
 __all__ = [
@@ -13,6 +13,8 @@ __all__ = [
     "ChildrenSum",
     "EachChild",
     "Engine",
+    "HiddenLayer",
+    "LearnedStepPair",
     "NodeStates",
     "Product",
     "Reading",
