@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tree_strategies import VOCABULARY, forests, random_forest
 
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 
@@ -24,6 +24,8 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
     "child sum": (ChildSumTreeLSTM, {}),
     "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
+    "tree cell": (TreeCell, {}),
+    "tree cell shared kinds": (TreeCell, {"shared_kinds": True, "leaf": "two-layer"}),
     "stack rnn": (StackTreeRNN, {"stack_size": 3}),
     "stack rnn no-op": (StackTreeRNN, {"stack_size": 2, "no_op": True, "shared_stack": False}),
     "stack rnn zero after map": (StackTreeRNN, {"stack_size": 3, "pop_zero": "after_map", "activation": "relu"}),
@@ -45,13 +47,25 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
     "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
 }
-ONE_OF_EACH = ["tree rnn", "tree lstm", "child sum", "stack rnn", "stack rnn own", "stack lstm normalize no-op"]
+ONE_OF_EACH = [
+    "tree rnn",
+    "tree lstm",
+    "child sum",
+    "tree cell",
+    "stack rnn",
+    "stack rnn own",
+    "stack lstm normalize no-op",
+]
 
 
 def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
     layer_class, options = NETWORKS[name]
     torch.manual_seed(0)
-    return layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
+    layer = layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
+    if isinstance(layer, TreeCell):  # a layer norm starts with a gain of 1 and a bias of 0, which would hide mistakes
+        torch.nn.init.uniform_(layer.cell.norm.weight, 0.5, 1.5)
+        torch.nn.init.normal_(layer.cell.norm.bias)
+    return layer
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -113,7 +127,7 @@ def test_no_grad_gives_the_same_states(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree lstm", "child sum", "stack rnn", "stack lstm normalize no-op"])
+@pytest.mark.parametrize("name", ["tree lstm", "child sum", "tree cell", "stack rnn", "stack lstm normalize no-op"])
 def test_fused_equals_naive_on_many_random_trees(name: str) -> None:
     layer = make(name)
     for seed in range(10):
