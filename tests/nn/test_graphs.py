@@ -103,7 +103,7 @@ def test_graphs_that_do_not_fit_are_refused() -> None:
 
 @pytest.mark.parametrize("num_nodes", [0, 3])
 def test_graphs_without_edges_are_trees_of_one_node(num_nodes: int) -> None:
-    layer = layer_of(TreeLSTM)
+    layer = layer_of(TreeLSTM, node_features=True)
     graph = dgl.graph(([], []), num_nodes=num_nodes)
     feat = torch.randn(num_nodes, 2, dtype=torch.float64)
     for engine in ("fused", "naive", "recursive"):
