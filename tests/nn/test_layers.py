@@ -118,7 +118,8 @@ def test_reset_parameters_draws_everything_anew_and_follows_the_seed(layer_class
 
 
 OPTIONS: list[tuple[Any, dict[str, Any]]] = [
-    (TreeRNN, {"activation": "tanh", "dropout": 0.1}),
+    (TreeRNN, {"activation": "tanh", "dropout": 0.1, "direction": "down"}),
+    (TreeLSTM, {"direction": "both"}),
     (TreeLSTM, {"input_size": 5, "node_features": True, "shared_kinds": True}),
     (ChildSumTreeLSTM, {"leaf": "two-layer", "shared_kinds": False}),
     (TreeCell, {"shared_kinds": True, "dropout": 0.2, "leaf_dropout": 0.1}),
@@ -204,6 +205,7 @@ def test_what_is_no_tree_is_refused() -> None:
         (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
         (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
         (TreeLSTM, {"engine": "fast"}, "engine 'fast'"),
+        (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
         (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
         (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
         (StackTreeRNN, {"stack_size": 0}, "at least one row"),

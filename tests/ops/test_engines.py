@@ -24,6 +24,8 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
     "child sum": (ChildSumTreeLSTM, {}),
     "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
+    "tree rnn down": (TreeRNN, {"direction": "down", "activation": "tanh"}),
+    "tree lstm both ways": (TreeLSTM, {"direction": "both"}),
     "tree cell": (TreeCell, {}),
     "tree cell shared kinds": (TreeCell, {"shared_kinds": True, "leaf": "two-layer"}),
     "stack rnn": (StackTreeRNN, {"stack_size": 3}),
@@ -88,7 +90,7 @@ def test_fused_agrees_with_naive_in_float32(name: str) -> None:
 
 
 @pytest.mark.parametrize("node_features", [False, True])
-@pytest.mark.parametrize("name", [*ONE_OF_EACH, "child sum per kind", "stack lstm queue"])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "child sum per kind", "stack lstm queue", "tree lstm both ways"])
 def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
     forest = random_forest(seed=3, num_trees=4, size=12)
     layer = make(name, input_size=2, node_features=node_features)
@@ -109,7 +111,7 @@ def test_engines_agree_on_any_forest(forest: Forest, share: bool, name: str) -> 
     layer = make(name, hidden_size=2)
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
     expected = results(layer, batch, "naive")
-    assert expected["root"].shape == (len(forest), 1, 2)
+    assert expected["root"].shape == (len(forest), 1, layer.hidden_size)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine), expected, f"{name}, {engine}")
 

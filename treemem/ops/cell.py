@@ -172,7 +172,7 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
     Raises:
         CellError: it is not.
     """
-    who = f"{type(cell).__name__}.{call}"
+    who = f"{cell_name(cell)}.{call}"
     if not isinstance(state, dict) or not state:
         raise CellError(f"{who} must return a dict of tensors, not {_shown(state)}")
     for name, value in state.items():
@@ -189,6 +189,11 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
             expected = ", ".join(str(size) for size in (rows, *like[name].shape[1:]))
             raise CellError(f"{who}: state {name!r} has shape {list(value.shape)}; it must be [{expected}]")
     return {name: value.to(like[name].dtype) for name, value in state.items()}
+
+
+def cell_name(cell: Cell) -> str:
+    """What messages call ``cell``: its class, or that of the downward cell that it stands for."""
+    return type(getattr(cell, "turned", cell)).__name__
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:
