@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.errors import CellError, GraphError, ParseError, RecipeError, near_names
+from treemem.errors import CellError, GraphError, ParseError, RecipeError, VocabularyError, near_names
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
@@ -320,7 +320,7 @@ class Model(nn.Module):
             for line, text in enumerate(data, start=1):
                 try:
                     trees.append(self.task.parse(text))
-                except ParseError as error:
+                except (ParseError, VocabularyError) as error:
                     raise error.at(line) from error
             data = Forest.from_trees(trees)
         if not len(data):

@@ -251,6 +251,26 @@ def test_a_cell_with_a_step_pair_of_its_own_keeps_running_whole_levels() -> None
     assert is_split(cell)
 
 
+class HandingOn:
+    """A cell that has its methods from another."""
+
+    def __init__(self, cell: Any) -> None:
+        self._cell = cell
+
+    def __call__(self, *given: Any) -> State:
+        return self._cell(*given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cell, name)
+
+
+def test_a_cell_that_hands_on_to_another_is_split_where_that_is() -> None:
+    cell: Any = TreeLSTM(3, VOCABULARY).cell
+    assert is_split(HandingOn(cell))  # type: ignore[arg-type]
+    cell.__class__ = own_forward(cell)
+    assert not is_split(HandingOn(cell))  # type: ignore[arg-type]
+
+
 class NoLeaf(torch.nn.Module):
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         return {"h": children["h"].sum(1)}

@@ -12,9 +12,11 @@ from tree_strategies import NUMBER, VOCABULARY, chain, forests, random_forest, s
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, VocabularyError
+from treemem.nn import TreeLSTM
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
@@ -389,3 +391,15 @@ def test_numbers_are_leaves_of_their_own_kind() -> None:
     assert again.schedule.value.tolist()[1] == 2.5
     with pytest.raises(VocabularyError, match="node 0: the number leaf 'Number' needs a value"):
         TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), label=[4, 0, VOCABULARY.labels.index("add")]), VOCABULARY)
+
+
+@pytest.mark.parametrize("text", [" + ".join("x" * 20_000), "-" * 20_000 + "x"], ids=["sum", "minus signs"])
+def test_20000_terms_or_signs_run_from_text_to_encoding(text: str) -> None:
+    tree = parse_expression(text)
+    vocabulary = Vocabulary.from_forest(Forest.from_trees([tree]))
+    batch = TreeBatch.from_trees([tree], vocabulary)
+    assert len(batch.schedule.levels) == tree.height + 1 >= 20_000
+    with torch.no_grad():
+        encoding = TreeLSTM(2, vocabulary)(batch).root
+    assert encoding.shape == (1, 1, 2)
+    assert torch.isfinite(encoding).all()

@@ -138,11 +138,13 @@ def is_split(cell: Cell) -> bool:
     A subclass that redefines what the step pair stands for (``forward``, ``gates``, ``step``) without a step pair of
     its own, and a cell with forward hooks, are called instead, once a segment.
     """
-    if not callable(getattr(cell, "step_pair", None)):
+    step_pair = getattr(cell, "step_pair", None)
+    if not callable(step_pair):
         return False
-    if getattr(cell, "_forward_hooks", None) or getattr(cell, "_forward_pre_hooks", None):
+    owner = getattr(step_pair, "__self__", cell)  # not ``cell`` where that hands on what another has
+    if getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None):
         return False
-    return not any(_redefined(cell, name, "step_pair") for name in ("__call__", "forward", "gates", "step"))
+    return not any(_redefined(owner, name, "step_pair") for name in ("__call__", "forward", "gates", "step"))
 
 
 def _redefined(cell: Cell, name: str, other: str) -> bool:
