@@ -111,7 +111,7 @@ class TreeCell(TreeLayer):
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors ``e`` of ``hidden_size``.
         input_size: width of the features ``e``.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         shared_kinds: all kinds of one arity share their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training (the authors'
@@ -140,7 +140,7 @@ class TreeCell(TreeLayer):
         *,
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
@@ -158,7 +158,7 @@ class TreeCell(TreeLayer):
                 "hidden_size": hidden_size,
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
                 "number_activation": number_activation,
