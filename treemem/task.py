@@ -393,6 +393,15 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
     "treemem.networks",
     {
         name: f"treemem.nn:{name}"
-        for name in ("TreeRNN", "TreeLSTM", "ChildSumTreeLSTM", "StackTreeRNN", "StackTreeLSTM", "RNN", "LSTM")
+        for name in (
+            "TreeRNN",
+            "TreeLSTM",
+            "ChildSumTreeLSTM",
+            "TreeCell",
+            "StackTreeRNN",
+            "StackTreeLSTM",
+            "RNN",
+            "LSTM",
+        )
     },
 )

@@ -17,6 +17,7 @@ from treemem.nn import (
     NumberDecoder,
     StackTreeLSTM,
     StackTreeRNN,
+    TreeCell,
     TreeLayer,
     TreeLSTM,
     TreeNetwork,
@@ -28,7 +29,7 @@ from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER,
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 EQUATIONS = Vocabulary(
     LEAF_LABELS,
     [*((name, 1) for name in UNARY_FUNCTIONS), *((name, 2) for name in BINARY_FUNCTIONS)],
@@ -59,6 +60,13 @@ def test_networks_are_as_large_as_the_published_ones(
     assert sum(parameter.numel() for module in modules for parameter in module.parameters()) == published
 
 
+def test_a_tree_cell_has_the_parameters_of_the_published_logic_encoder_but_for_its_attention() -> None:
+    query_and_key = 2 * (200 * 200 + 200 + 2 * 200)
+    score = 200 + 1
+    layer = TreeCell(200, input_size=200)
+    assert sum(parameter.numel() for parameter in layer.parameters()) == 1_083_601 - query_and_key - score
+
+
 def assert_uniform(values: torch.Tensor, bound: float) -> None:
     """Assert that values look drawn from U(-bound, bound)."""
     values = values.detach()
@@ -83,6 +91,11 @@ def test_affine_maps_start_as_those_of_the_published_code() -> None:
     cell = StackTreeRNN(200, EQUATIONS).cell
     for maps in (cell.maps, cell.memory_maps, cell.control_maps, cell.row_maps):
         assert_uniform(maps.of(2).weight, 1 / math.sqrt(400))
+    gated = TreeCell(50, EQUATIONS).cell
+    assert_uniform(gated.hidden_maps.of(2).weight, 1 / math.sqrt(100))
+    assert_uniform(gated.gate_maps.of(2).weight, 1 / math.sqrt(200))
+    assert gated.norm.weight.eq(1).all()
+    assert not gated.norm.bias.any()
     embedding = TreeRNN(200, EQUATIONS).leaves.embedding.weight.detach()
     assert float(embedding.mean()) == pytest.approx(0, abs=0.03)
     assert float(embedding.std()) == pytest.approx(1, rel=0.03)
@@ -95,7 +108,7 @@ def test_reset_parameters_draws_everything_anew_and_follows_the_seed(layer_class
     before = {name: value.clone() for name, value in layer.state_dict().items()}
     layer.reset_parameters()
     for name, value in layer.named_parameters():
-        assert not value.any() or not torch.equal(value, before[name]), name
+        assert bool((value == value.flatten()[0]).all()) or not torch.equal(value, before[name]), name
     drawn = []
     for _ in range(2):
         torch.manual_seed(3)
@@ -105,9 +118,11 @@ def test_reset_parameters_draws_everything_anew_and_follows_the_seed(layer_class
 
 
 OPTIONS: list[tuple[Any, dict[str, Any]]] = [
-    (TreeRNN, {"activation": "tanh", "dropout": 0.1}),
+    (TreeRNN, {"activation": "tanh", "dropout": 0.1, "direction": "down"}),
+    (TreeLSTM, {"direction": "both"}),
     (TreeLSTM, {"input_size": 5, "node_features": True, "shared_kinds": True}),
     (ChildSumTreeLSTM, {"leaf": "two-layer", "shared_kinds": False}),
+    (TreeCell, {"shared_kinds": True, "dropout": 0.2, "leaf_dropout": 0.1}),
     (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "pop_zero": "after_map", "no_op": True}),
     (StackTreeLSTM, {"stack_size": 3, "normalize": True, "top_k": 2, "gated_top_k": True, "queue": True}),
     (LSTM, {"form": "preorder", "dropout": 0.5}),
@@ -157,7 +172,7 @@ def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> 
         states.S  # noqa: B018
 
 
-@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM])
 def test_an_arity_without_parameters_is_named(layer_class: type[TreeLayer]) -> None:
     vocabulary = Vocabulary(["x"], [("f", 50_000), ("g", 2)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")] * 50_000)], vocabulary)
@@ -190,7 +205,9 @@ def test_what_is_no_tree_is_refused() -> None:
         (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
         (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
         (TreeLSTM, {"engine": "fast"}, "engine 'fast'"),
+        (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
         (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
+        (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
         (StackTreeRNN, {"stack_size": 0}, "stack_size must be at least 1"),
         (StackTreeRNN, {"read": "both"}, "read='both'"),
         (StackTreeRNN, {"pop_zero": "never"}, "pop_zero='never'"),

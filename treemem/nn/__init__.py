@@ -10,6 +10,7 @@ from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
+from treemem.nn.tree_cell import TreeCell
 from treemem.nn.tree_lstm import TreeLSTM
 from treemem.nn.tree_network import TreeLayer, TreeNetwork
 from treemem.nn.tree_rnn import TreeRNN
@@ -28,6 +29,7 @@ __all__ = [
     "SequenceStates",
     "StackTreeLSTM",
     "StackTreeRNN",
+    "TreeCell",
     "TreeLSTM",
     "TreeLayer",
     "TreeNetwork",

@@ -6,9 +6,11 @@ import torch
 
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
+from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.reading import HiddenLayer
 
 
 class SplitTreeCell(torch.nn.Module):
@@ -71,7 +73,7 @@ class SplitTreeCell(torch.nn.Module):
         raise NotImplementedError
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key."""
+        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key, and what steps learn."""
         raise NotImplementedError
 
     def step(self, products: State, children: State) -> State:
@@ -94,11 +96,17 @@ class SplitTreeCell(torch.nn.Module):
     def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The results of the products for ``m`` nodes of one kind."""
         weights = self.weights()
-        results = {}
+        results: State = {}
         for product in self.products(children["h"].shape[1]):
             weight, bias = weights[product.weights]
             used = 0 if product.set_of_kind is None else product.set_of_kind[kind]
-            inputs = product.reading.gather(children, x)
+            if isinstance(product.reading, HiddenLayer):
+                function = activation(product.reading.activation_name).function
+                inputs = function(results[product.reading.product])
+            else:
+                inputs = product.reading.gather(children, x)
+            if product.dropout:
+                inputs = torch.nn.functional.dropout(inputs, product.dropout)
             results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)
         return results
 

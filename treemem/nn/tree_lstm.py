@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import SplitTreeCell
@@ -13,6 +14,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
@@ -85,6 +87,13 @@ class TreeLSTM(TreeLayer):
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
         max_arity: nodes of more children have no parameters and are refused.
+        direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by an LSTM step from the parent,
+            ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,
+            ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, ``p`` being the position among the siblings and ``x``
+            the node's upward ``h`` (a root has no parent's part). This is the top-down Tree-LSTM of Teng and Zhang
+            2017 as their code runs it, but for the peepholes and for ``x``, which there is the vector of a head word.
+            The layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``: the
+            same, but only the downward states are given. See :class:`TreeNetwork`.
         engine: see :class:`TreeNetwork`.
 
     Raises:
@@ -113,6 +122,7 @@ class TreeLSTM(TreeLayer):
         number_activation: ActivationName = "sigmoid",
         dropout: float = 0.0,
         max_arity: int = 32,
+        direction: Direction = "up",
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
@@ -129,6 +139,8 @@ class TreeLSTM(TreeLayer):
                 "number_activation": number_activation,
                 "dropout": dropout,
                 "max_arity": max_arity,
+                "direction": direction,
                 "engine": engine,
             },
+            None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout),
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.reading import Reading
+from treemem.ops.reading import HiddenLayer, Reading
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -46,14 +46,16 @@ class Product(NamedTuple):
     Attributes:
         name: the step finds the result under it, ``[m * copies, outputs]``.
         weights: key into the cell's ``weights()``.
-        reading: what is multiplied.
+        reading: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
         set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
+        dropout: probability that an entry of what is multiplied is dropped.
     """
 
     name: str
     weights: str
-    reading: Reading
+    reading: Reading | HiddenLayer
     set_of_kind: Mapping[int, int] | None
+    dropout: float = 0.0
 
 
 class StepPair(Protocol):
@@ -94,15 +96,35 @@ class StepPair(Protocol):
         ...
 
 
+@runtime_checkable
+class LearnedStepPair(StepPair, Protocol):
+    """A step pair that learns too, as a layer norm does; it is made with the tensors that ``weights()`` has then.
+
+    Attributes:
+        learned: key into the cell's ``weights()`` of the two tensors that the step reads.
+    """
+
+    learned: str
+
+    def learned_gradients(self, kept: State, gradient: State) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradients of the two tensors, for all rows of the arity at once.
+
+        Args:
+            kept: what ``forward`` kept, ``[rows, ...]``.
+            gradient: of the states, ``[rows, ...]``, as ``backward`` left it.
+        """
+        ...
+
+
 class SplitCell(Cell, Protocol):
     """A cell whose inner nodes are matrix products followed by a pointwise step, so that a whole level runs at once."""
 
     def products(self, arity: int) -> tuple[Product, ...]:
-        """The matrix products of nodes with so many children."""
+        """The matrix products of nodes with so many children, in order."""
         ...
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key."""
+        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key, and what steps learn."""
         ...
 
     def step_pair(self, arity: int) -> StepPair:
@@ -187,7 +209,7 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
     Raises:
         CellError: it is not.
     """
-    who = f"{type(cell).__name__}.{call}"
+    who = f"{cell_name(cell)}.{call}"
     if not isinstance(state, dict) or not state:
         raise CellError(f"{who} must return a dict of tensors, not {_shown(state)}")
     for name, value in state.items():
@@ -204,6 +226,11 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
             expected = ", ".join(str(size) for size in (rows, *like[name].shape[1:]))
             raise CellError(f"{who}: state {name!r} has shape {list(value.shape)}; it must be [{expected}]")
     return {name: value.to(like[name].dtype) for name, value in state.items()}
+
+
+def cell_name(cell: Cell) -> str:
+    """What messages call ``cell``: its class, or that of the downward cell that it stands for."""
+    return type(getattr(cell, "turned", cell)).__name__
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:

@@ -71,7 +71,10 @@ def propagate(
         from treemem.ops.naive import run_naive
 
         states = run_naive(cell, batch, leaf_inputs, inner_inputs)
-        roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
+        if schedule.shared:
+            roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
+        else:
+            roots = schedule.node_of_row[schedule.row_of_root]
         return NodeStates(states, torch.arange(batch.num_nodes), roots)
     if engine == "recursive":
         from treemem.ops.recursive import run_recursive

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.cell import Cell, State, checked_state, leaf_states
+from treemem.ops.cell import Cell, State, cell_name, checked_state, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.once import differentiable_once
 from treemem.schedule.schedule import Schedule, Segment
@@ -209,7 +209,7 @@ def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:
             variable = getattr(node, "variable", None)
             if variable is not None and id(variable) not in own:
                 raise CellError(
-                    f"{type(cell).__name__} used a tensor of shape {list(variable.shape)} that requires gradients "
+                    f"{cell_name(cell)} used a tensor of shape {list(variable.shape)} that requires gradients "
                     f"and is none of its parameters; register it as an nn.Parameter of the cell, and keep nothing "
                     f"from one call to the next that was made from x or children"
                 )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
@@ -24,7 +25,9 @@ def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
     """The graph of a batch of trees; see :attr:`TreeBatch.graph`."""
     forest, vocabulary, schedule = batch.forest, batch.vocabulary, batch.schedule
     if forest is None or vocabulary is None:
-        raise GraphError("a batch without a forest and a vocabulary has no labels to make a graph of")
+        if schedule.shared:
+            raise GraphError("a batch of shared rows without a forest and a vocabulary cannot be made a graph of")
+        return graph_from_schedule(schedule)
     row = schedule.row_of_node.cpu()
     symbol = torch.full((schedule.num_rows,), -1)
     symbol[: schedule.num_leaf_rows] = schedule.symbol.cpu()
@@ -33,6 +36,21 @@ def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
     leaf_id = symbol[row].numpy()
     graph = forest_to_dgl(forest, np.where(leaf_id >= 0, leaf_id, label_id))
     graph.ndata["kind"] = schedule.kind_of_row.cpu()[row]
+    return graph
+
+
+def graph_from_schedule(schedule: Schedule) -> dgl.DGLGraph:
+    """The graph of a schedule whose nodes have rows of their own: edges with ``position``, nodes with ``kind``."""
+    node_of_row = schedule.node_of_row.cpu()
+    arity = torch.zeros(schedule.num_rows, dtype=torch.int64)
+    for level in schedule.levels:
+        for segment in level.segments:
+            arity[segment.begin : segment.end] = segment.arity
+    first = torch.repeat_interleave(arity.cumsum(0) - arity, arity)
+    edges = node_of_row[schedule.child.cpu()], torch.repeat_interleave(node_of_row, arity)
+    graph = import_dgl().graph(edges, num_nodes=schedule.num_nodes)
+    graph.edata["position"] = torch.arange(len(first)) - first
+    graph.ndata["kind"] = schedule.kind_of_row.cpu()[schedule.row_of_node.cpu()]
     return graph
 
 
