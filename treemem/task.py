@@ -272,19 +272,36 @@ class Model(nn.Module):
             ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
         """
         index = SubtreeIndex(examples.forest, self.vocabulary) if index is None else index
-        chosen = examples.part(None) if chosen is None else chosen
         loader = TreeLoader(index, chosen, batch_size, trees_per_example=examples.trees_per_example)
+        return self.outputs_of(loader, advance=advance)
+
+    def outputs_of(self, loader: TreeLoader, *, advance: Callable[[int], object] = lambda count: None) -> Tensor:
+        """The outputs for the examples of a loader, whatever their order in its batches; see :meth:`outputs`.
+
+        Args:
+            loader: makes the batches.
+            advance: told the number of examples done after each batch.
+
+        Returns:
+            ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
+        """
+        plan = loader.plan()
         was_training = self.training
         self.eval()
         done: list[Tensor] = []
         try:
             with torch.no_grad():
-                for batch in loader:
+                for batch in loader.batches(plan):
                     done.append(self(batch.to(self.device)).cpu())
                     advance(len(done[-1]))
         finally:
             self.train(was_training)
-        return torch.cat(done) if done else torch.empty(0)
+        if not done:
+            return torch.empty(0)
+        outputs = torch.cat(done)
+        ordered = torch.empty_like(outputs)
+        ordered[torch.from_numpy(np.concatenate(plan))] = outputs
+        return ordered
 
     def predict(self, data: Sequence[str] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
         """Probabilities for texts or for a forest of the task's trees.

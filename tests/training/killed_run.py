@@ -13,5 +13,7 @@ from treemem.training.options import TrainingOptions
 
 if __name__ == "__main__":
     network = NetworkConfig("StackTreeLSTM", {"hidden_size": 6, "stack_size": 3, "dropout": 0.2})
-    options = TrainingOptions(epochs=6, batch_size=16, learning_rate=0.01, checkpoint_steps=3, accelerator="cpu")
+    options = TrainingOptions(
+        epochs=6, batch_size=16, learning_rate=0.01, checkpoint_steps=3, accelerator="cpu", prefetch=2
+    )
     fit(MoreX(), network, toy_data(300), options, output=Path(sys.argv[1]), resume=sys.argv[2] == "resume")

@@ -14,7 +14,7 @@ import treemem
 from treemem import checkpoint
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
-TIMES = {"seconds", "examples_per_second", "validation_seconds"}
+TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
 def start(output: Path, how: str) -> subprocess.Popen[bytes]:
