@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
@@ -324,59 +323,6 @@ class Model(nn.Module):
             return np.empty(0)
         examples = self.task.examples(data)
         return self.task.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
-
-
-Found = TypeVar("Found")
-
-
-class Registry(Generic[Found]):
-    """Names to classes that are imported only when asked for.
-
-    Args:
-        what: what it holds, for messages.
-        entry_points: group of entry points by which other packages add to it.
-        targets: name to ``"module:attribute"``.
-    """
-
-    def __init__(self, what: str, entry_points: str, targets: Mapping[str, str]) -> None:
-        self.what = what
-        self.entry_points = entry_points
-        self._targets: dict[str, str | Found] = dict(targets)
-
-    def names(self) -> list[str]:
-        """All names, those of installed packages included."""
-        return sorted({*self._targets, *(point.name for point in self._installed())})
-
-    def register(self, name: str, target: str | Found) -> None:
-        """Add a class, or where to import it from (``"module:attribute"``), under a name.
-
-        Raises:
-            RecipeError: the name stands for something else.
-        """
-        if self._targets.setdefault(name, target) != target:
-            raise RecipeError(f"there is a {self.what} {name!r} already; choose another name")
-
-    def find(self, name: str) -> Found:
-        """The class of that name.
-
-        Raises:
-            RecipeError: no such name; the message has the near ones.
-        """
-        target = self._targets.get(name)
-        if target is None:
-            point = next((point for point in self._installed() if point.name == name), None)
-            if point is None:
-                names = self.names()
-                near = near_names(str(name), names)
-                raise RecipeError(f"no {self.what} {name!r}{near or '; there are ' + ', '.join(names)}")
-            return point.load()
-        if isinstance(target, str):
-            module, _, attribute = target.partition(":")
-            return getattr(importlib.import_module(module), attribute)
-        return target
-
-    def _installed(self) -> Sequence[importlib.metadata.EntryPoint]:
-        return tuple(importlib.metadata.entry_points(group=self.entry_points))
 
 
 TASKS: Registry[type[Task]] = Registry(
