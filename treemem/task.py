@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -20,6 +20,7 @@ from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
 
 if TYPE_CHECKING:
+    from treemem.nn.row_cache import RowCache
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.tree import Tree
     from treemem.trees.vocabulary import Vocabulary
@@ -256,6 +257,7 @@ class Model(nn.Module):
         *,
         batch_size: int = 1024,
         index: SubtreeIndex | None = None,
+        cache: RowCache | None = None,
         advance: Callable[[int], object] = lambda count: None,
     ) -> Tensor:
         """The outputs for many examples, in evaluation mode and without gradients.
@@ -265,33 +267,46 @@ class Model(nn.Module):
             chosen: their numbers; all by default.
             batch_size: examples that run together.
             index: of the examples' forest, where it was made before.
+            cache: of this encoder and the same ``index``: shares equal subtrees across batches; the same outputs.
             advance: told the number of examples done after each batch.
 
         Returns:
             ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
         """
-        index = SubtreeIndex(examples.forest, self.vocabulary) if index is None else index
+        if index is None:
+            index = SubtreeIndex(examples.forest, self.vocabulary) if cache is None else cache.index
         loader = TreeLoader(index, chosen, batch_size, trees_per_example=examples.trees_per_example)
-        return self.outputs_of(loader, advance=advance)
+        return self.outputs_of(loader, cache=cache, advance=advance)
 
-    def outputs_of(self, loader: TreeLoader, *, advance: Callable[[int], object] = lambda count: None) -> Tensor:
+    def outputs_of(
+        self,
+        loader: TreeLoader,
+        *,
+        cache: RowCache | None = None,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> Tensor:
         """The outputs for the examples of a loader, whatever their order in its batches; see :meth:`outputs`.
 
         Args:
-            loader: makes the batches.
-            advance: told the number of examples done after each batch.
+            loader: makes the batches; with a cache, which makes them itself, says what they hold.
+            cache, advance: as in :meth:`outputs`.
 
         Returns:
             ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
+
+        Raises:
+            RecipeError: a cache of another network or index.
         """
+        if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
+            raise RecipeError("the cache is one of another network or of another index; make one of these")
         plan = loader.plan()
         was_training = self.training
         self.eval()
         done: list[Tensor] = []
         try:
             with torch.no_grad():
-                for batch in loader.batches(plan):
-                    done.append(self(batch.to(self.device)).cpu())
+                for encodings in self._encodings(loader, plan, cache):
+                    done.append(self.head(encodings).cpu())
                     advance(len(done[-1]))
         finally:
             self.train(was_training)
@@ -301,6 +316,17 @@ class Model(nn.Module):
         ordered = torch.empty_like(outputs)
         ordered[torch.from_numpy(np.concatenate(plan))] = outputs
         return ordered
+
+    def _encodings(self, loader: TreeLoader, plan: list[NDArray[np.int64]], cache: RowCache | None) -> Iterator[Any]:
+        if cache is None:
+            for batch in loader.batches(plan):
+                yield self.encoder(batch.to(self.device))
+            return
+        before = cache.seconds
+        yield from cache.encode_batches(
+            [loader.examples[places] for places in plan], trees_per_example=loader.trees_per_example
+        )
+        loader.seconds += cache.seconds - before
 
     def predict(self, data: Sequence[str] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
         """Probabilities for texts or for a forest of the task's trees.

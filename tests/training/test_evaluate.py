@@ -49,6 +49,19 @@ def test_how_the_examples_are_batched_does_not_change_what_is_said_about_them() 
     assert found.scores == expected.scores
 
 
+def test_rows_kept_across_batches_change_no_score(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, data = Model(MoreX(), NetworkConfig("TreeLSTM", {"hidden_size": 3})), toy_data(80)
+    expected = evaluate(model, data, batch_size=16)
+    with caplog.at_level(logging.INFO):
+        found = evaluate(model, data, batch_size=16, cache_bytes=2**20)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
+    assert found.scores == expected.scores
+    assert expected.cache is None
+    assert found.cache is not None
+    assert f"{found.cache.hits} rows found" in caplog.text
+
+
 def test_without_a_split_all_examples_are_scored() -> None:
     assert evaluate(toy_model(), toy_data(30, divided=False)).overall.examples == 30
 

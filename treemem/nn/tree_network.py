@@ -11,7 +11,8 @@ from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Cell
+from treemem.ops.cell import Cell, State
+from treemem.ops.given_rows import GivenRows
 from treemem.ops.propagate import Engine, checked_engine, propagate
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
@@ -129,14 +130,28 @@ class TreeNetwork(torch.nn.Module):
             raise GraphError(f"a layer takes a TreeBatch or a DGLGraph, not {type(batch).__name__}")
         return self._run(TreeBatch.from_dgl(batch, self.vocabulary), feat)[self.output]
 
-    def _run(self, batch: TreeBatch, feat: torch.Tensor | None) -> TreeStates:
+    def run_from(self, batch: TreeBatch, given: State) -> TreeStates:
+        """Run over the remaining rows of a batch (:func:`treemem.schedule.remaining.remaining_rows`).
+
+        Args:
+            batch: the remaining rows and the given ones.
+            given: the states of the given rows, ``[given rows, ...]``; empty where there are none.
+        """
+        return self._run(batch, None, given)
+
+    def _run(self, batch: TreeBatch, feat: torch.Tensor | None, given: State | None = None) -> TreeStates:
         self._check_labels(batch)
         like = next(self.parameters(), feat)
         if like is not None and like.device != batch.device:
             batch = batch.to(like.device)
         self.check(batch.schedule)
         leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
-        states = propagate(self.cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
+        cell = self.cell
+        if given:
+            num_given = batch.schedule.num_leaf_rows - len(leaf_inputs)
+            leaf_inputs = torch.cat([leaf_inputs, leaf_inputs.new_zeros(num_given, leaf_inputs.shape[1])])
+            cell = GivenRows(cell, given)
+        states = propagate(cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
         return TreeStates(states, batch.trees_per_example, self.output)
 
     def check(self, schedule: Schedule) -> None:
@@ -158,7 +173,7 @@ class TreeNetwork(torch.nn.Module):
         self, schedule: Schedule, feat: torch.Tensor | None, like: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """What leaf rows and inner rows read, in row order."""
-        num_leaves = schedule.levels[0].end if schedule.levels else 0
+        num_leaves = len(schedule.symbol)
         if self.input_size is None:
             if feat is not None:
                 raise GraphError("this layer takes no features; construct it with input_size")

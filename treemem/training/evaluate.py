@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
+from treemem.nn.row_cache import RowCache
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Model, Score, forest_of
@@ -31,6 +32,7 @@ class Evaluation:
         seconds: what scoring took: finding equal subtrees, making the batches, running the network.
         loader_seconds: of these, what went by before the network had its batches.
         num_trees: trees that were run; two for each equation.
+        cache: rows that were shared across batches, with their hits; None where none were.
     """
 
     scores: list[Score]
@@ -39,6 +41,7 @@ class Evaluation:
     seconds: float
     loader_seconds: float
     num_trees: int
+    cache: RowCache | None = None
 
     @property
     def overall(self) -> Score:
@@ -74,6 +77,7 @@ def evaluate(
     batch_size: int = 1024,
     sort_by_height: bool = False,
     prefetch: int = 0,
+    cache_bytes: int | None = None,
     threads: int | None = 1,
     progress: bool | None = None,
 ) -> Evaluation:
@@ -86,6 +90,8 @@ def evaluate(
         batch_size: examples that run together.
         sort_by_height: whether examples of similar height run together.
         prefetch: how many batches a thread makes ahead of their use.
+        cache_bytes: share equal subtrees across batches too, through a :class:`treemem.nn.RowCache` of so many bytes,
+            which makes its batches when they are needed; None: within batches only.
         threads: of torch on the CPU; None: as many as torch was told to use.
         progress: show a progress bar; by default on a terminal only.
 
@@ -109,8 +115,9 @@ def evaluate(
             sort_by_height=sort_by_height,
             prefetch=prefetch,
         )
+        cache = None if cache_bytes is None else RowCache(model.encoder, index, max_bytes=cache_bytes)
         loader.seconds = time.perf_counter() - begin
-        outputs = model.outputs_of(loader, advance=bar.update)
+        outputs = model.outputs_of(loader, cache=cache, advance=bar.update)
         seconds = time.perf_counter() - begin
     evaluation = Evaluation(
         model.task.scores(outputs, targets, examples.group[chosen]),
@@ -119,9 +126,12 @@ def evaluate(
         seconds,
         loader.seconds,
         len(chosen) * examples.trees_per_example,
+        cache,
     )
     _logger.info(
         "scored %d examples: accuracy %.4f; %.0f trees/s, %.0f trees/s without making the batches",
         len(chosen), evaluation.overall.accuracy, evaluation.trees_per_second, evaluation.network_trees_per_second,
     )  # fmt: skip
+    if cache is not None:
+        _logger.info("%s", cache)
     return evaluation
