@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from treemem.errors import GraphError
 from treemem.ops.propagate import NodeStates
 
 
@@ -13,7 +14,7 @@ class TreeStates:
     """The states of a batch, gathered only when asked for.
 
     ``states.h``, ``states.c``, ``states.S`` (whichever the layer has) are in node order, ``[nodes, ...]``; so is
-    ``states["name"]`` for any name.
+    ``states["name"]`` for any name. Where only the roots were kept, only ``root`` is there.
 
     Args:
         node_states: the states and where each node's are.
@@ -43,6 +44,8 @@ class TreeStates:
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """The state called ``name`` of every node, in node order, ``[nodes, ...]``."""
+        if self._row_of_node is None:
+            raise GraphError("only the encodings were kept; run the layer with keep='all' for the states of every node")
         if name not in self._gathered:
             self._gathered[name] = self.rows[name].index_select(0, self._row_of_node)
         return self._gathered[name]
@@ -53,4 +56,5 @@ class TreeStates:
         raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
 
     def __repr__(self) -> str:
-        return f"<TreeStates {', '.join(self.names)} of {len(self._row_of_node)} nodes>"
+        what = f"{len(self._row_of_root)} roots" if self._row_of_node is None else f"{len(self._row_of_node)} nodes"
+        return f"<TreeStates {', '.join(self.names)} of {what}>"

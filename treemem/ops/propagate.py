@@ -18,12 +18,12 @@ class NodeStates(NamedTuple):
 
     Attributes:
         states: by name, ``[rows, ...]``.
-        row_of_node: int64 ``[nodes]``.
+        row_of_node: int64 ``[nodes]``; None where only roots were kept.
         row_of_root: int64 ``[trees]``.
     """
 
     states: State
-    row_of_node: torch.Tensor
+    row_of_node: torch.Tensor | None
     row_of_root: torch.Tensor
 
 
