@@ -82,8 +82,11 @@ def run(options: argparse.Namespace) -> None:
             resume=not options.overwrite, overwrite=options.overwrite,
         )  # fmt: skip
         fits[name], scores[name] = result.fits, result.scores
-        training, scoring = result.fits[0].trees_per_second, result.evaluations[0].trees_per_second
-        logging.info("%s: %.0f trees/s in training, %.0f trees/s in scoring", name, training, scoring)
+        training, scoring = result.fits[0], result.evaluations[0]
+        logging.info(
+            "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
+            name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
+        )  # fmt: skip
 
     plot = options.output / "accuracy_by_depth.png"
     plot_accuracy(scores, plot, task.published, title="Equation verification, trained on depth 1-7")

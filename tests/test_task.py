@@ -11,6 +11,8 @@ from toy_task import KindSum, MoreX, toy_data
 
 import treemem
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.nn import RowCache
+from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Registry
 from treemem.trees.equation_parser import parse_expression
@@ -172,3 +174,18 @@ def test_using_the_library_does_not_import_what_it_does_not_use() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_outputs_with_rows_kept_across_batches_are_the_same() -> None:
+    examples = MoreX().examples(toy_data(60))
+    torch.manual_seed(0)
+    model = Model(MoreX(), NetworkConfig("StackTreeLSTM", {"hidden_size": 3, "stack_size": 2})).double()
+    cache = RowCache(model.encoder, SubtreeIndex(examples.forest, model.vocabulary))
+    expected = model.outputs(examples, batch_size=7)
+    torch.testing.assert_close(model.outputs(examples, batch_size=7, cache=cache), expected, rtol=0, atol=1e-12)
+    assert cache.hits > 0
+    chosen = np.array([5, 3, 20])
+    found = model.outputs(examples, chosen, batch_size=2, index=cache.index, cache=cache)
+    torch.testing.assert_close(found, expected[chosen], rtol=0, atol=1e-12)
+    with pytest.raises(RecipeError, match="the cache is one of another network"):
+        model.outputs(examples, index=SubtreeIndex(examples.forest, model.vocabulary), cache=cache)

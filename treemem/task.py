@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,11 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.errors import CellError, GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
 
 if TYPE_CHECKING:
+    from treemem.nn.row_cache import RowCache
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.tree import Tree
     from treemem.trees.vocabulary import Vocabulary
@@ -270,6 +270,7 @@ class Model(nn.Module):
         *,
         batch_size: int = 1024,
         index: SubtreeIndex | None = None,
+        cache: RowCache | None = None,
         advance: Callable[[int], object] = lambda count: None,
     ) -> Tensor:
         """The outputs for many examples, in evaluation mode and without gradients.
@@ -279,6 +280,7 @@ class Model(nn.Module):
             chosen: their numbers; all by default.
             batch_size: examples that run together.
             index: of the examples' forest, where it was made before.
+            cache: of this encoder and the same ``index``: shares equal subtrees across batches; the same outputs.
             advance: told the number of examples done after each batch.
 
         Returns:
@@ -287,24 +289,63 @@ class Model(nn.Module):
         Raises:
             CellError: the network's outputs are not numbers, as after a training that diverged.
         """
-        index = SubtreeIndex(examples.forest, self.vocabulary) if index is None else index
-        chosen = examples.part(None) if chosen is None else chosen
+        if index is None:
+            index = SubtreeIndex(examples.forest, self.vocabulary) if cache is None else cache.index
         loader = TreeLoader(index, chosen, batch_size, trees_per_example=examples.trees_per_example)
+        return self.outputs_of(loader, cache=cache, advance=advance)
+
+    def outputs_of(
+        self,
+        loader: TreeLoader,
+        *,
+        cache: RowCache | None = None,
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> Tensor:
+        """The outputs for the examples of a loader, whatever their order in its batches; see :meth:`outputs`.
+
+        Args:
+            loader: makes the batches; with a cache, which makes them itself, says what they hold.
+            cache, advance: as in :meth:`outputs`.
+
+        Returns:
+            ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
+
+        Raises:
+            RecipeError: a cache of another network or index.
+        """
+        if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
+            raise RecipeError("the cache is one of another network or of another index; make one of these")
+        plan = loader.plan()
         was_training = self.training
         self.eval()
         done: list[Tensor] = []
         try:
             with torch.no_grad():
-                for batch in loader:
-                    done.append(self(batch.to(self.device)).cpu())
+                for encodings in self._encodings(loader, plan, cache):
+                    done.append(self.head(encodings).cpu())
                     advance(len(done[-1]))
         finally:
             self.train(was_training)
-        outputs = torch.cat(done) if done else torch.empty(0)
-        if outputs.isnan().any():
-            number = int(chosen[int(outputs.isnan().reshape(len(outputs), -1).any(1).nonzero()[0])])
+        if not done:
+            return torch.empty(0)
+        outputs = torch.cat(done)
+        ordered = torch.empty_like(outputs)
+        ordered[torch.from_numpy(np.concatenate(plan))] = outputs
+        if ordered.isnan().any():
+            number = int(loader.examples[int(ordered.isnan().reshape(len(ordered), -1).any(1).nonzero()[0])])
             raise CellError(f"the network's output for example {number} is not a number; its weights may not be either")
-        return outputs
+        return ordered
+
+    def _encodings(self, loader: TreeLoader, plan: list[NDArray[np.int64]], cache: RowCache | None) -> Iterator[Any]:
+        if cache is None:
+            for batch in loader.batches(plan):
+                yield self.encoder(batch.to(self.device))
+            return
+        before = cache.seconds
+        yield from cache.encode_batches(
+            [loader.examples[places] for places in plan], trees_per_example=loader.trees_per_example
+        )
+        loader.seconds += cache.seconds - before
 
     def predict(self, data: Sequence[str] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
         """Probabilities for texts or for a forest of the task's trees.
@@ -327,59 +368,6 @@ class Model(nn.Module):
             return np.empty(0)
         examples = self.task.examples(data)
         return self.task.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
-
-
-Found = TypeVar("Found")
-
-
-class Registry(Generic[Found]):
-    """Names to classes that are imported only when asked for.
-
-    Args:
-        what: what it holds, for messages.
-        entry_points: group of entry points by which other packages add to it.
-        targets: name to ``"module:attribute"``.
-    """
-
-    def __init__(self, what: str, entry_points: str, targets: Mapping[str, str]) -> None:
-        self.what = what
-        self.entry_points = entry_points
-        self._targets: dict[str, str | Found] = dict(targets)
-
-    def names(self) -> list[str]:
-        """All names, those of installed packages included."""
-        return sorted({*self._targets, *(point.name for point in self._installed())})
-
-    def register(self, name: str, target: str | Found) -> None:
-        """Add a class, or where to import it from (``"module:attribute"``), under a name.
-
-        Raises:
-            RecipeError: the name stands for something else.
-        """
-        if self._targets.setdefault(name, target) != target:
-            raise RecipeError(f"there is a {self.what} {name!r} already; choose another name")
-
-    def find(self, name: str) -> Found:
-        """The class of that name.
-
-        Raises:
-            RecipeError: no such name; the message has the near ones.
-        """
-        target = self._targets.get(name)
-        if target is None:
-            point = next((point for point in self._installed() if point.name == name), None)
-            if point is None:
-                names = self.names()
-                near = near_names(str(name), names)
-                raise RecipeError(f"no {self.what} {name!r}{near or '; there are ' + ', '.join(names)}")
-            return point.load()
-        if isinstance(target, str):
-            module, _, attribute = target.partition(":")
-            return getattr(importlib.import_module(module), attribute)
-        return target
-
-    def _installed(self) -> Sequence[importlib.metadata.EntryPoint]:
-        return tuple(importlib.metadata.entry_points(group=self.entry_points))
 
 
 TASKS: Registry[type[Task]] = Registry(

@@ -38,5 +38,7 @@ if __name__ == "__main__":
         owners = {"step": sys.modules["treemem.training.fit"]._Run, "fsync": os, "rename": Path}
         die_at(owners[sys.argv[2]], sys.argv[2], int(sys.argv[3]))
     network = NetworkConfig("StackTreeLSTM", {"hidden_size": 6, "stack_size": 3, "dropout": 0.2})
-    options = TrainingOptions(epochs=6, batch_size=16, learning_rate=0.01, checkpoint_steps=3, accelerator="cpu")
+    options = TrainingOptions(
+        epochs=6, batch_size=16, learning_rate=0.01, checkpoint_steps=3, accelerator="cpu", prefetch=2
+    )
     fit(MoreX(), network, toy_data(300), options, output=Path(sys.argv[1]), resume=True)

@@ -36,7 +36,31 @@ def test_scores_agree_with_the_predictions(caplog: pytest.LogCaptureFixture) -> 
     assert evaluation.overall.accuracy == correct.mean()
     assert evaluation.overall.examples == len(evaluation.chosen) == evaluation.num_trees
     assert evaluation.trees_per_second == pytest.approx(evaluation.examples_per_second)
-    assert "trees/s" in caplog.text
+    assert evaluation.network_trees_per_second > evaluation.trees_per_second
+    assert 0 < evaluation.loader_share < 1
+    assert "trees/s without making the batches" in caplog.text
+
+
+def test_how_the_examples_are_batched_does_not_change_what_is_said_about_them() -> None:
+    model, data = toy_model(), toy_data(80)
+    expected = evaluate(model, data, batch_size=16)
+    found = evaluate(model, data, batch_size=16, sort_by_height=True, prefetch=2)
+    np.testing.assert_array_equal(found.chosen, expected.chosen)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
+    assert found.scores == expected.scores
+
+
+def test_rows_kept_across_batches_change_no_score(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, data = Model(MoreX(), NetworkConfig("TreeLSTM", {"hidden_size": 3})), toy_data(80)
+    expected = evaluate(model, data, batch_size=16)
+    with caplog.at_level(logging.INFO):
+        found = evaluate(model, data, batch_size=16, cache_bytes=2**20)
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
+    assert found.scores == expected.scores
+    assert expected.cache is None
+    assert found.cache is not None
+    assert f"{found.cache.hits} rows found" in caplog.text
 
 
 def test_without_a_split_all_examples_are_scored() -> None:

@@ -26,7 +26,7 @@ from treemem.training.progress import RunLog, progress_bar
 
 NETWORK = NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.2})
 OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, accelerator="cpu")
-TIMES = {"seconds", "examples_per_second", "validation_seconds"}
+TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
 def run(
@@ -76,6 +76,7 @@ def test_it_learns_and_keeps_the_best_epoch(tmp_path: Path) -> None:
     assert result.best_epoch == accuracies.index(max(accuracies)) + 1
     assert result.records[-1]["loss"] < result.records[0]["loss"] / 2
     assert result.trees_per_second == result.examples_per_second > 0
+    assert 0 < result.loader_share < 1
     assert not result.model.training
     np.testing.assert_array_equal(result.model.predict(["(f x y)"]), treemem.load(tmp_path).predict(["(f x y)"]))
 
@@ -104,17 +105,28 @@ def test_the_callers_random_generator_is_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("saves", [1, 2, 3, 5, 8])
+BATCHES = [{}, {"nodes_per_batch": 40}, {"sort_by_height": True}, {"nodes_per_batch": 30, "sort_by_height": True}]
+
+
+@pytest.mark.parametrize(
+    ("saves", "batches"), [*((saves, BATCHES[0]) for saves in (1, 2, 3, 5, 8)), *((3, each) for each in BATCHES[1:])]
+)
 def test_a_run_stopped_anywhere_resumes_to_the_same_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int, batches: dict[str, object]
 ) -> None:
-    run(tmp_path / "whole")
+    run(tmp_path / "whole", **batches)
     with monkeypatch.context() as patch:
         stop_after(patch, saves)
         with pytest.raises(Stopped):
-            run(tmp_path / "broken", checkpoint_steps=2)
-    run(tmp_path / "broken", resume=True)
+            run(tmp_path / "broken", checkpoint_steps=2, prefetch=2, **batches)
+    run(tmp_path / "broken", resume=True, **batches)
     assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_steps_by_nodes_go_through_every_example(tmp_path: Path) -> None:
+    by_trees, by_nodes = run(tmp_path / "trees"), run(tmp_path / "nodes", nodes_per_batch=20)
+    assert [record["examples"] for record in by_nodes.records] == [record["examples"] for record in by_trees.records]
+    assert numbers(tmp_path / "trees")[0] != numbers(tmp_path / "nodes")[0]
 
 
 def test_a_run_stopped_between_its_best_and_its_last_checkpoint_resumes_to_the_same_numbers(
@@ -234,6 +246,8 @@ def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         ({"learning_rate": 0.01}, "learning_rate was 0.05 and is 0.01 now"),
+        ({"nodes_per_batch": 9}, "nodes_per_batch was None and is 9 now"),
+        ({"sort_by_height": True}, "sort_by_height was False and is True now"),
         ({"count": 61}, "the data are others now"),
         ({"seed": 8, "batch_size": 4}, "batch_size was 8 and is 4 now; seed was 7 and is 8 now"),
     ],
@@ -450,6 +464,7 @@ def test_one_line_an_epoch_is_logged_and_no_bar_is_drawn_without_a_terminal(
         run(tmp_path)
     assert "epoch 3/3: loss" in caplog.text
     assert "trees/s" in caplog.text
+    assert "of the time for making batches" in caplog.text
     assert capsys.readouterr() == ("", "")
 
 
@@ -488,6 +503,8 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"learning_rate": "1e-3"}, "learning_rate must be a number, not '1e-3'"),
         ({"tensorboard": 1}, "tensorboard must be True or False, not 1"),
         ({"accelerator": 1}, "accelerator must be a text, not 1"),
+        ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),
+        ({"prefetch": -1}, "prefetch must be 0 or more"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, object], problem: str) -> None:

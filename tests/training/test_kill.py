@@ -14,7 +14,7 @@ import treemem
 from treemem import checkpoint
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
-TIMES = {"seconds", "examples_per_second", "validation_seconds"}
+TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
 # When the first checkpoint is written and not yet renamed; while the files of a later one are written;

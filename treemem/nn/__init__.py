@@ -7,6 +7,7 @@ from treemem.nn.heads import ClassifierHead, EqualityHead, NumberDecoder, Relati
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.recurrent import LSTM, RNN
+from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
@@ -26,6 +27,7 @@ __all__ = [
     "NumberDecoder",
     "NumberEncoder",
     "RelationHead",
+    "RowCache",
     "SequenceStates",
     "StackTreeLSTM",
     "StackTreeRNN",

@@ -84,5 +84,5 @@ def _count_symbols(schedule: Schedule) -> tuple[int, int]:
     if not schedule.levels:
         return 0, 0
     numbers = [segment for segment in schedule.levels[0].segments if segment.kind == NUMBER_KIND]
-    end = schedule.levels[0].end
+    end = len(schedule.symbol)
     return (numbers[0].begin if numbers else end), end

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, get_args, overload
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
 import torch
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Cell
+from treemem.ops.cell import Cell, State
 from treemem.ops.checked_options import checked_count
 from treemem.ops.downward import Direction, DownwardCell, propagate_both
-from treemem.ops.propagate import Engine, checked_engine, propagate
+from treemem.ops.given_rows import GivenRows
+from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
@@ -125,17 +128,36 @@ class TreeNetwork(torch.nn.Module):
                 module.reset_parameters()  # type: ignore[operator]
 
     @overload
-    def forward(self, batch: TreeBatch, feat: torch.Tensor | None = None) -> TreeStates: ...
+    def forward(
+        self,
+        batch: TreeBatch,
+        feat: torch.Tensor | None = None,
+        *,
+        keep: Literal["all", "roots"] = "all",
+        rows_at_once: int = 32_768,
+    ) -> TreeStates: ...
 
     @overload
     def forward(self, batch: dgl.DGLGraph, feat: torch.Tensor | None = None) -> torch.Tensor: ...
 
-    def forward(self, batch: TreeBatch | dgl.DGLGraph, feat: torch.Tensor | None = None) -> TreeStates | torch.Tensor:
+    def forward(
+        self,
+        batch: TreeBatch | dgl.DGLGraph,
+        feat: torch.Tensor | None = None,
+        *,
+        keep: Literal["all", "roots"] = "all",
+        rows_at_once: int = 32_768,
+    ) -> TreeStates | torch.Tensor:
         """Run the cell over every node.
 
         Args:
             batch: trees; or a ``DGLGraph`` of trees with edges from child to parent (see ``TreeBatch.from_dgl``).
             feat: features, one row a node in node order, ``[nodes, input_size]``.
+            keep: ``"roots"``: only the encodings of the trees come back. Trees of more than ``rows_at_once`` inner rows
+                are run part by part, and what no later part reads is freed; the backward pass runs each part once
+                more, with the same random numbers. The memory for a tree of a million nodes is then that for a part, at
+                the cost of a second forward pass. The same numbers and gradients; on the fused engine.
+            rows_at_once: inner rows of a part.
 
         Returns:
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its
@@ -145,24 +167,64 @@ class TreeNetwork(torch.nn.Module):
             GraphError: a graph that is no forest, features that do not fit, or nodes that the cell cannot take.
             VocabularyError: labels of another vocabulary.
             CellError: a cell whose states are not what the protocol says.
+            RecipeError: parts of less than a row, or roots only from an engine that keeps all states.
         """
+        if keep not in ("all", "roots"):
+            raise RecipeError(f"keep={keep!r} is none of all, roots")
         if isinstance(batch, TreeBatch):
-            return self._run(batch, feat)
+            return self._run(batch, feat) if keep == "all" else self._run_parts(batch, feat, rows_at_once)
         if not hasattr(batch, "in_degrees"):
             raise GraphError(f"a layer takes a TreeBatch or a DGLGraph, not {type(batch).__name__}")
         return self._run(TreeBatch.from_dgl(batch, self.vocabulary), feat)[self.output]
 
-    def _run(self, batch: TreeBatch, feat: torch.Tensor | None) -> TreeStates:
+    def run_from(self, batch: TreeBatch, given: State) -> TreeStates:
+        """Run over the remaining rows of a batch (:func:`treemem.schedule.remaining.remaining_rows`).
+
+        Args:
+            batch: the remaining rows and the given ones.
+            given: the states of the given rows, ``[given rows, ...]``; empty where there are none.
+        """
+        return self._run(batch, None, given)
+
+    def _run(self, batch: TreeBatch, feat: torch.Tensor | None, given: State | None = None) -> TreeStates:
         self._check_labels(batch)
         like = next(self.parameters(), feat)
         if like is not None and like.device != batch.device:
             batch = batch.to(like.device)
         self.check(batch.schedule)
         leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
-        states = propagate(self.cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
+        cell = self.cell
+        if given:
+            num_given = batch.schedule.num_leaf_rows - len(leaf_inputs)
+            leaf_inputs = torch.cat([leaf_inputs, leaf_inputs.new_zeros(num_given, leaf_inputs.shape[1])])
+            cell = GivenRows(cell, given)
+        states = propagate(cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
         if self.down is not None:
             states = propagate_both(self.down, batch, states, self.output, self.direction, engine=self.engine)
         return TreeStates(states, batch.trees_per_example, self.output)
+
+    def _run_parts(self, batch: TreeBatch, feat: torch.Tensor | None, rows_at_once: int) -> TreeStates:
+        if rows_at_once < 1:
+            raise RecipeError(f"rows_at_once must be at least 1, not {rows_at_once}")
+        if self.down is not None:
+            raise RecipeError(f"direction={self.direction!r} reads the states of every node; run it with keep='all'")
+        if self.engine not in ("auto", "fused"):
+            raise RecipeError(f"the engine {self.engine!r} keeps all states; set it to 'fused' to keep roots only")
+        like = next(self.parameters(), feat)
+        if like is not None and like.device != batch.device:
+            batch = batch.to(like.device)
+
+        def run(schedule: Schedule, given: State) -> State:
+            return dict(self._run(TreeBatch(schedule, batch.vocabulary), feat, given).rows)
+
+        def learned() -> Iterator[torch.Tensor]:
+            yield from self.parameters()
+            if feat is not None:
+                yield feat
+
+        states = root_states(run, batch.schedule, rows_at_once, learned)
+        places = torch.arange(batch.num_trees, device=batch.device)
+        return TreeStates(NodeStates(states, None, places), batch.trees_per_example, self.output)
 
     def check(self, schedule: Schedule) -> None:
         """Make sure that the cell can take every node of ``schedule``; layers of a fixed set of kinds override it.
@@ -183,7 +245,7 @@ class TreeNetwork(torch.nn.Module):
         self, schedule: Schedule, feat: torch.Tensor | None, like: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """What leaf rows and inner rows read, in row order."""
-        num_leaves = schedule.levels[0].end if schedule.levels else 0
+        num_leaves = len(schedule.symbol)
         if self.input_size is None:
             if feat is not None:
                 raise GraphError("this layer takes no features; construct it with input_size")
@@ -194,7 +256,7 @@ class TreeNetwork(torch.nn.Module):
         if like is not None:
             feat = feat.to(like.device, like.dtype)
         own = feat.index_select(0, schedule.node_of_row)
-        return own[:num_leaves], own[num_leaves:] if self.node_features else None
+        return own[:num_leaves], own[schedule.num_leaf_rows :] if self.node_features else None
 
     def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
         if feat is None:

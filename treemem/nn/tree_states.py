@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from treemem.errors import CellError
+from treemem.errors import CellError, GraphError
 from treemem.ops.propagate import NodeStates
 
 
@@ -14,7 +14,7 @@ class TreeStates:
     """The states of a batch, gathered only when asked for.
 
     ``states.h``, ``states.c``, ``states.S`` (whichever the layer has) are in node order, ``[nodes, ...]``; so is
-    ``states["name"]`` for any name.
+    ``states["name"]`` for any name. Where only the roots were kept, only ``root`` is there.
 
     Args:
         node_states: the states and where each node's are.
@@ -52,8 +52,11 @@ class TreeStates:
         """The state called ``name`` of every node, in node order, ``[nodes, ...]``.
 
         Raises:
-            CellError: there is none of that name.
+            GraphError: only the encodings were kept.
+            CellError: there is no state of that name.
         """
+        if self._row_of_node is None:
+            raise GraphError("only the encodings were kept; run the layer with keep='all' for the states of every node")
         if name not in self.rows:
             raise CellError(f"there is no state {name!r}; there are {', '.join(self.names)}")
         if name not in self._gathered:
@@ -66,4 +69,5 @@ class TreeStates:
         raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
 
     def __repr__(self) -> str:
-        return f"<TreeStates {', '.join(self.names)} of {len(self._row_of_node)} nodes>"
+        what = f"{len(self._row_of_root)} roots" if self._row_of_node is None else f"{len(self._row_of_node)} nodes"
+        return f"<TreeStates {', '.join(self.names)} of {what}>"

@@ -30,7 +30,7 @@ class AutogradStep:
 
     def forward(self, products: State, children: State, out: State, kept: State | None) -> Any:
         """Write the states into ``out``; see :class:`treemem.ops.cell.StepPair`."""
-        memo = _random_state(next(iter(products.values())).device) if self.random and kept is not None else None
+        memo = random_state(next(iter(products.values())).device) if self.random and kept is not None else None
         with torch.no_grad():
             states = self.step(products, children)
         for name, value in states.items():
@@ -43,7 +43,7 @@ class AutogradStep:
         """Differentiate the step; see :class:`treemem.ops.cell.StepPair`."""
         product_leaves = {name: value.detach().requires_grad_() for name, value in products.items()}
         child_leaves = {name: value.detach().requires_grad_() for name, value in children.items()}
-        with torch.enable_grad(), _drawn_again(memo):
+        with torch.enable_grad(), drawn_again(memo):
             states = self.step(product_leaves, child_leaves)
         reached = [name for name, value in states.items() if value.requires_grad]
         found = torch.autograd.grad(
@@ -64,13 +64,13 @@ class AutogradStep:
         }
 
 
-def _random_state(device: torch.device) -> tuple[torch.Tensor, torch.device, torch.Tensor | None]:
+def random_state(device: torch.device) -> tuple[torch.Tensor, torch.device, torch.Tensor | None]:
     of_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     return torch.get_rng_state(), device, of_device
 
 
 @contextmanager
-def _drawn_again(memo: tuple[torch.Tensor, torch.device, torch.Tensor | None] | None) -> Iterator[None]:
+def drawn_again(memo: tuple[torch.Tensor, torch.device, torch.Tensor | None] | None) -> Iterator[None]:
     """Random numbers as they were drawn from the state ``memo`` on, and afterwards as if none had been."""
     if memo is None:
         yield

@@ -17,6 +17,7 @@ from treemem.trees.edges import NodeName, find_edge_heights, order_children, pla
 from treemem.trees.forest_arrays import checked_integers
 from treemem.trees.postorder import concatenated_ranges, stable_order
 
+GIVEN = -1  # the kind of rows whose states are known from before; they stand among the leaves
 _SPARSE = 256  # a batch with fewer nodes than one in so many of the index's subtrees is sorted, not marked
 
 
@@ -88,10 +89,10 @@ class Schedule:
         Raises:
             GraphError: a tree that the forest does not have.
         """
-        node, tree_end = _nodes_of_trees(index.forest.begin, trees)
+        node, tree_end = nodes_of_trees(index.forest.begin, trees)
         number = index.number[node]
         if share_subtrees:
-            distinct, row_of_number = _distinct_numbers(number, index.num_distinct)
+            distinct, row_of_number = distinct_numbers(number, index.num_distinct)
             row_of_node = row_of_number(number)
             node_of_row = np.empty(len(distinct), np.int64)
             node_of_row[row_of_node[::-1]] = np.arange(len(number) - 1, -1, -1)  # what is written last stays
@@ -107,9 +108,9 @@ class Schedule:
             forest_node = node[node_of_row]
             moved_by = np.repeat(node_of_row - forest_node, arity)
             child = row_of_node[forest_child[concatenated_ranges(pointer[forest_node], arity)] + moved_by]
-        starts = _run_starts(index.segment[distinct])
+        starts = run_starts(index.segment[distinct])
         first = distinct[starts]
-        levels = _levels(len(distinct), starts, index.height[first], arity, index.kind[first])
+        levels = make_levels(len(distinct), starts, index.height[first], arity, index.kind[first])
         leaves = distinct[: levels[0].end if levels else 0]
         return cls(
             num_rows=len(distinct),
@@ -175,9 +176,9 @@ class Schedule:
         row_of_node[node_of_row] = np.arange(num_nodes)
         row_arity = arity[node_of_row]
         row_child = row_of_node[child[concatenated_ranges(pointer[node_of_row], row_arity)]]
-        starts = _run_starts(key[node_of_row])
+        starts = run_starts(key[node_of_row])
         first = node_of_row[starts]
-        levels = _levels(num_nodes, starts, height[first], row_arity, node_kind[first])
+        levels = make_levels(num_nodes, starts, height[first], row_arity, node_kind[first])
         leaves = node_of_row[: levels[0].end if levels else 0]
         return cls(
             num_rows=num_nodes,
@@ -220,7 +221,7 @@ class Schedule:
         )
 
 
-def _nodes_of_trees(
+def nodes_of_trees(
     begin: NDArray[np.int64], trees: NDArray[np.int64] | slice
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The nodes of the chosen trees, one tree after the other, and where each tree ends among them."""
@@ -234,13 +235,13 @@ def _nodes_of_trees(
     return concatenated_ranges(first, count), np.cumsum(count)
 
 
-def _distinct_numbers(
+def distinct_numbers(
     number: NDArray[np.int64], num_distinct: int
 ) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.int64]]]:
     """The sorted distinct numbers of a batch, which are its rows, and the way from numbers to rows."""
     if len(number) * _SPARSE < num_distinct:
         in_order = np.sort(number)
-        distinct = in_order[_run_starts(in_order)]
+        distinct = in_order[run_starts(in_order)]
         return distinct, lambda numbers: np.searchsorted(distinct, numbers)
     occurs = np.zeros(num_distinct, bool)
     occurs[number] = True
@@ -250,13 +251,13 @@ def _distinct_numbers(
     return distinct, row.__getitem__
 
 
-def _run_starts(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+def run_starts(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each run of equal keys starts."""
     changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
     return np.concatenate([np.zeros(min(len(keys), 1), np.int64), changes])
 
 
-def _levels(
+def make_levels(
     num_rows: int,
     starts: NDArray[np.int64],
     height: NDArray[np.int64],
@@ -283,7 +284,7 @@ def _levels(
             first_child.tolist(),
         )
     )
-    level_starts = [*_run_starts(height).tolist(), len(segments)]
+    level_starts = [*run_starts(height).tolist(), len(segments)]
     return tuple(
         Level(segments[first].begin, segments[last - 1].end, tuple(segments[first:last]))
         for first, last in pairwise(level_starts)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class FitResult:
     def examples_per_second(self) -> float:
         """Examples trained on in a second, over all epochs."""
         return self._total("examples") / self._total("seconds")
+
+    @property
+    def loader_share(self) -> float:
+        """The part of the training time that went into waiting for batches, over all epochs; a fraction."""
+        return self._total("loader_seconds") / self._total("seconds")
 
     def _total(self, name: str) -> float:
         return sum(record[name] for record in self.records)
@@ -158,10 +163,13 @@ class _Run:
             self.index,
             self.train_ids,
             options.batch_size,
+            nodes_per_batch=options.nodes_per_batch,
             trees_per_example=self.examples.trees_per_example,
             shuffle=True,
+            sort_by_height=options.sort_by_height,
             seed=options.seed,
             share_subtrees=options.share_subtrees,
+            prefetch=options.prefetch,
         )
         self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
 
@@ -222,13 +230,17 @@ class _Run:
         """Do the epoch's remaining steps."""
         progress, options = self.progress, self.options
         self.loader.set_epoch(progress.epoch)
+        plan = self.loader.plan()
+        batches = self.loader.batches(plan[progress.step :])
         self.network.train()
         loss_sum = torch.tensor(progress.loss_sum, dtype=torch.float64, device=self.device)
-        done = min(progress.step * options.batch_size, len(self.train_ids))
+        done = sum(map(len, plan[: progress.step]))
         begin = shown_at = time.perf_counter()
-        with progress_bar(len(self.train_ids), f"epoch {progress.epoch + 1}/{options.epochs}", self.shown) as bar:
+        self.loader.seconds = 0.0
+        title = f"epoch {progress.epoch + 1}/{options.epochs}"
+        with closing(batches), progress_bar(len(self.train_ids), title, self.shown) as bar:
             bar.update(done)
-            for batch in itertools.islice(self.loader, progress.step, None):
+            for batch in batches:
                 loss, count = self.step(batch)
                 loss_sum += loss * count
                 done += count
@@ -239,12 +251,17 @@ class _Run:
                     shown_at = now
                 bar.update(count)
                 if self.checkpoint_is_due(now):
-                    progress.loss_sum = loss_sum.item()
-                    progress.seconds += now - begin
+                    self.account(loss_sum, now - begin)
                     self.save("last")
                     begin = time.perf_counter()
-        progress.loss_sum = loss_sum.item()
-        progress.seconds += time.perf_counter() - begin
+        self.account(loss_sum, time.perf_counter() - begin)
+
+    def account(self, loss_sum: Tensor, seconds: float) -> None:
+        """Enter the losses of the epoch so far, and how long the steps since the last call took."""
+        self.progress.loss_sum = loss_sum.item()
+        self.progress.seconds += seconds
+        self.progress.loader_seconds += self.loader.seconds
+        self.loader.seconds = 0.0
 
     def step(self, batch: Any) -> tuple[Tensor, int]:
         """One step of the optimiser; gives the batch's mean loss, without waiting for the device, and its size."""
@@ -278,9 +295,10 @@ class _Run:
             "examples": num_examples,
             "trees": num_examples * self.examples.trees_per_example,
             "seconds": progress.seconds,
+            "loader_seconds": progress.loader_seconds,
             "examples_per_second": num_examples / progress.seconds,
         }
-        progress.step, progress.loss_sum, progress.seconds = 0, 0.0, 0.0
+        progress.step, progress.loss_sum, progress.seconds, progress.loader_seconds = 0, 0.0, 0.0, 0.0
         is_best = False
         if len(self.validation_ids) and (
             progress.epoch % options.evaluate_every == 0 or progress.epoch == options.epochs
@@ -362,4 +380,5 @@ def _told(record: Mapping[str, Any], epochs: int, is_best: bool) -> str:
     if "validation_accuracy" in record:
         line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
     trees_per_second = record["trees"] / record["seconds"]
-    return f"{line}; {record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"
+    rates = f"{record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"
+    return f"{line}; {rates}, {record['loader_seconds'] / record['seconds']:.0%} of the time for making batches"

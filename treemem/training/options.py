@@ -18,6 +18,8 @@ class TrainingOptions:
     Attributes:
         epochs: how often to go through the training examples.
         batch_size: examples for one step of the optimiser.
+        nodes_per_batch: in place of ``batch_size``: most nodes for one step, equal subtrees counted each time.
+        sort_by_height: make each batch of examples of similar height; see :class:`treemem.schedule.TreeLoader`.
         learning_rate: of Adam.
         weight_decay: L2 penalty inside Adam, on every parameter.
         seed: of the weights, the order of the examples and dropout.
@@ -27,6 +29,7 @@ class TrainingOptions:
             equal subtrees then lose the same units, so the numbers are others.
         evaluate_every: evaluate on the validation examples after every so many epochs, and after the last.
         evaluation_batch_size: examples that run together in evaluation.
+        prefetch: how many batches a thread makes ahead of their use; the same numbers. Seldom pays on a CPU.
         checkpoint_seconds: write a checkpoint within an epoch too when so many seconds went by. None: only at its end.
         checkpoint_steps: likewise after every so many steps.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
@@ -41,6 +44,8 @@ class TrainingOptions:
 
     epochs: int = 30
     batch_size: int = 256
+    nodes_per_batch: int | None = None
+    sort_by_height: bool = False
     learning_rate: float = 1e-3
     weight_decay: float = 1e-5
     seed: int = 12093
@@ -49,6 +54,7 @@ class TrainingOptions:
     share_subtrees: bool = True
     evaluate_every: int = 1
     evaluation_batch_size: int = 1024
+    prefetch: int = 0
     checkpoint_seconds: float | None = 300.0
     checkpoint_steps: int | None = None
     accelerator: str = "auto"
@@ -59,8 +65,8 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for part in fields(self):
             object.__setattr__(self, part.name, _typed(part.name, str(part.type), getattr(self, part.name)))
-        counts = ("epochs", "batch_size", "patience", "evaluate_every", "evaluation_batch_size", "checkpoint_steps")
-        for name in (*counts, "threads"):
+        counts = ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size")
+        for name in (*counts, "checkpoint_steps", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
@@ -68,6 +74,8 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise RecipeError(f"{name} must be above 0, not {value}")
+        if self.prefetch < 0:
+            raise RecipeError(f"prefetch must be 0 or more, not {self.prefetch}")
         if not 0 <= self.weight_decay < float("inf"):
             raise RecipeError(f"weight_decay must be 0 or more, not {self.weight_decay}")
         if not 0 <= self.seed < 2**63:

@@ -17,7 +17,7 @@ from treemem.task import Examples, Model
 from treemem.training.options import TrainingOptions
 
 _FREE_TO_CHANGE = frozenset({
-    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience",
+    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
 })  # fmt: skip
 
 
@@ -30,6 +30,7 @@ class Progress:
         step: steps done of the epoch after these.
         loss_sum: sum of the losses of this epoch's examples.
         seconds: spent on this epoch's steps.
+        loader_seconds: of these, what the steps waited for their batches.
         best_epoch, best_accuracy: the best evaluation so far; epoch 0: none yet.
         evaluations_since_best: how many evaluations came after it.
         records: the log's records, one an epoch.
@@ -39,6 +40,7 @@ class Progress:
     step: int = 0
     loss_sum: float = 0.0
     seconds: float = 0.0
+    loader_seconds: float = 0.0
     best_epoch: int = 0
     best_accuracy: float = -1.0
     evaluations_since_best: int = 0

@@ -1,0 +1,57 @@
+"""A tree network over trees that are too large to keep every row of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from treemem.ops.cell import State
+from treemem.ops.run_again import run_again
+from treemem.schedule.parts import cut_schedule
+from treemem.schedule.schedule import Schedule
+
+Run = Callable[[Schedule, State], State]
+
+
+def root_states(
+    run: Run,
+    schedule: Schedule,
+    rows_at_once: int,
+    learned: Callable[[], Iterator[torch.Tensor]],
+) -> State:
+    """The states of the roots, ``[trees, ...]``; of all other rows only what later parts read is kept.
+
+    Args:
+        run: the states of all rows of a part's schedule, from those of its given rows.
+        schedule: all rows.
+        rows_at_once: inner rows of a part.
+        learned: gives every tensor that ``run`` reads and that gradients are wanted of.
+    """
+    cut = cut_schedule(schedule, rows_at_once)
+    device = schedule.device
+    names: list[str] = []
+    handed_on: list[Sequence[torch.Tensor]] = []
+    for part in cut.parts:
+        own, rows = part.schedule.to(device), part.handed_on.to(device)
+
+        def run_part(
+            given: Sequence[torch.Tensor], own: Schedule = own, rows: torch.Tensor = rows
+        ) -> Sequence[torch.Tensor]:
+            states = run(own, dict(zip(names, given, strict=True)) if given else {})
+            if not names:
+                names.extend(states)
+            return [states[name].index_select(0, rows) for name in names]
+
+        sources = [(handed_on[source], places.to(device)) for source, places in part.given]
+        given = [
+            torch.cat([states[place].index_select(0, places) for states, places in sources])
+            for place in range(len(names) if sources else 0)
+        ]
+        only = len(cut.parts) == 1
+        handed_on.append(run_part(given) if only else run_again(run_part, given, lambda: list(learned())))
+    place_of_root = cut.place_of_root.to(device)
+    return {
+        name: torch.cat(of_parts).index_select(0, place_of_root)
+        for name, of_parts in zip(names, zip(*handed_on, strict=True), strict=True)
+    }

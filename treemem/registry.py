@@ -1,0 +1,62 @@
+"""Names to classes that are imported only when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+from treemem.errors import RecipeError, near_names
+
+Found = TypeVar("Found")
+
+
+class Registry(Generic[Found]):
+    """Names to classes that are imported only when asked for.
+
+    Args:
+        what: what it holds, for messages.
+        entry_points: group of entry points by which other packages add to it.
+        targets: name to ``"module:attribute"``.
+    """
+
+    def __init__(self, what: str, entry_points: str, targets: Mapping[str, str]) -> None:
+        self.what = what
+        self.entry_points = entry_points
+        self._targets: dict[str, str | Found] = dict(targets)
+
+    def names(self) -> list[str]:
+        """All names, those of installed packages included."""
+        return sorted({*self._targets, *(point.name for point in self._installed())})
+
+    def register(self, name: str, target: str | Found) -> None:
+        """Add a class, or where to import it from (``"module:attribute"``), under a name.
+
+        Raises:
+            RecipeError: the name stands for something else.
+        """
+        if self._targets.setdefault(name, target) != target:
+            raise RecipeError(f"there is a {self.what} {name!r} already; choose another name")
+
+    def find(self, name: str) -> Found:
+        """The class of that name.
+
+        Raises:
+            RecipeError: no such name; the message has the near ones.
+        """
+        target = self._targets.get(name)
+        if target is None:
+            point = next((point for point in self._installed() if point.name == name), None)
+            if point is None:
+                names = self.names()
+                near = near_names(str(name), names)
+                raise RecipeError(f"no {self.what} {name!r}{near or '; there are ' + ', '.join(names)}")
+            return point.load()
+        if isinstance(target, str):
+            module, _, attribute = target.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        return target
+
+    def _installed(self) -> Sequence[importlib.metadata.EntryPoint]:
+        return tuple(importlib.metadata.entry_points(group=self.entry_points))
