@@ -1,4 +1,4 @@
-"""Check that an installed treemem is complete: `python check_install.py SITE_PACKAGES`."""
+"""Check that an installed treemem is complete: ``python check_install.py SITE_PACKAGES``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import sys
 from pathlib import Path
 
 import treemem
+from treemem.task import TASKS
+from treemem.training import load_recipe, recipe_names
 
 site = Path(sys.argv[1]).resolve()
 assert Path(treemem.__file__).resolve().is_relative_to(site), f"imported {treemem.__file__}, not the one in {site}"
-for module in pkgutil.walk_packages(treemem.__path__, "treemem."):
-    importlib.import_module(module.name)
-
-from treemem.task import load_task, task_names  # noqa: E402
-from treemem.training import Recipe  # noqa: E402
-
-assert "equation_verification" in task_names()
-task = load_task("equation_verification")
-recipes = sorted((Path(treemem.__file__).parent / "tasks" / "equation_verification" / "recipes").glob("*.yaml"))
-assert recipes, "the recipes are not in the package"
-print(
-    f"{len(sys.modules)} modules import; {task.name}: {[recipe.stem for recipe in recipes]}; {Recipe.__name__} is there"
-)
+modules = [module.name for module in pkgutil.walk_packages(treemem.__path__, "treemem.")]
+for module in modules:
+    importlib.import_module(module)
+assert TASKS.names() == ["equation_verification"], TASKS.names()
+assert recipe_names(), "the recipes are not in the package"
+for name in recipe_names():
+    load_recipe(name)
+print(f"{len(modules)} modules import; recipes {', '.join(recipe_names())}")

@@ -1,46 +1,74 @@
-"""``python -m benchmarks [--only NAME] [--quick] [--json FILE]``: our engine against every baseline."""
+"""Our engine against every other way of running the same networks, in one process and in turns.
+
+Rates are examples (equations, sentences, pairs, trees) a second. No row is measured before all ways of running its
+network gave the same scores and gradients in float64.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.equations import BASELINES, WORKLOADS, Budget, measure
-from benchmarks.timing import as_markdown
+from benchmarks.agreement import Disagreement
+from benchmarks.measure import available, cost_per_node, measured
+from benchmarks.report import as_markdown, environment, write
+from benchmarks.timing import Budget, Row
+from benchmarks.workloads import BASELINES, FORESTS, QUICK_FORESTS, QUICK_WORKLOADS, WORKLOADS, Workload
 
-QUICK = Budget(rounds=2, seconds=0.1, equations=256, recursed=8)
+QUICK = Budget(rounds=1, seconds=0.02, examples=256)
 
 
 def main() -> None:
-    """Measure, print a Markdown table and write the rows as JSON."""
+    """Measure, print a Markdown table and write the files that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", metavar="NAME", help="only workloads whose name contains this")
+    parser.add_argument("--only", metavar="NAME", help="the workload of this name, or all whose names contain it")
     parser.add_argument("--baseline", choices=BASELINES, action="append", help="only against this; may be repeated")
-    parser.add_argument("--hidden-size", type=int, default=50, help="width of a state (%(default)s)")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
-    parser.add_argument("--quick", action="store_true", help="a glance: one workload, figures not worth quoting")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the rows")
+    parser.add_argument("--seconds", type=float, help="what a turn of one arm lasts at least (0.3)")
+    parser.add_argument("--quick", action="store_true", help="a glance at small workloads, not worth quoting")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the rows as JSON")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the table")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    workloads = [each for each in WORKLOADS if (options.only or "") in each.name]
-    if not workloads:
-        parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in WORKLOADS)}")
-    if options.quick:
-        workloads = workloads[:1]
-    budget = QUICK if options.quick else Budget()
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.processor() or platform.machine()}")
-    rows = []
-    for workload in workloads:
-        rows += measure(workload, tuple(options.baseline or BASELINES), options.hidden_size, budget)
-        print(f"{workload.name}: done", flush=True)
+    budget = QUICK if options.quick else Budget() if options.seconds is None else Budget(seconds=options.seconds)
+    baselines = [name for name in options.baseline or BASELINES if available(name)]
+    workloads = _named(QUICK_WORKLOADS if options.quick else WORKLOADS, options.only)
+    first, *others = QUICK_FORESTS if options.quick else FORESTS
+    forests = _named(others, options.only)
+    if not workloads and not forests:
+        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others]
+        parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
+    heading = [environment(), f"`{shlex.join(['python', '-m', 'benchmarks', *sys.argv[1:]])}`"]
+    print("\n".join(heading), flush=True)
+    missing = [name for name in BASELINES if not available(name)]
+    if missing:
+        print(f"without DGL, which is not here: no {' and no '.join(missing)}")
+    parts: list[tuple[str, Iterator[Row]]] = [(each.name, measured(each, baselines, budget)) for each in workloads]
+    if forests:
+        parts.append(("cost per node", cost_per_node([first, *forests], budget)))
+    rows: list[Row] = []
+    begin = time.perf_counter()
+    for name, part in parts:
+        try:
+            rows += part
+        except Disagreement as error:
+            sys.exit(f"{error}; no speed is worth printing")
+        write(rows, heading, options.json, options.markdown)
+        print(f"{name}: done after {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     print(as_markdown(rows))
-    if options.json:
-        options.json.write_text(json.dumps([row.as_record() for row in rows], indent=1) + "\n", encoding="utf-8")
+
+
+def _named(workloads: Sequence[Workload], name: str | None) -> list[Workload]:
+    """The workload of that name, or else those whose names contain it."""
+    exact = [each for each in workloads if each.name == name]
+    return exact or [each for each in workloads if (name or "") in each.name]
 
 
 if __name__ == "__main__":

@@ -7,10 +7,33 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+Arm = Callable[[], int]
+"""Something to time: does one unit of work and returns how many examples that was."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to measure.
+
+    Attributes:
+        rounds: how often both arms take a turn.
+        seconds: what a turn lasts at least.
+        row_seconds: after so many, a row has enough of rounds, though never fewer than ``fewest_rounds``.
+        examples: how many a workload has at most.
+    """
+
+    rounds: int = 5
+    seconds: float = 0.3
+    row_seconds: float = 20.0
+    fewest_rounds: int = 2
+    examples: int = 4096
+
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; rates are in examples a second.
+    """One line of the table; rates are in examples (equations, sentences, pairs) a second.
+
+    In rows of mode ``memory`` the rates are bytes a row of the schedule instead.
 
     Attributes:
         ratio: median over the rounds of (our rate / the baseline's rate in the same round).
@@ -30,35 +53,28 @@ class Row:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Arm:
-    """Something to time: ``run`` does the whole work on ``examples`` examples."""
-
-    run: Callable[[], object]
-    examples: int
-
-
-def seconds_of(run: Callable[[], object], at_least: float) -> float:
-    """Seconds one call of ``run`` takes, averaged over as many calls as fill ``at_least`` seconds."""
-    calls, begin = 0, time.perf_counter()
+def rate_of(arm: Arm, at_least: float) -> float:
+    """Examples a second, over as many units of work as fill ``at_least`` seconds."""
+    examples, begin = 0, time.perf_counter()
     while True:
-        run()
-        calls += 1
+        examples += arm()
         elapsed = time.perf_counter() - begin
         if elapsed >= at_least:
-            return elapsed / calls
+            return examples / elapsed
 
 
-def compare(
-    workload: str, mode: str, baseline: str, ours: Arm, theirs: Arm, *, rounds: int = 5, at_least: float = 1.0
-) -> Row:
-    """Time ``ours`` and ``theirs`` in turn, ``rounds`` times each after one untimed call of both."""
-    ours.run()
-    theirs.run()
-    rates, baseline_rates = [], []
-    for _ in range(rounds):
-        rates.append(ours.examples / seconds_of(ours.run, at_least))
-        baseline_rates.append(theirs.examples / seconds_of(theirs.run, at_least))
+def compare(workload: str, mode: str, baseline: str, ours: Arm, theirs: Arm, budget: Budget) -> Row:
+    """Time ``ours`` and ``theirs`` in turn, after one untimed call of both."""
+    ours()
+    theirs()
+    rates: list[float] = []
+    baseline_rates: list[float] = []
+    begin = time.perf_counter()
+    for _ in range(budget.rounds):
+        rates.append(rate_of(ours, budget.seconds))
+        baseline_rates.append(rate_of(theirs, budget.seconds))
+        if len(rates) >= budget.fewest_rounds and time.perf_counter() - begin > budget.row_seconds:
+            break
     ratios = [rate / other for rate, other in zip(rates, baseline_rates, strict=True)]
     return Row(
         workload,
@@ -69,17 +85,3 @@ def compare(
         statistics.median(baseline_rates),
         (min(ratios), max(ratios)),
     )
-
-
-def as_markdown(rows: list[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = [
-        "| workload | mode | baseline | ratio | spread | equations/s | baseline's |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.workload} | {row.mode} | {row.baseline} | {row.ratio:.1f} | {row.spread[0]:.1f}-{row.spread[1]:.1f} "
-        f"| {row.rate:,.0f} | {row.baseline_rate:,.0f} |"
-        for row in rows
-    ]
-    return "\n".join(lines)

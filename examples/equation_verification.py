@@ -12,14 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from treemem import TreememError
+from treemem import Forest, RecipeError, TreememError
 from treemem.explore import accuracy_table, overall_table, plot_accuracy
-from treemem.records import write_records
-from treemem.task import Model, Score
+from treemem.records import replacing, write_records
+from treemem.task import Score
 from treemem.tasks.equation_verification import read_equations
-from treemem.training import evaluate, fit_seeds, load_recipe, score_row
+from treemem.training import FitResult, evaluate, fit_seeds, load_recipe, mean_scores, score_row
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
 
@@ -48,24 +46,42 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def read_labelled(path: Path, numeric: bool) -> Forest:
+    """The labelled equations of a file; published names of variables keep their index, others are numbered in order."""
+    try:
+        forest = read_equations(path, variables="indexed", keep=["holds"], numeric=numeric, strict=True).forest
+    except TreememError:
+        forest = read_equations(path, keep=["holds"], numeric=numeric).forest
+    if not len(forest) or (forest.tree_data["label"] < 0).any():
+        raise RecipeError(
+            f"{path}: equations to score need labels, 1 for correct and 0 for incorrect, and be at least one"
+        )
+    return forest
+
+
+def mean_over_seeds(fits: Sequence[FitResult], forest: Forest) -> list[Score]:
+    return mean_scores([evaluate(fit.model, forest).scores for fit in fits])
+
+
 def run(options: argparse.Namespace) -> None:
     given = {"data.size": options.size, "training.epochs": options.epochs, "seeds": options.seeds}
     overrides = [f"{name}={value}" for name, value in given.items() if value is not None]
     recipe = load_recipe(options.recipe, [*overrides, *options.set]).with_networks(options.networks)
     task = recipe.make_task()
-    files = {path: read_equations(path, variables="indexed", keep=["holds"]).forest for path in options.evaluate}
+    numeric = bool(recipe.task_options.get("numeric"))
+    files = {path: read_labelled(path, numeric) for path in options.evaluate}
     data = task.make_data(recipe.data)
 
-    models: dict[str, Model] = {}
+    fits: dict[str, list[FitResult]] = {}
     scores: dict[str, list[Score]] = {}
     for name, network in recipe.networks.items():
         logging.info("-- %s", name)
         result = fit_seeds(
             task, network, data, recipe.training,
-            seeds=recipe.seeds or [recipe.training.seed], output=options.output / name.replace(" ", "_"),
+            seeds=recipe.seeds or [recipe.training.seed], output=options.output / name,
             resume=not options.overwrite, overwrite=options.overwrite,
         )  # fmt: skip
-        models[name], scores[name] = result.fits[0].model, result.scores
+        fits[name], scores[name] = result.fits, result.scores
         training, scoring = result.fits[0], result.evaluations[0]
         logging.info(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
@@ -76,21 +92,21 @@ def run(options: argparse.Namespace) -> None:
     plot_accuracy(scores, plot, task.published, title="Equation verification, trained on depth 1-7")
     rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
     write_records(options.output / "results.jsonl", rows)
+    with replacing(options.output / "data.md") as card:
+        card.write_text(data.card, encoding="utf-8")
     print("\nTest equations: accuracy in %\n")
     print(accuracy_table(scores, task.published))
     print("\nTest equations, all depths: % (published figures in parentheses)\n")
     print(overall_table(scores, task.published))
     for path, forest in files.items():
         print(f"\n{path}: accuracy in %\n")
-        print(accuracy_table({name: evaluate(model, forest).scores for name, model in models.items()}))
-        held = forest.tree_data["holds"]
-        for name, model in models.items() if np.isin(held, list(HELD)).any() else ():
-            parts = {told: forest[held == value] for value, told in HELD.items()}
-            shares = [
-                f"{told} {evaluate(model, part).overall.accuracy:.1%}" for told, part in parts.items() if len(part)
-            ]
-            print(f"{name}, by where the equations hold: {', '.join(shares)}")
-    print(f"\nplot: {plot}")
+        print(accuracy_table({name: mean_over_seeds(own, forest) for name, own in fits.items()}))
+        chosen = {told: forest[forest.tree_data["holds"] == value] for value, told in HELD.items()}
+        parts = {told: part for told, part in chosen.items() if len(part)}
+        for name, own in fits.items() if parts else ():
+            held = [f"{told} {mean_over_seeds(own, part)[-1].accuracy:.1%}" for told, part in parts.items()]
+            print(f"{name}, by where the equations hold: {', '.join(held)}")
+    print(f"\nplot: {plot}; data: {options.output / 'data.md'}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from {options.output}", file=sys.stderr)
+        print(f"\nstopped; without --overwrite the same command goes on from {options.output}", file=sys.stderr)
         return 130
     return 0
 

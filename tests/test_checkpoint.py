@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from toy_task import KindSum, MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
-from treemem.errors import CheckpointError
+from treemem.errors import CheckpointError, RecipeError
 from treemem.task import Model, NetworkConfig
 
 FILES = ["config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "training_state.pt"]
@@ -203,6 +206,42 @@ def test_a_run_folder_means_its_best_checkpoint(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "run" / "best", new_model(2))
     loaded = treemem.load(tmp_path / "run")
     assert torch.equal(loaded.encoder.leaves.weight, new_model(2).encoder.leaves.weight)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors"])
+def test_loading_a_torn_checkpoint_gives_the_one_before_it_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    for seed in (1, 2):
+        for folder in ("best", "last"):
+            checkpoint.save(tmp_path / folder, new_model(seed))
+    for folder in ("best", "last"):
+        (tmp_path / folder / name).write_bytes(b"torn")
+    expected = new_model(1).encoder.leaves.weight
+    for path, folder in ((tmp_path, "best"), (tmp_path / "best", "best"), (tmp_path / "last", "last")):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert torch.equal(treemem.load(path).encoder.leaves.weight, expected)
+        assert f"{name} is" in caplog.text
+        assert f"loading {tmp_path / folder}.before" in caplog.text
+
+
+def test_a_run_whose_best_checkpoint_lost_its_manifest_means_the_one_before(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        checkpoint.save(tmp_path / "best", new_model(seed))
+    (tmp_path / "best" / "manifest.json").unlink()
+    assert torch.equal(treemem.load(tmp_path).encoder.leaves.weight, new_model(1).encoder.leaves.weight)
+
+
+def test_an_option_that_is_not_plain_data_is_named() -> None:
+    model = Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": np.int64(4)}))
+    with pytest.raises(RecipeError, match=r"the option hidden_size of KindSum is .*numpy\.int64"):
+        checkpoint.check_options(model)
+
+
+def test_rooms_are_there_after_importing_the_library_alone() -> None:
+    program = "import treemem; treemem.checkpoint.load; treemem.task.TASKS; assert 'task' in dir(treemem)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from treemem.errors import ParseError, RecipeError
 from treemem.records import json_line, read_records, replacing, write_records
@@ -78,6 +82,8 @@ def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) 
         ("a.csv", "a,b\n1,2\n\n", 3, "0 cells, and the header names 2"),
         ("a.csv", 'a,b\n1,"2\n', 2, "no row of CSV"),
         ("a.csv", "a,a\n1,2\n", 1, "two columns have one name"),
+        ("a.csv", "a, a\n1,2\n", 1, "two columns have one name"),
+        ("a.csv", 'a,"b\n1,2\n', 1, "no row of CSV"),
     ],
 )
 def test_a_bad_record_names_file_and_line(tmp_path: Path, name: str, content: str, line: int, problem: str) -> None:
@@ -103,6 +109,56 @@ def test_no_record_is_lost_when_not_strict(tmp_path: Path, name: str, content: b
     assert [record.line for record in records] == lines
     assert all(bool(record.fields) == (record.error is None) for record in records)
     assert sum(record.error is None for record in records) == len(lines) - (1 if name == "a.jsonl" else 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "good", "bad"),
+    [
+        (['1,"x', "2,y", "3,z"], {3: "y", 4: "z"}, [2]),
+        (["0,w", '1,"x', "2,y", '3,"z', '4,"v"', "5,u"], {2: "w", 4: "y", 6: "v", 7: "u"}, [3, 5]),
+        (['1,"x', "2,y", '3,"z', 'w"', "4,v"], {3: "y", 4: "z\nw", 6: "v"}, [2]),
+        (['1,"x","y'] + ['x","y'] * 3 + ["2,z"], {6: "z"}, [2, 3, 4, 5]),
+    ],
+)
+def test_an_open_quote_costs_its_own_line_only(
+    tmp_path: Path, rows: list[str], good: dict[int, str], bad: list[int]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["a,b", *rows, ""]))
+    records = list(read_records(path, strict=False))
+    assert {record.line: record.fields["b"] for record in records if record.error is None} == good
+    assert [record.line for record in records if record.error is not None] == bad
+
+
+def test_many_open_quotes_are_read_in_linear_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + 'x","y\n' * 3000)
+    work = 0
+    reader = csv.reader
+
+    def counting(lines: Iterator[str], **options: bool) -> Iterator[list[str]]:
+        def counted() -> Iterator[str]:
+            nonlocal work
+            for line in lines:
+                work += 1
+                yield line
+
+        return reader(counted(), **options)
+
+    monkeypatch.setattr("treemem.records.csv.reader", counting)
+    records = list(read_records(path, strict=False))
+    assert [record.line for record in records if record.error] == list(range(2, 3002))
+    assert work <= 2 * 3001
+
+
+def test_a_parquet_text_that_is_not_utf8_is_an_error_of_its_row_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.array([b"x", b"s\xff", b"y"]).cast(pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": texts}), path)
+    records = list(read_records(path, strict=False))
+    assert [record.fields for record in records] == [{"text": "x"}, {}, {"text": "y"}]
+    with pytest.raises(ParseError, match=r"a\.parquet, line 2.*byte 0xff is not UTF-8"):
+        list(read_records(path))
 
 
 def test_a_csv_cell_may_be_very_long(tmp_path: Path) -> None:
@@ -176,7 +232,10 @@ def test_no_records_make_an_empty_file_that_reads_back(tmp_path: Path, suffix: s
     [
         ("csv", [{"a": 1}, {"b": 2}], "record 2 has the fields"),
         ("txt", [{"a": "x\ty"}], "record 1 has a tab"),
-        ("parquet", [{"a": 1}, {"a": "x"}], "mixes types"),
+        ("parquet", [{"a": 1}, {"a": "x"}], "the column 'a' of these records mixes types"),
+        ("parquet", [{"a": 1}] * 8192 + [{"a": "x"}], "a column of these records mixes types"),
+        ("parquet", [{"a": 10**30}], "Parquet cannot hold a value of the column 'a'"),
+        ("parquet", [{"a": "\ud800"}], "Parquet cannot hold a value of the column 'a'"),
     ],
 )
 def test_records_that_do_not_fit_are_refused(
@@ -195,6 +254,7 @@ def test_writing_into_a_missing_folder_or_onto_a_folder_is_refused(tmp_path: Pat
 
 def test_a_json_line_has_no_nan_and_spells_lone_surrogates_by_escapes() -> None:
     assert json_line({"a": float("nan"), "b": float("inf"), "c": 0.5}) == '{"a": null, "b": null, "c": 0.5}\n'
+    assert json_line({"a": [float("nan"), {"b": (1, -float("inf"))}]}) == '{"a": [null, {"b": [1, null]}]}\n'
     assert json_line({"a": "\ud800"}) == '{"a": "\\ud800"}\n'
 
 

@@ -15,6 +15,7 @@ from treemem.nn import RowCache
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Registry
+from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -131,6 +132,13 @@ def test_predict_names_the_text_that_is_wrong() -> None:
         toy_model().predict(["(f x z)"])
     with pytest.raises(GraphError, match="list of texts"):
         toy_model().predict("x")
+
+
+def test_predict_names_the_text_with_a_variable_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = toy_model()
+    monkeypatch.setattr(type(model.task), "parse", lambda self, text: parse_expression(text))
+    with pytest.raises(VocabularyError, match=r"^line 2, column 21: 'l' is variable number 11"):
+        model.predict(["x", "a+b+c+d+f+g+h+i+j+k+l"])
 
 
 def test_the_model_is_its_head_on_its_encoder() -> None:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from treemem.errors import ParseError
 from treemem.nn.encodings import Encodings, root_encodings
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import NETWORKS, SPLITS, TASKS, Examples, NetworkConfig, Score, Task
+from treemem.task import NETWORKS, SPLITS, TASKS, Examples, NetworkConfig, Score, Task, TaskData
 from treemem.training.metrics import binary_scores
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
@@ -51,8 +51,8 @@ class MoreX(Task):
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(["x", "y"], [("f", 2), ("g", 1)])
 
-    def make_data(self, options: ToyDataOptions, *, progress: bool | None = None) -> Forest:
-        return toy_data(options.count, options.seed)
+    def make_data(self, options: ToyDataOptions, *, progress: bool | None = None) -> TaskData:
+        return TaskData(toy_data(options.count, options.seed), "toys")
 
     def parse(self, text: str) -> Tree:
         tree = parse_brackets(text)

@@ -37,7 +37,7 @@ _HOME = {
     "VocabularyError": "treemem.errors",
     "load": "treemem.checkpoint",
 }
-_ROOMS = ("explore", "nn", "ops", "schedule", "tasks", "training", "trees")
+_ROOMS = ("checkpoint", "explore", "nn", "ops", "schedule", "task", "tasks", "training", "trees")
 
 __all__ = [
     "CellError",

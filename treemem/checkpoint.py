@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import os
 import pickle
 import shutil
@@ -16,11 +17,12 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from treemem.errors import CheckpointError, TreememError
+from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.records import json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task
 from treemem.trees.vocabulary import Vocabulary
 
+_logger = logging.getLogger(__name__)
 FORMAT = 1
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
 _METRICS, _TRAINING_STATE, _MANIFEST = "metrics.jsonl", "training_state.pt", "manifest.json"
@@ -37,7 +39,8 @@ def load(
     """A trained model, ready to predict.
 
     Args:
-        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken.
+        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken. Where it is
+            torn and the one before it is whole, that one is loaded, and a warning says so.
         device: where the weights shall be.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
@@ -90,10 +93,12 @@ def save(
 
     Raises:
         CheckpointError: the folder cannot be written.
+        RecipeError: an option of the network or the task is not plain data.
     """
     import safetensors.torch
 
     path = Path(path)
+    check_options(model)
     config = {
         "format": FORMAT,
         "task": {"name": model.task.name, "version": model.task.version, "options": model.task.options},
@@ -119,6 +124,32 @@ def save(
         raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
 
 
+def check_options(model: Model) -> None:
+    """Refuse a model whose options ``config.yaml`` cannot hold.
+
+    Raises:
+        RecipeError: it names the option.
+    """
+    for owner, options in ((model.network.network, model.network.options), (model.task.name, model.task.options)):
+        for name, value in options.items():
+            try:
+                yaml.safe_dump(value)
+            except yaml.YAMLError as error:
+                raise RecipeError(
+                    f"the option {name} of {owner} is {value!r}, of type {type(value).__module__}."
+                    f"{type(value).__qualname__}; a checkpoint holds plain numbers, texts, lists and dictionaries"
+                ) from error
+
+
+def load_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The records of a run up to the moment of its checkpoint.
+
+    Raises:
+        CheckpointError: it is torn or altered.
+    """
+    return _records(verified_files(Path(path)))
+
+
 def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor], list[dict[str, Any]]]:
     """What resuming needs: the training state, the weights and the records of a checkpoint.
 
@@ -133,8 +164,7 @@ def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], d
         state = torch.load(io.BytesIO(files[_TRAINING_STATE]), weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise CheckpointError(f"{folder / _TRAINING_STATE} is no training state: {_told(error)}") from error
-    records = [json.loads(line) for line in files[_METRICS].decode().splitlines()]
-    return state, _weights(files[_WEIGHTS], None, folder), records
+    return state, _weights(files[_WEIGHTS], None, folder), _records(files)
 
 
 def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
@@ -160,8 +190,17 @@ def exists(path: str | os.PathLike[str]) -> bool:
 def remove(path: str | os.PathLike[str]) -> None:
     """Delete a checkpoint and the one before it, where they are."""
     for folder in (Path(path), _before(Path(path))):
-        if folder.exists():
-            shutil.rmtree(folder)
+        _delete(folder)
+
+
+def remove_newest(path: str | os.PathLike[str]) -> None:
+    """Delete a torn checkpoint, so that the next save keeps the whole one before it and not the torn one."""
+    _delete(Path(path))
+
+
+def clear_unfinished(path: str | os.PathLike[str]) -> None:
+    """Delete what a save to ``path`` left behind that was killed. No other process may be saving there."""
+    _delete(_temporary(Path(path)))
 
 
 def verified_files(folder: Path) -> dict[str, bytes]:
@@ -199,13 +238,16 @@ def verified_files(folder: Path) -> dict[str, bytes]:
 
 
 def _folder_of(path: Path) -> Path:
-    """The checkpoint that ``path`` means: itself, the best one of a run, or the one before where only that is left."""
-    for folder in (path, path / "best"):
-        if (folder / _MANIFEST).exists():
-            return folder
-    for folder in (path, path / "best"):
-        if not folder.exists() and (_before(folder) / _MANIFEST).exists():
-            return _before(folder)
+    """The checkpoint that ``path`` means: itself or the best of a run, or the one before where that is not whole."""
+    best = path / "best"
+    for folder, sign in ((path, path), (best, best), (best, _before(best)), (path, _before(path))):
+        if (sign / _MANIFEST).exists():
+            whole, problem = newest_whole(folder)
+            if whole is None:
+                raise CheckpointError(problem)
+            if problem:
+                _logger.warning("%s; loading %s", problem, whole)
+            return whole
     return path
 
 
@@ -229,9 +271,8 @@ def _weights(content: bytes, expected: Mapping[str, Tensor] | None, folder: Path
 
 def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    if temporary.exists():
-        shutil.rmtree(temporary)
+    temporary = _temporary(path)
+    _delete(temporary)
     temporary.mkdir()
     try:
         for name, content in files.items():
@@ -240,13 +281,24 @@ def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
         if path.exists():
-            if _before(path).exists():
-                shutil.rmtree(_before(path))
+            _delete(_before(path))
             path.rename(_before(path))
         temporary.rename(path)
     finally:
-        if temporary.exists():
-            shutil.rmtree(temporary)
+        _delete(temporary)
+
+
+def _records(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in files[_METRICS].decode().splitlines()]
+
+
+def _delete(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
 
 
 def _before(path: Path) -> Path:

@@ -60,7 +60,41 @@ class ParseError(TreememError, ValueError):
 
 
 class VocabularyError(TreememError, ValueError):
-    """A label, or a label with an arity, that the vocabulary does not know."""
+    """A label, or a label with an arity, that the vocabulary does not know.
+
+    Args:
+        problem: what was wrong, as a clause without a full stop.
+        text, offset, line, source: where, as for :class:`ParseError`; each may be unknown.
+
+    Attributes:
+        line, column: where the problem is, from 1; None where that is not known.
+    """
+
+    def __init__(
+        self, problem: str, text: str = "", offset: int = 0, line: int | None = None, source: str = ""
+    ) -> None:
+        self.problem = problem
+        self.text = text
+        self.offset = offset
+        self.source = source
+        self.line = text.count("\n", 0, offset) + 1 if line is None and text else line
+        self.column = offset - (text.rfind("\n", 0, offset) + 1) + 1 if text else None
+        super().__init__(problem, text, offset, line, source)
+
+    def at(self, line: int, source: str = "") -> VocabularyError:
+        """The same error, told as one of line ``line`` of the file ``source``."""
+        return VocabularyError(self.problem, self.text, self.offset, line, source)
+
+    def __str__(self) -> str:
+        places = [
+            self.source,
+            "" if self.line is None else f"line {self.line}",
+            "" if self.column is None else f"column {self.column}",
+        ]
+        place = ", ".join(place for place in places if place)
+        message = f"{place}: {self.problem}" if place else self.problem
+        excerpt = excerpt_around(self.text, self.offset)
+        return f"{message}\n{excerpt}" if excerpt else message
 
 
 class GraphError(TreememError, ValueError):

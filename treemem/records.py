@@ -8,9 +8,11 @@ import gzip
 import io
 import itertools
 import json
+import math
 import os
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ _FORMAT_OF_SUFFIX = {
 }
 _PARQUET_ROWS = 8192
 _LONGEST_CELL = 2**31 - 1
+_Line = tuple[int, str, ParseError | None]
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,8 @@ def write_records(
         The number of records written.
 
     Raises:
-        RecipeError: the format cannot be told, or a record has other fields than the first.
+        RecipeError: the format cannot be told, a record has other fields than the first, or values that the format
+            cannot hold.
     """
     name, path = _named(target)
     write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[
@@ -199,7 +203,7 @@ def _format_of(name: str, format: str | None) -> str:
     return _FORMAT_OF_SUFFIX[suffix]
 
 
-def _lines(stream: IO[bytes]) -> Iterator[tuple[int, str, ParseError | None]]:
+def _lines(stream: IO[bytes]) -> Iterator[_Line]:
     """Each line with its number, without its end; bytes that are not UTF-8 become an error of their line alone."""
     for number, raw in enumerate(stream, start=1):
         if number == 1:
@@ -238,46 +242,67 @@ def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
 
 
 def _csv_records(stream: IO[bytes]) -> Iterator[Record]:
-    undecoded: list[ParseError] = []
-
-    def decoded() -> Iterator[str]:
-        for _, text, error in _lines(stream):
-            if error is not None:
-                undecoded.append(error)
-            yield text + "\n"
-
-    rows = csv.reader(decoded(), strict=True)
     header: list[str] | None = None
-    while True:
-        line = rows.line_num + 1
-        cells, error = _next_csv_row(rows)
-        if cells is None and error is None:
-            return
-        if undecoded:
-            error = undecoded[0]
-            undecoded.clear()
+    for line, row, error in _csv_rows(_lines(stream)):
+        cells = [cell.strip() for cell in row] if header is None else row
         if header is None:
-            if error is None and len(set(cells or ())) < len(cells or ()):
-                error = ParseError("two columns have one name", ",".join(cells or ()), 0, "a header of distinct names")
+            if error is None and len(set(cells)) < len(cells):
+                error = ParseError("two columns have one name", ",".join(cells), 0, "a header of distinct names")
             if error is not None:
                 raise error.at(line)
-            header = [cell.strip() for cell in cells or ()]
+            header = cells
             continue
-        if error is None and len(cells or ()) != len(header):
-            problem = f"{len(cells or ())} cells, and the header names {len(header)}"
-            error = ParseError(problem, ",".join(cells or ()), 0, ",".join(header))
-        yield Record(line, {} if error else dict(zip(header, cells or (), strict=True)), error)
+        if error is None and len(cells) != len(header):
+            problem = f"{len(cells)} cells, and the header names {len(header)}"
+            error = ParseError(problem, ",".join(cells), 0, ",".join(header))
+        yield Record(line, {} if error else dict(zip(header, cells, strict=True)), error)
 
 
-def _next_csv_row(rows: Any) -> tuple[list[str] | None, ParseError | None]:
-    """The next row, or what is wrong with it, or neither at the end. Cells may be of any length."""
+def _csv_rows(lines: Iterator[_Line]) -> Iterator[tuple[int, list[str], ParseError | None]]:
+    """Each row with its first line, and what is wrong with it.
+
+    A quoted cell may run over several lines. Where that ends in an error, the first line alone is the bad row, and
+    reading goes on at the second. Each later line that leaves a quote open and would run into the same error is bad
+    at once: every line is read twice at most.
+    """
+    ahead: deque[_Line] = deque()
+    taken: list[_Line] = []
+    error_line: float = 0  # a quote that a line before this one leaves open runs into an error here
+
+    def row_lines() -> Iterator[str]:
+        nonlocal error_line
+        while not taken or taken[0][0] >= error_line:
+            line = ahead.popleft() if ahead else next(lines, None)
+            if line is None:
+                if taken:
+                    error_line = math.inf
+                return
+            taken.append(line)
+            yield line[1] + "\n"
+
+    while True:
+        taken.clear()
+        cells, problem = _next_csv_row(csv.reader(row_lines(), strict=True))
+        if not taken:
+            return
+        number, text, error = taken[0]
+        if problem:
+            if len(taken) > 1:
+                error_line = max(error_line, taken[-1][0])
+                ahead.extendleft(reversed(taken[1:]))
+            error = error or ParseError(f"no row of CSV ({problem})", text, 0, "cells between commas")
+        else:
+            error = next((error for _, _, error in taken if error is not None), None)
+        yield number, cells, error
+
+
+def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
+    """The next row, none at the end, and what is wrong with it. Cells may be of any length."""
     limit = csv.field_size_limit(_LONGEST_CELL)
     try:
-        return next(rows), None
-    except StopIteration:
-        return None, None
+        return next(rows, []), ""
     except csv.Error as problem:
-        return [], ParseError(f"no row of CSV ({problem})", expected="cells between commas")
+        return [], str(problem)
     finally:
         csv.field_size_limit(limit)
 
@@ -291,11 +316,25 @@ def _parquet_records(stream: IO[bytes]) -> Iterator[Record]:
         batches = pyarrow.parquet.ParquetFile(whole).iter_batches(batch_size=_PARQUET_ROWS)
         number = 0
         for batch in batches:
-            for fields in batch.to_pylist():
-                number += 1
-                yield Record(number, fields)
+            for record in _parquet_rows(batch, number + 1):
+                number = record.line
+                yield record
     except (pyarrow.ArrowException, OSError) as error:
         raise ParseError(f"no Parquet data ({error})", expected="a Parquet file") from error
+
+
+def _parquet_rows(batch: Any, first: int) -> Iterator[Record]:
+    """The rows of a batch; one with bytes that are not UTF-8 is an error of that row alone."""
+    try:
+        for number, fields in enumerate(batch.to_pylist(), start=first):
+            yield Record(number, fields)
+    except UnicodeDecodeError as error:
+        if len(batch) == 1:
+            problem = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+            yield Record(first, {}, ParseError(problem, expected="UTF-8 text"))
+            return
+        for row in range(len(batch)):
+            yield from _parquet_rows(batch.slice(row, 1), first + row)
 
 
 def _checked(records: Iterable[Mapping[str, Any]], fields: Sequence[str] | None) -> Iterator[Mapping[str, Any]]:
@@ -337,16 +376,25 @@ def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fiel
 
     tables = [pyarrow.table({name: [] for name in fields or ()})]
     while chunk := list(itertools.islice(records, _PARQUET_ROWS)):
-        try:
-            tables.append(pyarrow.table({name: [record[name] for record in chunk] for name in chunk[0]}))
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
-            raise RecipeError(f"a column of these records mixes types: {error}") from error
-    pyarrow.parquet.write_table(pyarrow.concat_tables(tables[1:] or tables, promote_options="permissive"), stream)
+        columns: dict[str, Any] = {}
+        for name in chunk[0]:
+            try:
+                columns[name] = pyarrow.array([record[name] for record in chunk])
+            except (OverflowError, UnicodeEncodeError) as error:
+                raise RecipeError(f"Parquet cannot hold a value of the column {name!r}: {error}") from error
+            except pyarrow.ArrowException as error:
+                raise RecipeError(f"the column {name!r} of these records mixes types: {error}") from error
+        tables.append(pyarrow.table(columns))
+    try:
+        whole = pyarrow.concat_tables(tables[1:] or tables, promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        raise RecipeError(f"a column of these records mixes types: {error}") from error
+    pyarrow.parquet.write_table(whole, stream)
 
 
 def json_line(record: Mapping[str, Any]) -> str:
     """One record as a line of JSONL, its end included; a number that JSON has no word for becomes null."""
-    plain = {name: _finite_or_none(value) for name, value in record.items()}
+    plain = _finite_or_none(record)
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     try:
         text.encode("utf-8")
@@ -356,4 +404,8 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def _finite_or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
+    if isinstance(value, Mapping):
+        return {name: _finite_or_none(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite_or_none(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.errors import CellError, GraphError, ParseError, RecipeError, VocabularyError, near_names
 from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -118,6 +118,19 @@ class DataSet(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """The data of a task.
+
+    Attributes:
+        forest: the trees, with labels, groups and splits in ``tree_data``.
+        card: what they are and where they come from, as Markdown.
+    """
+
+    forest: Forest
+    card: str
+
+
 def forest_of(data: Forest | DataSet) -> Forest:
     """The forest of a data set, or the forest itself."""
     return data if isinstance(data, Forest) else data.forest
@@ -138,7 +151,7 @@ class Task(ABC):
     data_options: ClassVar[type]
 
     @abstractmethod
-    def make_data(self, options: Any, *, progress: bool | None = None) -> Forest:
+    def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:
         """The data that ``options``, of the class ``data_options``, ask for: generated or read from a file."""
 
     @property
@@ -272,6 +285,10 @@ class Model(nn.Module):
 
         Returns:
             ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
+
+        Raises:
+            RecipeError: a cache of another network or index.
+            CellError: the network's outputs are not numbers, as after a training that diverged.
         """
         if index is None:
             index = SubtreeIndex(examples.forest, self.vocabulary) if cache is None else cache.index
@@ -295,7 +312,7 @@ class Model(nn.Module):
             ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
 
         Raises:
-            RecipeError: a cache of another network or index.
+            RecipeError, CellError: as in :meth:`outputs`.
         """
         if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
             raise RecipeError("the cache is one of another network or of another index; make one of these")
@@ -315,6 +332,9 @@ class Model(nn.Module):
         outputs = torch.cat(done)
         ordered = torch.empty_like(outputs)
         ordered[torch.from_numpy(np.concatenate(plan))] = outputs
+        if ordered.isnan().any():
+            number = int(loader.examples[int(ordered.isnan().reshape(len(ordered), -1).any(1).nonzero()[0])])
+            raise CellError(f"the network's output for example {number} is not a number; its weights may not be either")
         return ordered
 
     def _encodings(self, loader: TreeLoader, plan: list[NDArray[np.int64]], cache: RowCache | None) -> Iterator[Any]:
@@ -342,7 +362,7 @@ class Model(nn.Module):
             for line, text in enumerate(data, start=1):
                 try:
                     trees.append(self.task.parse(text))
-                except ParseError as error:
+                except (ParseError, VocabularyError) as error:
                     raise error.at(line) from error
             data = Forest.from_trees(trees)
         if not len(data):
@@ -362,6 +382,15 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
     "treemem.networks",
     {
         name: f"treemem.nn:{name}"
-        for name in ("TreeRNN", "TreeLSTM", "ChildSumTreeLSTM", "StackTreeRNN", "StackTreeLSTM", "RNN", "LSTM")
+        for name in (
+            "TreeRNN",
+            "TreeLSTM",
+            "ChildSumTreeLSTM",
+            "TreeCell",
+            "StackTreeRNN",
+            "StackTreeLSTM",
+            "RNN",
+            "LSTM",
+        )
     },
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import logging
 import random
 import sys
@@ -19,10 +20,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from treemem.errors import RecipeError, TreememError
+from treemem.records import replacing
+from treemem.task import SPLITS
 from treemem.tasks.equation_verification.corruption import Corruption, FalseEquation
 from treemem.tasks.equation_verification.derivation import Derivation
 from treemem.tasks.equation_verification.evaluation import draw_points
@@ -30,18 +32,14 @@ from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.profile import comparison, profile, read_profile
 from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE, checked_seed, depth_quotas
 from treemem.tasks.equation_verification.shallow_reader import shallow_results
+from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, shuffled, split_by_depth
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, LEAF_LABELS, UNARY_FUNCTIONS
 from treemem.trees.forest import Forest
 
 VERSION = "1"
 """Data sets of different versions differ although size and seed are the same."""
 
-TRAINING_DEPTH = 7
-"""Equations to this depth are for training and validation, deeper ones for the test."""
-
-VALIDATION_SHARE = 0.2
-
-_SPLITS = ("train", "validation", "test")
+_IDENTITY = "equations.json"
 _LABELS = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
 
 
@@ -78,8 +76,8 @@ class EquationData:
 
     def part(self, split: str) -> Forest:
         """The equations of ``"train"``, ``"validation"`` or ``"test"``."""
-        if split not in _SPLITS:
-            raise RecipeError(f'no split {split!r}; there are "train", "validation" and "test"')
+        if split not in SPLITS:
+            raise RecipeError(f"no split {split!r}; there are {', '.join(SPLITS)}")
         return self.forest[self.forest.tree_data["split"] == split]
 
     def card(self) -> str:
@@ -99,14 +97,37 @@ class EquationData:
         ]
         for level in np.unique(depth):
             at = depth == level
-            counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in _SPLITS)]
+            counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in SPLITS)]
             lines.append(f"| {level} | " + " | ".join(str(int(count)) for count in counts) + " |")
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path | str) -> None:
-        """Write the forest and its card into ``folder``."""
+        """Write the forest and its card into ``folder``; :meth:`load` reads them back."""
         self.forest.save(folder)
-        (Path(folder) / "CARD.md").write_text(self.card(), encoding="utf-8")
+        identity = {"version": self.version, "seed": self.seed, "digest": self.digest}
+        for name, text in (("CARD.md", self.card()), (_IDENTITY, json.dumps(identity, indent=1) + "\n")):
+            with replacing(Path(folder) / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path | str) -> EquationData:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            GraphError: the folder holds no forest.
+            RecipeError: it does not say what the equations are, or they are not those that were saved.
+        """
+        path = Path(folder) / _IDENTITY
+        forest = Forest.load(folder)
+        try:
+            identity = json.loads(path.read_text(encoding="utf-8"))
+            data = cls(forest, str(identity["version"]), int(identity["seed"]))
+            intact = data.digest == identity["digest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RecipeError(f"{path} does not say what the equations are: {error}") from error
+        if not intact:
+            raise RecipeError(f"the equations in {folder} are not those that were saved there: their hash is another")
+        return data
 
 
 def generate_equations(
@@ -153,11 +174,6 @@ def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: r
     return [by_size[low + int(rng.random() * (high - low))] for low, high in pairwise(bounds)]
 
 
-def _shuffled(length: int, rng: random.Random) -> list[int]:
-    keys = [rng.random() for _ in range(length)]
-    return sorted(range(length), key=keys.__getitem__)
-
-
 def _assemble(
     table: ExpressionTable, true: dict[int, list[int]], false: dict[int, list[FalseEquation]], rng: random.Random
 ) -> Forest:
@@ -167,7 +183,7 @@ def _assemble(
     for depth in sorted(true):
         here = [(equation, 1, -1, -1) for equation in true[depth]]
         here += [(candidate.equation, 0, candidate.edit, candidate.source) for candidate in false[depth]]
-        records += [here[place] for place in _shuffled(len(here), rng)]
+        records += [here[place] for place in shuffled(len(here), rng)]
         depths += [depth] * len(here)
     place_of = {record[0]: place for place, record in enumerate(records)}
     columns = np.array(records, dtype=np.int64).reshape(-1, 4).T
@@ -186,23 +202,11 @@ def _assemble(
         tree_data={
             "label": label,
             "depth": depth_of,
-            "split": _split(depth_of, label, rng),
+            "split": split_by_depth(depth_of, label, rng),
             "edit": columns[2].astype(np.int8),
             "source": np.array([place_of.get(source, -1) for source in columns[3].tolist()], dtype=np.int64),
         },
     )
-
-
-def _split(depth: NDArray[np.int8], label: NDArray[np.int8], rng: random.Random) -> NDArray[np.str_]:
-    """Training and validation in every depth to 7 and label alike; the deeper ones for the test."""
-    split = np.full(len(depth), "test", dtype="<U10")
-    split[depth <= TRAINING_DEPTH] = "train"
-    for level in range(1, TRAINING_DEPTH + 1):
-        for value in (0, 1):
-            members = np.flatnonzero((depth == level) & (label == value))
-            chosen = _shuffled(len(members), rng)[: int(VALIDATION_SHARE * len(members) + 0.5)]
-            split[members[chosen]] = "validation"
-    return split
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

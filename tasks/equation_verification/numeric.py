@@ -12,6 +12,7 @@ import numpy as np
 
 from treemem.errors import RecipeError, near_names
 from treemem.tasks.equation_verification.quotas import checked_seed, checked_size
+from treemem.tasks.equation_verification.splits import VALIDATION_SHARE
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -42,7 +43,6 @@ EVALUATED_FUNCTIONS: dict[str, Callable[[float], float]] = {
     "exp": math.exp,
 }
 
-_VALIDATION_SHARE = 0.2
 _PATIENCE = 2000
 """There are no more equations of a kind when so many in a row are known already."""
 
@@ -54,7 +54,7 @@ def generate_numeric(
     kinds: Sequence[str] = NUMERIC_KINDS,
     functions: Sequence[str] = ("sin", "cos", "tan", "cot", "sec", "csc"),
 ) -> Forest:
-    """Generate distinct true equations between decimal numbers, in both orientations.
+    """Generate true equations between decimal numbers, in either orientation, distinct up to the order of operands.
 
     Args:
         size: number of equations, as far as there are so many.
@@ -90,24 +90,25 @@ def generate_numeric(
         DECIMAL: _decimal_expansions(rng),
     }
     chosen = [code for code in streams if NUMERIC_KINDS[code] in kinds]
-    found: dict[Tree, int] = {}
+    found: dict[Tree, tuple[Tree, int]] = {}
     for place, code in enumerate(chosen):
         enough = len(found) + (size * (place + 1)) // len(chosen) - (size * place) // len(chosen)
         misses = 0
         while len(found) < enough and misses < _PATIENCE:
             tree = next(streams[code])
-            misses = misses + 1 if tree in found else 0
-            found.setdefault(tree, code)
+            form = _ordered(tree)
+            misses = misses + 1 if form in found else 0
+            found.setdefault(form, (tree, code))
     if len(found) < size:
         _LOG.warning("there are only %d of %d numeric equations of these kinds", len(found), size)
-    order = sorted(found, key=lambda tree: rng.random())
+    order = sorted(found.values(), key=lambda pair: rng.random())
     split = np.full(len(order), "train", dtype="<U10")
-    split[: int(_VALIDATION_SHARE * len(order) + 0.5)] = "validation"
+    split[: int(VALIDATION_SHARE * len(order) + 0.5)] = "validation"
     return Forest.from_trees(
-        order,
+        [tree for tree, _ in order],
         tree_data={
             "label": np.ones(len(order), dtype=np.int8),
-            "kind": np.array([found[tree] for tree in order], dtype=np.int8),
+            "kind": np.array([code for _, code in order], dtype=np.int8),
             "split": split,
         },
     )
@@ -161,6 +162,18 @@ def _expansion(rng: random.Random, number: Decimal) -> Tree:
 
 def _either_way(rng: random.Random, label: str, first: Tree, second: Tree) -> Tree:
     return Tree(label, [first, second] if rng.random() < 0.5 else [second, first])
+
+
+def _ordered(tree: Tree) -> Tree:
+    """The same equation with its sides and the operands of sums and products in one fixed order."""
+    done: list[Tree] = []
+    for node in tree.postorder():
+        first = len(done) - node.arity
+        operands = done[first:]
+        if node.label in (EQUALITY, "Add", "Mul"):
+            operands.sort(key=str)
+        done[first:] = [Tree(node.label, operands, node.value)]
+    return done.pop()
 
 
 def _equation(rng: random.Random, first: Tree, second: Tree) -> Tree:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.records import Record, read_records
 from treemem.tasks.equation_verification.published_records import published_trees, read_published_records
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
@@ -90,13 +90,18 @@ def read_equations(
         strict: raise at the first record that is no equation, rather than collect it in ``bad``.
 
     Raises:
-        RecipeError: there is no such file, or its format cannot be told.
+        RecipeError: there is no such file, its format cannot be told, or it is in the published format and own
+            functions or labels are asked for.
         ParseError: the file as a whole is damaged, or (with ``strict``) a record is no equation.
         VocabularyError, GraphError: with ``strict``, an equation with an unknown label or of the wrong form.
     """
     name = os.fspath(source)
     if format is None and name.lower().removesuffix(".gz").endswith(".json"):
-        return read_published(source, numeric=numeric, strict=strict)
+        if functions or vocabulary is not None:
+            raise RecipeError(f"{name} is in the published format, which has functions and labels of its own")
+        file = read_published(source, numeric=numeric, strict=strict)
+        absent = {field: np.full(len(file.forest), "") for field in keep}
+        return replace(file, forest=file.forest.with_data(tree_data={**absent, **file.forest.tree_data}))
     known = equation_vocabulary(numeric=numeric) if vocabulary is None else vocabulary
     collector = _Collector(name, known, strict, keep)
     for record in read_records(source, format=format, text_fields=("equation", "label"), strict=strict):
@@ -236,7 +241,7 @@ class _Collector:
         return EquationFile(forest, self._ids, bad, self.dropped)
 
     def _refuse(self, number: int, place: str, identity: Any, error: TreememError, line: int | None = None) -> None:
-        if isinstance(error, ParseError) and line is not None:
+        if isinstance(error, (ParseError, VocabularyError)) and line is not None:
             located: TreememError = error.at(line, self.name)
         else:
             located = type(error)(f"{self.name}, {place}: {error}")

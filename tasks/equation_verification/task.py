@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,12 @@ from treemem.errors import GraphError, RecipeError
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import EqualityHead, NumberDecoder
 from treemem.ops.activation import ActivationName
-from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task
+from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.tasks.equation_verification.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.numeric import generate_numeric
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
+from treemem.tasks.equation_verification.readers import read_equations
+from treemem.tasks.equation_verification.splits import split_by_depth
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.training.metrics import binary_scores
 from treemem.trees.equation_labels import EQUALITY, NUMBER
@@ -31,10 +36,11 @@ _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
 def _networks() -> dict[str, NetworkConfig]:
     stack = {"hidden_size": 50, "stack_size": 5}
+    rnn_stack = {**stack, "number_activation": "relu"}  # as in the published code; it tells for numbers only
     return {
         "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 50}),
-        "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**stack, "no_op": False}),
-        "Tree-RNN+stack+no-op": NetworkConfig("StackTreeRNN", {**stack, "no_op": True}),
+        "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**rnn_stack, "no_op": False}),
+        "Tree-RNN+stack+no-op": NetworkConfig("StackTreeRNN", {**rnn_stack, "no_op": True}),
         "Tree-LSTM": NetworkConfig("TreeLSTM", {"hidden_size": 50}),
         "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**stack, "normalize": False, "no_op": False}),
         "Tree-LSTM+stack+normalize": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": False}),
@@ -53,7 +59,8 @@ class EquationDataOptions:
         seed: of the generator.
         max_depth: the greatest depth generated.
         numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
-        path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations.
+        path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
+            which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
     """
 
     size: int = 20_000
@@ -95,25 +102,43 @@ class EquationVerification(Task):
     def vocabulary(self) -> Vocabulary:
         return equation_vocabulary(numeric=self.numeric)
 
-    def make_data(self, options: EquationDataOptions, *, progress: bool | None = None) -> Forest:
-        from treemem.tasks.equation_verification.generator import generate_equations
-        from treemem.tasks.equation_verification.numeric import generate_numeric
-        from treemem.tasks.equation_verification.readers import read_equations
+    def make_data(self, options: EquationDataOptions, *, progress: bool | None = None) -> TaskData:
+        """The equations that ``options`` ask for.
 
+        Raises:
+            RecipeError: numeric equations for a task that is not numeric, or a file without equations.
+            ParseError, VocabularyError, GraphError: a record of the file that is no equation.
+        """
         if options.numeric and not self.numeric:
             raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
         if options.path is None:
             data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
             if not options.numeric:
-                return data.forest
+                return TaskData(data.forest, data.card())
             parts = [data.forest, generate_numeric(options.numeric, seed=options.seed)]
-            fields = ("label", "split")
-            return Forest.concatenate(
-                part.with_data(tree_data={name: part.tree_data[name] for name in fields}) for part in parts
+            forest = Forest.concatenate(
+                part.with_data(tree_data={name: part.tree_data[name] for name in ("label", "split")}) for part in parts
+            )
+            return TaskData(
+                forest, f"{data.card()}\nBeside them, {len(parts[1])} numeric equations of the same seed.\n"
             )
         if Path(options.path).is_dir():
-            return Forest.load(options.path)
-        return read_equations(options.path, numeric=self.numeric, strict=True).forest
+            data = EquationData.load(options.path)
+            return TaskData(data.forest, data.card())
+        return self._data_of_file(options.path, options.seed)
+
+    def _data_of_file(self, path: str, seed: int) -> TaskData:
+        """The equations of a file; those without a field ``split`` are divided by depth."""
+        forest = read_equations(path, numeric=self.numeric, keep=["split"], strict=True).forest
+        if not len(forest):
+            raise RecipeError(f"there are no equations in {path}")
+        card = f"# Equations\n\n{len(forest)} equations of {path}"
+        if not (forest.tree_data["split"] == "").all():
+            return TaskData(forest, f"{card}, with the splits given there.\n")
+        depth, label = forest.height()[forest.begin[1:] - 1], forest.tree_data["label"]
+        split = split_by_depth(depth, label, random.Random(f"split {seed}"))
+        forest = forest.with_data(tree_data={"label": label, "split": split})
+        return TaskData(forest, f"{card}, divided by depth with seed {seed}.\n")
 
     def parse(self, text: str) -> Tree:
         return parse_equation(text, numeric=self.numeric)
@@ -168,8 +193,13 @@ class EquationVerification(Task):
         return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class."""
-        return binary_scores(self.probabilities(outputs, targets) > 0.5, targets["label"] == 1, group)
+        """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class.
+
+        An equation whose probability is exactly one half counts as wrongly judged, whatever its label, as in the
+        published evaluation.
+        """
+        probability, actual = self.probabilities(outputs, targets), targets["label"] == 1
+        return binary_scores(np.where(probability == 0.5, ~actual, probability > 0.5), actual, group)
 
 
 class NumericEqualityHead(nn.Module):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.explore.plots import plot_accuracy
+from treemem.explore.plots import accuracy_figure, plot_accuracy
 from treemem.explore.tables import accuracy_table, overall_table
 from treemem.task import PublishedFigure, Score
 
@@ -48,6 +48,26 @@ def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
     plot_accuracy(SCORES, path, PUBLISHED, title="Equation verification")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
+
+
+def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_figure() -> None:
+    figure = accuracy_figure(SCORES, PUBLISHED, title="Equation verification")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["majority class"].get_xydata().tolist() == [[8, 0.5], [10, 0.6]]
+    drawn = {bars.get_label(): bars.lines[0] for bars in axes.containers}
+    assert drawn["Tree-LSTM"].get_xydata().tolist() == [[8, 0.9], [10, 0.8]]
+    assert drawn["Mine"].get_xydata().tolist() == [[8, 0.95]]
+    published = next(found for found in axes.collections if "published" in str(found.get_label()))
+    assert published.get_label() == "Tree-LSTM, published (depth 8-10)"
+    assert published.get_segments()[0].tolist() == [[8, 0.8364], [10, 0.8364]]
+    assert {text.get_text() for text in figure.legends[0].texts} >= {"majority class", "Mine", "Tree-LSTM"}
+    assert axes.get_title() == "Equation verification"
+
+
+def test_a_published_figure_beside_a_single_group_is_named_by_it() -> None:
+    figure = accuracy_figure({"Tree-LSTM": SCORES["Tree-LSTM"][1:]}, PUBLISHED)
+    assert "Tree-LSTM, published (depth 10)" in [text.get_text() for text in figure.legends[0].texts]
 
 
 def test_a_plot_of_nothing_is_an_empty_one(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from golden import stack_tree_files
+from golden import sequence_files, stack_tree_files
 
 SUFFIXES = (".npz", ".json")
+CHECKS = {"stack_trees": stack_tree_files.check, "sequence": sequence_files.check}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -19,6 +20,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_golden(path: Path) -> None:
-    if path.parent.name != "stack_trees":
+    if path.parent.name not in CHECKS:
         pytest.skip(f"no test yet for {path.parent.name}/{path.name}")
-    stack_tree_files.check(path)
+    CHECKS[path.parent.name](path)

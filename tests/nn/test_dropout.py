@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tree_strategies import VOCABULARY, random_forest
+from engine_parity import assert_same, results
+from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.errors import RecipeError
-from treemem.nn import LSTM, RNN, ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import LSTM, RNN, ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 
 
 @pytest.fixture
@@ -92,3 +93,45 @@ def test_a_dropout_that_is_no_probability_is_refused() -> None:
     for layer_class in (TreeLSTM, LSTM):
         with pytest.raises(RecipeError, match="must be a probability"):
             layer_class(4, VOCABULARY, dropout=1.5)
+
+
+@pytest.mark.parametrize("rates", [{"dropout": 0.4}, {"leaf_dropout": 0.4}, {"dropout": 0.5, "leaf_dropout": 0.3}])
+def test_a_tree_cell_with_the_same_random_numbers_is_the_same_on_every_engine(rates: dict[str, float]) -> None:
+    torch.manual_seed(0)
+    layer = TreeCell(4, VOCABULARY, **rates).double()
+    batch = TreeBatch.from_trees([chain(8)], VOCABULARY)  # one node a level: all engines draw in the same order
+    found = {}
+    for engine in ("naive", "fused", "recursive"):
+        torch.manual_seed(7)
+        found[engine] = results(layer, batch, engine)
+        assert_same(found[engine], found["naive"], engine)
+    layer.eval()
+    assert not torch.equal(results(layer, batch, "fused")["root"], found["fused"]["root"])
+
+
+def test_the_gradient_of_a_tree_cell_goes_through_what_was_not_dropped(batch: TreeBatch) -> None:
+    torch.manual_seed(0)
+    layer = TreeCell(3, VOCABULARY, dropout=0.4, leaf_dropout=0.2, shared_kinds=True).double()
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+
+    def run(*values: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (batch,)).h
+
+    assert torch.autograd.gradcheck(run, parameters)
+
+
+def test_a_tree_cell_that_drops_everything_learns_biases_only() -> None:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(["x"], [("f", 2)])
+    everything = TreeCell(3, vocabulary, dropout=1.0).double()
+    pair = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("x")])], vocabulary)
+    for engine in ("fused", "naive"):
+        everything.engine = engine  # type: ignore[assignment]
+        everything.zero_grad()
+        states = everything(pair)
+        states.root.square().sum().backward()
+        gates = everything.cell.gate_maps.of(2)
+        assert not gates.weight.grad.any()
+        assert gates.bias.grad.any()
+        assert everything.cell.hidden_maps.of(2).bias.grad.isfinite().all()

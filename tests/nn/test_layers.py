@@ -17,6 +17,7 @@ from treemem.nn import (
     NumberDecoder,
     StackTreeLSTM,
     StackTreeRNN,
+    TreeCell,
     TreeLayer,
     TreeLSTM,
     TreeNetwork,
@@ -28,7 +29,7 @@ from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER,
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 EQUATIONS = Vocabulary(
     LEAF_LABELS,
     [*((name, 1) for name in UNARY_FUNCTIONS), *((name, 2) for name in BINARY_FUNCTIONS)],
@@ -59,6 +60,13 @@ def test_networks_are_as_large_as_the_published_ones(
     assert sum(parameter.numel() for module in modules for parameter in module.parameters()) == published
 
 
+def test_a_tree_cell_has_the_parameters_of_the_published_logic_encoder_but_for_its_attention() -> None:
+    query_and_key = 2 * (200 * 200 + 200 + 2 * 200)
+    score = 200 + 1
+    layer = TreeCell(200, input_size=200)
+    assert sum(parameter.numel() for parameter in layer.parameters()) == 1_083_601 - query_and_key - score
+
+
 def assert_uniform(values: torch.Tensor, bound: float) -> None:
     """Assert that values look drawn from U(-bound, bound)."""
     values = values.detach()
@@ -83,6 +91,11 @@ def test_affine_maps_start_as_those_of_the_published_code() -> None:
     cell = StackTreeRNN(200, EQUATIONS).cell
     for maps in (cell.maps, cell.memory_maps, cell.control_maps, cell.row_maps):
         assert_uniform(maps.of(2).weight, 1 / math.sqrt(400))
+    gated = TreeCell(50, EQUATIONS).cell
+    assert_uniform(gated.hidden_maps.of(2).weight, 1 / math.sqrt(100))
+    assert_uniform(gated.gate_maps.of(2).weight, 1 / math.sqrt(200))
+    assert gated.norm.weight.eq(1).all()
+    assert not gated.norm.bias.any()
     embedding = TreeRNN(200, EQUATIONS).leaves.embedding.weight.detach()
     assert float(embedding.mean()) == pytest.approx(0, abs=0.03)
     assert float(embedding.std()) == pytest.approx(1, rel=0.03)
@@ -95,7 +108,7 @@ def test_reset_parameters_draws_everything_anew_and_follows_the_seed(layer_class
     before = {name: value.clone() for name, value in layer.state_dict().items()}
     layer.reset_parameters()
     for name, value in layer.named_parameters():
-        assert not value.any() or not torch.equal(value, before[name]), name
+        assert bool((value == value.flatten()[0]).all()) or not torch.equal(value, before[name]), name
     drawn = []
     for _ in range(2):
         torch.manual_seed(3)
@@ -105,9 +118,11 @@ def test_reset_parameters_draws_everything_anew_and_follows_the_seed(layer_class
 
 
 OPTIONS: list[tuple[Any, dict[str, Any]]] = [
-    (TreeRNN, {"activation": "tanh", "dropout": 0.1}),
+    (TreeRNN, {"activation": "tanh", "dropout": 0.1, "direction": "down"}),
+    (TreeLSTM, {"direction": "both"}),
     (TreeLSTM, {"input_size": 5, "node_features": True, "shared_kinds": True}),
     (ChildSumTreeLSTM, {"leaf": "two-layer", "shared_kinds": False}),
+    (TreeCell, {"shared_kinds": True, "dropout": 0.2, "leaf_dropout": 0.1}),
     (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "pop_zero": "after_map", "no_op": True}),
     (StackTreeLSTM, {"stack_size": 3, "normalize": True, "top_k": 2, "gated_top_k": True, "queue": True}),
     (LSTM, {"form": "preorder", "dropout": 0.5}),
@@ -157,14 +172,14 @@ def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> 
         states.S  # noqa: B018
 
 
-@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM])
 def test_an_arity_without_parameters_is_named(layer_class: type[TreeLayer]) -> None:
     vocabulary = Vocabulary(["x"], [("f", 50_000), ("g", 2)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")] * 50_000)], vocabulary)
-    with pytest.raises(GraphError, match=r"node 50000 has 50000 children.* arity 2 only; ChildSumTreeLSTM"):
+    with pytest.raises(GraphError, match=r"50000 has 50000 children.* arity 2 only, and none over max_arity=32; Child"):
         layer_class(2, vocabulary)(batch)
     smaller = layer_class(2, vocabulary, max_arity=1)
-    with pytest.raises(GraphError, match=r"node 2 has 2 children.* arity none only"):
+    with pytest.raises(GraphError, match=r"node 2 has 2 children.* arity none only, and none over max_arity=1;"):
         smaller(TreeBatch.from_trees([Tree("g", [Tree("x")] * 2)], vocabulary, share_subtrees=False))
 
 
@@ -190,13 +205,15 @@ def test_what_is_no_tree_is_refused() -> None:
         (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
         (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
         (TreeLSTM, {"engine": "fast"}, "engine 'fast'"),
+        (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
         (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
-        (StackTreeRNN, {"stack_size": 0}, "at least one row"),
+        (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
+        (StackTreeRNN, {"stack_size": 0}, "stack_size must be at least 1"),
         (StackTreeRNN, {"read": "both"}, "read='both'"),
         (StackTreeRNN, {"pop_zero": "never"}, "pop_zero='never'"),
         (StackTreeRNN, {"top_k": 2}, 'top_k goes with read="own"'),
         (StackTreeRNN, {"top_k": 9, "read": "own"}, "between 1 and stack_size=5"),
-        (StackTreeLSTM, {"stack_size": 0}, "at least one row"),
+        (StackTreeLSTM, {"stack_size": 0}, "stack_size must be at least 1"),
         (StackTreeLSTM, {"actions": "vector"}, "actions='vector'"),
         (StackTreeLSTM, {"normalize": "sum"}, "normalize='sum'"),
         (StackTreeLSTM, {"top_k": 6}, "between 1 and stack_size=5"),
@@ -211,6 +228,76 @@ def test_options_that_are_unknown_or_contradict_are_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=message):
         layer_class(4, VOCABULARY, **options)
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_size": 4.0}, r"hidden_size must be a whole number, not 4\.0"),
+        ({"hidden_size": "4"}, "hidden_size must be a whole number, not '4'"),
+        ({"hidden_size": True}, "hidden_size must be a whole number, not True"),
+        ({"hidden_size": 0}, "hidden_size must be at least 1, not 0"),
+        ({"input_size": -1}, "input_size must be at least 0, not -1"),
+        ({"input_size": 2.5}, r"input_size must be a whole number, not 2\.5"),
+        ({"dropout": "0.1"}, r"dropout must be a probability, a number from 0 to 1, not '0\.1'"),
+        ({"dropout": 1.5}, r"dropout must be a probability, a number from 0 to 1, not 1\.5"),
+        ({"dropout": float("nan")}, "dropout must be a probability"),
+        ({"vocabulary": ["x"]}, "vocabulary must be a Vocabulary, not list"),
+    ],
+    ids=str,
+)
+def test_options_that_are_no_numbers_of_their_sort_are_refused(
+    layer_class: type[TreeLayer], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        layer_class(**{"hidden_size": 4, "vocabulary": VOCABULARY, **options})
+
+
+@pytest.mark.parametrize("layer_class", [StackTreeRNN, StackTreeLSTM])
+@pytest.mark.parametrize("name", ["stack_size", "top_k"])
+@pytest.mark.parametrize("value", ["5", 1.0, True, None])
+def test_sizes_of_a_stack_are_whole_numbers(layer_class: type[TreeLayer], name: str, value: object) -> None:
+    with pytest.raises(RecipeError, match=f"{name} must be a whole number, not {value!r}"):
+        layer_class(4, VOCABULARY, **{name: value})
+
+
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])
+def test_arities_go_without_a_vocabulary(layer_class: type[TreeLayer]) -> None:
+    for arities, message in (
+        (2, "arities must be whole numbers in a sequence, such as"),
+        ("12", "arities must be whole numbers in a sequence"),
+        ([2.0], r"arities must be a whole number, not 2\.0"),
+        ([0], "arities must be at least 1"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            layer_class(4, input_size=3, arities=arities)  # type: ignore[call-arg]
+    with pytest.raises(RecipeError, match="max_arity must be a whole number"):
+        layer_class(4, VOCABULARY, max_arity=None)  # type: ignore[call-arg]
+    with pytest.raises(RecipeError, match="arities go with a layer without a vocabulary"):
+        layer_class(4, VOCABULARY, arities=(1, 2, 3))  # type: ignore[call-arg]
+    for options in ({}, {"arities": (1, 3)}):
+        layer = layer_class(4, input_size=3, **options)
+        assert json.loads(json.dumps(layer.options)) == layer.options
+        again = layer_class(vocabulary=None, **layer.options)
+        assert again.cell.sets.arities == layer.cell.sets.arities == options.get("arities", (2,))
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+@pytest.mark.parametrize("node_features", [False, True])
+def test_features_may_have_no_width(layer_class: type[TreeLayer], node_features: bool) -> None:
+    forest = random_forest(seed=1, num_trees=3, size=9)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
+    layer = layer_class(4, VOCABULARY, input_size=0, node_features=node_features)
+    layer(batch, torch.zeros(batch.num_nodes, 0)).root.sum().backward()
+    assert all(parameter.isfinite().all() for parameter in layer.parameters())
+
+
+def test_leaves_read_vectors_or_features() -> None:
+    with pytest.raises(RecipeError, match="embedding_size and input_size"):
+        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, vocabulary=VOCABULARY, embedding_size=3, input_size=5)
+    with pytest.raises(RecipeError, match="embedding_size must be a whole number"):
+        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, vocabulary=VOCABULARY, embedding_size="3")  # type: ignore[arg-type]
 
 
 def test_a_layer_needs_labels_or_features() -> None:

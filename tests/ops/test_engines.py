@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tree_strategies import VOCABULARY, forests, random_forest
 
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 
@@ -24,6 +24,10 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
     "child sum": (ChildSumTreeLSTM, {}),
     "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
+    "tree rnn down": (TreeRNN, {"direction": "down", "activation": "tanh"}),
+    "tree lstm both ways": (TreeLSTM, {"direction": "both"}),
+    "tree cell": (TreeCell, {}),
+    "tree cell shared kinds": (TreeCell, {"shared_kinds": True, "leaf": "two-layer"}),
     "stack rnn": (StackTreeRNN, {"stack_size": 3}),
     "stack rnn no-op": (StackTreeRNN, {"stack_size": 2, "no_op": True, "shared_stack": False}),
     "stack rnn zero after map": (StackTreeRNN, {"stack_size": 3, "pop_zero": "after_map", "activation": "relu"}),
@@ -45,13 +49,25 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
     "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
 }
-ONE_OF_EACH = ["tree rnn", "tree lstm", "child sum", "stack rnn", "stack rnn own", "stack lstm normalize no-op"]
+ONE_OF_EACH = [
+    "tree rnn",
+    "tree lstm",
+    "child sum",
+    "tree cell",
+    "stack rnn",
+    "stack rnn own",
+    "stack lstm normalize no-op",
+]
 
 
 def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
     layer_class, options = NETWORKS[name]
     torch.manual_seed(0)
-    return layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
+    layer = layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
+    if isinstance(layer, TreeCell):  # a layer norm starts with a gain of 1 and a bias of 0, which would hide mistakes
+        torch.nn.init.uniform_(layer.cell.norm.weight, 0.5, 1.5)
+        torch.nn.init.normal_(layer.cell.norm.bias)
+    return layer
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -74,7 +90,7 @@ def test_fused_agrees_with_naive_in_float32(name: str) -> None:
 
 
 @pytest.mark.parametrize("node_features", [False, True])
-@pytest.mark.parametrize("name", [*ONE_OF_EACH, "child sum per kind", "stack lstm queue"])
+@pytest.mark.parametrize("name", [*ONE_OF_EACH, "child sum per kind", "stack lstm queue", "tree lstm both ways"])
 def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
     forest = random_forest(seed=3, num_trees=4, size=12)
     layer = make(name, input_size=2, node_features=node_features)
@@ -95,7 +111,7 @@ def test_engines_agree_on_any_forest(forest: Forest, share: bool, name: str) -> 
     layer = make(name, hidden_size=2)
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
     expected = results(layer, batch, "naive")
-    assert expected["root"].shape == (len(forest), 1, 2)
+    assert expected["root"].shape == (len(forest), 1, layer.hidden_size)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine), expected, f"{name}, {engine}")
 
@@ -113,7 +129,7 @@ def test_no_grad_gives_the_same_states(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree lstm", "child sum", "stack rnn", "stack lstm normalize no-op"])
+@pytest.mark.parametrize("name", ["tree lstm", "child sum", "tree cell", "stack rnn", "stack lstm normalize no-op"])
 def test_fused_equals_naive_on_many_random_trees(name: str) -> None:
     layer = make(name)
     for seed in range(10):

@@ -7,7 +7,16 @@ import torch
 from engine_parity import assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeNetwork, TreeRNN
+from treemem.nn import (
+    ChildSumTreeLSTM,
+    StackTreeLSTM,
+    StackTreeRNN,
+    TreeCell,
+    TreeLayer,
+    TreeLSTM,
+    TreeNetwork,
+    TreeRNN,
+)
 from treemem.ops import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
@@ -15,7 +24,7 @@ from treemem.trees.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 
 
 @pytest.fixture
@@ -128,8 +137,11 @@ def test_under_autocast_products_are_short_and_states_are_not(layer_class: type[
         assert values["h"].dtype == torch.float32
         assert not torch.equal(values["h"], exact["h"]), engine
         for name, value in values.items():
-            largest = max(1.0, float(exact[name].abs().max()))
-            torch.testing.assert_close(value, exact[name], rtol=0, atol=0.05 * largest, msg=f"{name}, {engine}")
+            # Rounding takes some entries across the step in the rectifier's derivative, on every engine alike.
+            jumps = layer_class is TreeCell and name.startswith("gradient")
+            expected = found["naive"][name] if jumps else exact[name]
+            largest = max(1.0, float(expected.abs().max()))
+            torch.testing.assert_close(value, expected, rtol=0, atol=0.05 * largest, msg=f"{name}, {engine}")
 
 
 def test_under_autocast_a_users_states_stay_in_float32(batch: TreeBatch) -> None:
@@ -184,9 +196,12 @@ def test_an_empty_batch_has_empty_states_and_zero_gradients(network: TreeNetwork
 def test_trees_of_one_node_are_their_leaves(network: TreeNetwork) -> None:
     batch = TreeBatch.from_trees([Tree("y"), Tree("x")], VOCABULARY)
     embedding = network.leaves.embedding.weight  # type: ignore[union-attr]
+    expected = network.cell.leaf(embedding[[1, 0]], 0)["h"]
+    if not isinstance(network, TreeCell):
+        torch.testing.assert_close(expected, embedding[[1, 0]])
     for engine in ("fused", "naive", "recursive"):
         network.engine = engine  # type: ignore[assignment]
-        torch.testing.assert_close(network(batch).root[:, 0], embedding[[1, 0]])
+        torch.testing.assert_close(network(batch).root[:, 0], expected)
 
 
 @pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
@@ -199,9 +214,10 @@ def test_a_chain_runs_both_ways(network: TreeNetwork) -> None:
         assert parameter.grad is None or parameter.grad.isfinite().all()
 
 
-def test_a_chain_of_100000_nodes_runs() -> None:
+@pytest.mark.parametrize("layer_class", [TreeLSTM, TreeCell])
+def test_a_chain_of_100000_nodes_runs(layer_class: type[TreeLayer]) -> None:
     with torch.no_grad():
-        states = TreeLSTM(2, VOCABULARY)(TreeBatch.from_trees([chain(100_000)], VOCABULARY))
+        states = layer_class(2, VOCABULARY)(TreeBatch.from_trees([chain(100_000)], VOCABULARY))
     assert states.root.isfinite().all()
 
 

@@ -8,6 +8,7 @@ import torch
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import State, StepPair
 from treemem.ops.child_sum_tree_lstm import ChildSumTreeLSTMStepPair, child_sum_tree_lstm_step
+from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_step
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
 from treemem.ops.stack_tree_rnn import StackTreeRNNStepPair, stack_tree_rnn_step
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
@@ -87,6 +88,20 @@ def test_child_sum_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: f
 
     shapes = {"h": (HIDDEN_SIZE,), "c": (HIDDEN_SIZE,)}
     assert_equal_pairs(ChildSumTreeLSTMStepPair(HIDDEN_SIZE, dropout), step, products, children, shapes)
+
+
+@pytest.mark.parametrize("arity", [1, 2, 3])
+def test_gated_recursive_backward_is_that_of_autograd(arity: int) -> None:
+    torch.manual_seed(0)
+    products = {"gates": torch.randn(ROWS, (arity + 2) * HIDDEN_SIZE, dtype=torch.float64)}
+    children = {"h": torch.randn(ROWS, arity, HIDDEN_SIZE, dtype=torch.float64)}
+    gain, bias = torch.randn(2, HIDDEN_SIZE, dtype=torch.float64)
+
+    def step(products: State, children: State) -> State:
+        return {"h": gated_recursive_step(products["gates"], children["h"], gain, bias)}
+
+    pair = GatedRecursiveStepPair(arity, HIDDEN_SIZE, gain, bias)
+    assert_equal_pairs(pair, step, products, children, {"h": (HIDDEN_SIZE,)})
 
 
 @pytest.mark.parametrize("stack_size", [1, 3])

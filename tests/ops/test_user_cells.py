@@ -10,10 +10,13 @@ from engine_parity import assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import CellError, RecipeError
-from treemem.nn import TreeNetwork
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import State
+from treemem.ops.cell import is_split
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
@@ -165,3 +168,227 @@ def test_a_state_may_count_in_integers() -> None:
         found.append((states.root.detach(), [parameter.grad for parameter in network.parameters()]))
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[2], found[0])
+
+
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+
+
+def learned_step(cell: Any) -> type[torch.nn.Module]:
+    class Redefined(type(cell)):  # type: ignore[misc]
+        def step(self, products: State, children: State) -> State:
+            states = super().step(products, children)
+            return {**states, "h": states["h"] * self.scale}
+
+    return Redefined
+
+
+def own_forward(cell: Any) -> type[torch.nn.Module]:
+    class Redefined(type(cell)):  # type: ignore[misc]
+        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            states = super().forward(children, x, kind)
+            return {**states, "h": states["h"] * self.scale}
+
+    return Redefined
+
+
+def own_gates(cell: Any) -> type[torch.nn.Module]:
+    class Redefined(type(cell)):  # type: ignore[misc]
+        def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+            return {name: value * self.scale for name, value in super().gates(children, x, kind).items()}
+
+    return Redefined
+
+
+@pytest.mark.parametrize("redefine", [learned_step, own_forward, own_gates])
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_what_a_subclass_of_a_librarys_cell_redefines_runs_on_every_engine(
+    layer_class: type[TreeLayer], redefine: Any
+) -> None:
+    torch.manual_seed(0)
+    layer = layer_class(3, VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    before = results(layer.double(), batch, "fused")["root"]
+    assert is_split(layer.cell)
+    layer.cell.__class__ = redefine(layer.cell)
+    layer.cell.scale = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+    expected = results(layer, batch, "naive")
+    assert not torch.allclose(expected["root"], before)
+    for engine in ("fused", "recursive"):
+        assert_same(results(layer, batch, engine), expected, engine)
+
+
+def test_a_forward_set_on_one_cell_runs_on_the_default_engine() -> None:
+    layer = TreeLSTM(3, VOCABULARY)
+    forward = layer.cell.forward  # type: ignore[attr-defined]
+    layer.cell.forward = lambda *given: {name: 0 * value for name, value in forward(*given).items()}  # type: ignore[attr-defined]
+    states = layer(TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY))
+    assert not states.rows["h"][-1].any()
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_forward_hooks_of_a_cell_fire_once_a_segment(register: str) -> None:
+    layer = TreeLSTM(3, VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    kinds = []
+    handle = getattr(layer.cell, register)(lambda module, given, *made: kinds.append(given[2]))
+    layer(batch)
+    assert kinds == [segment.kind for level in batch.schedule.levels[1:] for segment in level.segments]
+    handle.remove()
+    assert is_split(layer.cell)
+
+
+def test_a_cell_with_a_step_pair_of_its_own_keeps_running_whole_levels() -> None:
+    cell = TreeLSTM(3, VOCABULARY).cell
+
+    class Again(type(cell)):  # type: ignore[misc]
+        def step(self, products: State, children: State) -> State:
+            return super().step(products, children)
+
+        def step_pair(self, arity: int) -> Any:
+            return super().step_pair(arity)
+
+    cell.__class__ = Again
+    assert is_split(cell)
+
+
+class HandingOn:
+    """A cell that has its methods from another."""
+
+    def __init__(self, cell: Any) -> None:
+        self._cell = cell
+
+    def __call__(self, *given: Any) -> State:
+        return self._cell(*given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cell, name)
+
+
+def test_a_cell_that_hands_on_to_another_is_split_where_that_is() -> None:
+    cell: Any = TreeLSTM(3, VOCABULARY).cell
+    assert is_split(HandingOn(cell))  # type: ignore[arg-type]
+    cell.__class__ = own_forward(cell)
+    assert not is_split(HandingOn(cell))  # type: ignore[arg-type]
+
+
+class NoLeaf(torch.nn.Module):
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": children["h"].sum(1)}
+
+
+class NoForward(torch.nn.Module):
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+
+class NoModule:
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": children["h"].sum(1)}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (NoLeaf(), "the cell NoLeaf has no leaf; a cell is an nn.Module with leaf"),
+        (NoForward(), "the cell NoForward has no forward; "),
+        (NoModule(), "the cell NoModule has no parameters; "),
+        (torch.nn.Module(), "the cell Module has no forward and no leaf; "),
+        (NoLeaf, "the cell is the class NoLeaf itself"),
+    ],
+)
+def test_what_a_cell_lacks_is_named(cell: Any, message: str, engine: Engine) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
+    with pytest.raises(CellError, match=message):
+        network_of(cell, engine=engine)(batch)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_state_that_no_cell_makes_is_named(engine: Engine) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
+    states = network_of(TwoStates(4, 3, VOCABULARY.num_kinds), output="z", engine=engine)(batch)
+    with pytest.raises(CellError, match="output='z' names no state; there are h, table"):
+        states.root  # noqa: B018
+    with pytest.raises(CellError, match="there is no state 'z'; there are h, table"):
+        states["z"]
+
+
+class Once(torch.nn.Module):
+    """A cell that computes its matrix once a batch, at the leaves or at the first inner nodes."""
+
+    def __init__(self, at_leaves: bool) -> None:
+        super().__init__()
+        self.mix = torch.nn.Parameter(torch.randn(3, 3))
+        self.at_leaves = at_leaves
+        self.made: torch.Tensor | None = None
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        if self.at_leaves:
+            self.made = torch.tanh(self.mix).exp()
+            return {"h": x @ self.made}
+        self.made = None
+        return {"h": x}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        if self.made is None:
+            self.made = torch.tanh(self.mix).exp()
+        return {"h": torch.tanh(children["h"].sum(1) @ self.made)}
+
+
+@pytest.mark.parametrize("at_leaves", [True, False])
+def test_what_a_cell_computes_once_a_batch_may_be_used_in_every_segment(at_leaves: bool) -> None:
+    torch.manual_seed(0)
+    network = network_of(Once(at_leaves))
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
+    expected = results(network, batch, "naive")
+    for engine in ("fused", "recursive", "fused"):
+        assert_same(results(network, batch, engine), expected, engine)
+
+
+class Remembering(torch.nn.Module):
+    """A cell that adds to every node what it made of the first nodes that it was called with."""
+
+    first: torch.Tensor | None = None
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        self.first = None
+        return {"h": x}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        if self.first is None:
+            self.first = children["h"].mean((0, 1)).square()
+        return {"h": children["h"].sum(1) + self.first}
+
+
+def test_what_a_cell_keeps_of_other_nodes_is_refused_by_the_fast_path() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 1)])
+    network = TreeNetwork(Remembering(), vocabulary=vocabulary, embedding_size=3)
+    tree = Tree("f", [Tree("f", [Tree("f", [Tree("x")])])])
+    with pytest.raises(CellError, match="keep nothing from one call to the next"):
+        network(TreeBatch.from_trees([tree], vocabulary))
+
+
+class Parametrized(torch.nn.Module):
+    """A cell with an orthogonal map, which is costly to make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(3, 3).double())
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": self.map(x)}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": torch.tanh(self.map(children["h"].sum(1)))}
+
+
+def test_a_parametrized_cell_may_run_under_the_cache() -> None:
+    torch.manual_seed(0)
+    network = network_of(Parametrized())
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
+    expected = results(network, batch, "fused")
+    with torch.nn.utils.parametrize.cached():
+        assert_same(results(network, batch, "fused"), expected, "cached")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,3 +232,18 @@ def test_tensors_have_the_types_that_index_and_move_together() -> None:
 def test_pickling(forest: Forest, share_subtrees: bool) -> None:
     schedule = Schedule.from_index(SubtreeIndex(forest, VOCABULARY), share_subtrees=share_subtrees)
     assert is_equal(pickle.loads(pickle.dumps(schedule)), schedule)
+
+
+@pytest.mark.parametrize(
+    ("trees", "message"),
+    [
+        ([5], "tree 5 is asked for; there are 3, from 0"),
+        ([0, -1], "tree -1 is asked for; there are 3, from 0"),
+        ([0.5], "trees must be a one-dimensional array of integers, not float64"),
+        ("a", "trees must be a one-dimensional array of integers"),
+    ],
+)
+def test_trees_that_are_not_there_are_refused(trees: Any, message: str) -> None:
+    index = SubtreeIndex(random_forest(0, 3, 5), VOCABULARY)
+    with pytest.raises(GraphError, match=message):
+        Schedule.from_index(index, trees)

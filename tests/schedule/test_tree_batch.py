@@ -12,9 +12,11 @@ from tree_strategies import NUMBER, VOCABULARY, chain, forests, random_forest, s
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, VocabularyError
+from treemem.nn import TreeLSTM
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
@@ -103,6 +105,22 @@ def test_examples_that_are_not_there_are_refused(examples: Any, message: str) ->
     index = SubtreeIndex(random_forest(1, 4, 6), VOCABULARY)
     with pytest.raises(GraphError, match=message):
         TreeBatch.from_index(index, examples)
+
+
+@pytest.mark.parametrize("vocabulary", [None, ["x"], "x"])
+def test_what_is_no_vocabulary_is_refused(vocabulary: Any) -> None:
+    with pytest.raises(VocabularyError, match=f"a Vocabulary is needed, not {type(vocabulary).__name__}"):
+        TreeBatch.from_trees([Tree("x")], vocabulary)
+    if vocabulary is not None:
+        with pytest.raises(VocabularyError, match="a Vocabulary is needed"):
+            TreeBatch.from_dgl(dgl.graph(PAIR), vocabulary)
+
+
+def test_what_is_no_forest_is_refused() -> None:
+    with pytest.raises(GraphError, match=r"a list of trees is needed; put the single Tree in a list"):
+        TreeBatch.from_trees(Tree("x"), VOCABULARY)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="a Forest is needed, not list"):
+        TreeBatch.from_forest([Tree("x")], VOCABULARY)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("trees_per_example", [2, 0])
@@ -249,6 +267,45 @@ def test_graphs_that_cannot_be_read_are_refused(graph: Any, options: dict[str, A
         TreeBatch.from_dgl(graph, **options)
 
 
+ADD = VOCABULARY.find("add", 2)[0]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": [0, 1, ADD]}, {"label": [0, 4, VOCABULARY.labels.index("add")]}],
+    ids=["kinds", "labels"],
+)
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "node 1: the number leaf 'Number' needs a value"),
+        ([np.nan, np.nan, np.nan], "node 1: the number leaf 'Number' needs a value"),
+        ([np.nan, np.inf, np.nan], "node 1: the value of '[nN]umber' must be finite, not inf"),
+        ([np.nan, 1.0, 2.0], "node 2: 'add' has the value 2.0, which this vocabulary would lose"),
+        ([3.0, 1.0, np.nan], "node 0: '.*' has the value 3.0, which this vocabulary would lose"),
+    ],
+)
+def test_values_of_graphs_are_checked_however_they_say_their_kinds(
+    fields: dict[str, list[float]], value: list[float] | None, message: str
+) -> None:
+    graph = with_fields(dgl.graph(PAIR), **fields, **({} if value is None else {"value": value}))
+    with pytest.raises(VocabularyError, match=message):
+        TreeBatch.from_dgl(graph, VOCABULARY)
+
+
+def test_values_are_checked_where_the_arity_says_the_kinds() -> None:
+    vocabulary = Vocabulary(["x"], [("add", 2)], number=NUMBER)
+    batch = TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[2.5, np.nan, np.nan]), vocabulary)
+    assert batch.schedule.kind_of_row.tolist() == [0, 1, 2]
+    with pytest.raises(VocabularyError, match="node 0: the value of 'number' must be finite"):
+        TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[np.inf, np.nan, np.nan]), vocabulary)
+    with pytest.raises(VocabularyError, match=r"node 2: 'add' has the value 1\.0"):
+        TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[2.5, np.nan, 1.0]), vocabulary)
+    graph = with_fields(dgl.graph(PAIR), value=[2.5, np.nan, np.nan])
+    with pytest.raises(VocabularyError, match=r"node 0: 'symbol' has the value 2\.5.*it has no number leaves"):
+        TreeBatch.from_dgl(graph, Vocabulary(["x"], [("add", 2)]))
+
+
 def test_a_label_with_an_arity_that_the_vocabulary_does_not_know_is_refused() -> None:
     graph = with_fields(dgl.graph(([0, 1, 2], [3, 3, 3])), label=[0, 0, 0, VOCABULARY.labels.index("add")])
     with pytest.raises(VocabularyError, match="node 3: 'add' is known with 2 children and has 3 here"):
@@ -334,3 +391,15 @@ def test_numbers_are_leaves_of_their_own_kind() -> None:
     assert again.schedule.value.tolist()[1] == 2.5
     with pytest.raises(VocabularyError, match="node 0: the number leaf 'Number' needs a value"):
         TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), label=[4, 0, VOCABULARY.labels.index("add")]), VOCABULARY)
+
+
+@pytest.mark.parametrize("text", [" + ".join("x" * 20_000), "-" * 20_000 + "x"], ids=["sum", "minus signs"])
+def test_20000_terms_or_signs_run_from_text_to_encoding(text: str) -> None:
+    tree = parse_expression(text)
+    vocabulary = Vocabulary.from_forest(Forest.from_trees([tree]))
+    batch = TreeBatch.from_trees([tree], vocabulary)
+    assert len(batch.schedule.levels) == tree.height + 1 >= 20_000
+    with torch.no_grad():
+        encoding = TreeLSTM(2, vocabulary)(batch).root
+    assert encoding.shape == (1, 1, 2)
+    assert torch.isfinite(encoding).all()

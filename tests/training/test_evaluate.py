@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_task import MoreX, toy_data
+from toy_task import KindSum, MoreX, toy_data
 
 from treemem.errors import RecipeError, VocabularyError
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Model, NetworkConfig, Score
 from treemem.training.evaluate import evaluate
 from treemem.training.options import TrainingOptions
@@ -86,6 +87,44 @@ def test_several_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
     assert [len(fit.records) for fit in result.fits] == [2, 2, 2]
     with pytest.raises(RecipeError, match="seeds must be distinct"):
         fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1, 1], output=tmp_path)
+
+
+def test_several_seeds_take_own_network_classes(tmp_path: Path) -> None:
+    class Mine(KindSum):
+        pass
+
+    network, options = NetworkConfig("Mine", {"hidden_size": 3}), TrainingOptions(epochs=1)
+    result = fit_seeds(MoreX(), network, toy_data(), options, seeds=[1], output=tmp_path, networks={"Mine": Mine})
+    assert isinstance(result.fits[0].model.encoder, Mine)
+
+
+def test_seeds_are_not_trained_where_the_split_to_evaluate_is_missing(tmp_path: Path) -> None:
+    data = toy_data(30)
+    untested = data[data.tree_data["split"] != "test"]
+    for split, forest, problem in [
+        ("test", untested, "no example to evaluate in the split 'test'"),
+        ("tset", data, "no split 'tset'; .*did you mean test"),
+        ("test", toy_data(divided=False), "not divided"),
+    ]:
+        with pytest.raises(RecipeError, match=problem):
+            fit_seeds(MoreX(), NETWORK, forest, seeds=[1], output=tmp_path, split=split)
+    assert not list(tmp_path.iterdir())
+
+
+def test_scoring_uses_the_threads_that_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    forward = KindSum.forward
+
+    def telling(self: KindSum, batch: TreeBatch) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return forward(self, batch)
+
+    monkeypatch.setattr(KindSum, "forward", telling)
+    before = torch.get_num_threads()
+    for threads in (2, 1, None):
+        evaluate(toy_model(), toy_data(10), threads=threads)
+    assert seen == [2, 1, before]
+    assert torch.get_num_threads() == before
 
 
 def test_the_mean_of_scores_of_a_worked_example() -> None:

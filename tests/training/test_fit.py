@@ -3,8 +3,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NetworkConfig
 from treemem.training.fit import FitResult, fit
 from treemem.training.options import TrainingOptions
+from treemem.training.progress import RunLog, progress_bar
 
 NETWORK = NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.2})
 OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, accelerator="cpu")
@@ -160,6 +165,68 @@ def test_resuming_where_every_checkpoint_is_damaged_is_an_error(tmp_path: Path) 
         run(tmp_path, resume=True)
 
 
+def test_a_torn_last_checkpoint_does_not_take_the_place_of_the_whole_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            run(tmp_path)
+    (tmp_path / "last" / "training_state.pt").unlink()
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(Stopped):
+            run(tmp_path, resume=True)
+    checkpoint.verified_files(tmp_path / "last.before")
+
+
+def test_a_finished_run_whose_best_checkpoint_is_torn_gives_the_one_before_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run(tmp_path, count=200, learning_rate=0.02, seed=1)
+    before = len(checkpoint.load_records(tmp_path / "best.before"))
+    assert before < first.best_epoch
+    (tmp_path / "best" / "config.yaml").write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        result = run(tmp_path, count=200, learning_rate=0.02, seed=1, resume=True)
+    assert f"keeping that of epoch {before}" in caplog.text
+    assert result.best_epoch == before
+    assert result.validation[-1].accuracy == first.records[before - 1]["validation_accuracy"]
+    assert treemem.load(tmp_path)
+
+
+def test_a_finished_run_that_lost_its_best_checkpoints_gives_the_last(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    for name in ("best", "best.before"):
+        checkpoint.remove(tmp_path / name)
+    result = run(tmp_path, resume=True)
+    assert result.best_epoch == 3
+    assert result.validation[-1].accuracy == first.records[-1]["validation_accuracy"]
+
+
+def test_a_resumed_run_that_was_never_evaluated_and_has_no_epoch_left_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            run(tmp_path, epochs=9, evaluate_every=5)
+    result = run(tmp_path, epochs=2, evaluate_every=5, resume=True)
+    assert (result.best_epoch, len(result.records)) == (2, 2)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])["validation"]
+
+
+def test_a_run_within_an_epoch_that_is_not_asked_for_and_without_a_best_one_says_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(Stopped):
+            run(tmp_path, epochs=9, evaluate_every=5, checkpoint_steps=2)
+    with pytest.raises(RecipeError, match="with epochs of at least 2"):
+        run(tmp_path, epochs=1, evaluate_every=5, resume=True)
+
+
 def test_resuming_an_empty_folder_begins_and_a_finished_run_ends_at_once(tmp_path: Path) -> None:
     first = run(tmp_path, resume=True)
     content = (tmp_path / "metrics.jsonl").read_text()
@@ -203,6 +270,46 @@ def test_a_new_run_replaces_the_old_one_only_where_asked_to(tmp_path: Path) -> N
     run(tmp_path / "fresh")
     assert_same(tmp_path / "run", tmp_path / "fresh")
     assert not (tmp_path / "run" / ".last.tmp").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "closed" / ".lock").mkdir(parents=True)
+    for place in ("file", "file/below", "closed"):
+        with pytest.raises(RecipeError, match=rf"cannot train in .*{place}: .*must be a folder that can be written"):
+            run(tmp_path / place)
+
+
+def test_a_second_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from treemem.training.run_folder import held\n"
+        "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        for resume in (False, True):
+            with pytest.raises(RecipeError, match="another process is training in"):
+                run(tmp_path, resume=resume)
+        other.kill()
+    run(tmp_path)
+
+
+def test_what_a_killed_process_left_unfinished_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / ".last.tmp").mkdir()
+    (tmp_path / ".best.tmp").mkdir()
+    (tmp_path / ".metrics.jsonl.1.tmp").write_text("{")
+    run(tmp_path)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_an_option_that_no_checkpoint_can_hold_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KindSum, "forward", lambda self, batch: pytest.fail("it trains"))
+    with pytest.raises(RecipeError, match="the option hidden_size of KindSum"):
+        fit(MoreX(), NETWORK.replace(hidden_size=np.int64(3)), toy_data(), OPTIONS, output=tmp_path)
 
 
 def test_a_run_that_cannot_begin_leaves_the_old_one(tmp_path: Path) -> None:
@@ -252,10 +359,29 @@ def _telling(forward: Callable[..., torch.Tensor], seen: list[int]) -> Callable[
     return telling
 
 
-def test_clipping_limits_the_step(tmp_path: Path) -> None:
-    run(tmp_path / "free")
-    run(tmp_path / "clipped", clip=1e-9, weight_decay=0.0)
-    assert numbers(tmp_path / "free")[0] != numbers(tmp_path / "clipped")[0]
+def test_clipping_limits_the_gradient_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    norms: list[float] = []
+    step = torch.optim.Adam.step
+
+    def telling(self: torch.optim.Adam, *rest: object) -> object:
+        gradients = [each.grad for group in self.param_groups for each in group["params"] if each.grad is not None]
+        norms.append(float(torch.stack([gradient.norm() for gradient in gradients]).norm()))
+        return step(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.optim.Adam, "step", telling)
+    run(tmp_path / "free", epochs=1)
+    assert min(norms) > 1e-3
+    norms.clear()
+    run(tmp_path / "clipped", epochs=1, clip=1e-3)
+    assert norms == pytest.approx([1e-3] * len(norms), rel=1e-2)
+
+
+def test_weight_decay_shrinks_the_weights(tmp_path: Path) -> None:
+    def size(name: str, weight_decay: float) -> float:
+        run(tmp_path / name, epochs=10, weight_decay=weight_decay)
+        return sum(float(weight.norm()) for weight in numbers(tmp_path / name)[1].values())
+
+    assert size("decayed", 10.0) < size("free", 0.0) / 2
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
@@ -295,8 +421,26 @@ def test_own_network_classes_can_be_given(tmp_path: Path) -> None:
 
 
 def test_tensorboard_files_are_written_when_asked_for(tmp_path: Path) -> None:
-    run(tmp_path, tensorboard=True)
-    assert list((tmp_path / "tensorboard").glob("events*"))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = run(tmp_path, tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    for name in ("loss", "validation_accuracy"):
+        found = [(event.step, event.value) for event in events.Scalars(name)]
+        assert found == [(record["epoch"], pytest.approx(record[name])) for record in result.records]
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_the_log_is_closed_however_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(RunLog, "close", lambda self: closed.append(True))
+    if failing:
+        with pytest.raises(RecipeError, match="not finite"):
+            run(tmp_path, learning_rate=1e38)
+    else:
+        run(tmp_path)
+    assert closed == [True]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
@@ -324,9 +468,20 @@ def test_one_line_an_epoch_is_logged_and_no_bar_is_drawn_without_a_terminal(
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_bar_shows_loss_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_shows_loss_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def eager(total: int, what: str, shown: bool | None) -> Any:
+        bar = progress_bar(total, what, shown)
+        bar.mininterval = 0.0
+        return bar
+
+    monkeypatch.setattr(sys.modules["treemem.training.fit"], "_POSTFIX_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["treemem.training.fit"], "progress_bar", eager)
     fit(MoreX(), NETWORK, toy_data(), OPTIONS, output=tmp_path, progress=True)
-    assert "epoch 3/3" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "epoch 3/3" in shown
+    assert re.search(r"loss \d\.\d{4}", shown)
 
 
 @pytest.mark.parametrize(
@@ -342,11 +497,25 @@ def test_the_bar_shows_loss_when_asked_for(tmp_path: Path, capsys: pytest.Captur
         ({"patience": 0}, "patience must be at least 1"),
         ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),
         ({"prefetch": -1}, "prefetch must be 0 or more"),
+        ({"epochs": "3"}, "epochs must be a whole number, not '3'"),
+        ({"epochs": None}, "epochs must be a whole number, not None"),
+        ({"batch_size": 2.5}, r"batch_size must be a whole number, not 2\.5"),
+        ({"batch_size": True}, "batch_size must be a whole number, not True"),
+        ({"patience": "2"}, "patience must be a whole number or None, not '2'"),
+        ({"learning_rate": "1e-3"}, "learning_rate must be a number, not '1e-3'"),
+        ({"tensorboard": 1}, "tensorboard must be True or False, not 1"),
+        ({"accelerator": 1}, "accelerator must be a text, not 1"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, object], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         TrainingOptions(**options)  # type: ignore[arg-type]
+
+
+def test_options_may_be_numbers_of_numpy() -> None:
+    options = TrainingOptions(epochs=np.int64(3), learning_rate=np.float32(0.5), seed=np.uint8(7), clip=1)  # type: ignore[arg-type]
+    assert [type(value) for value in (options.epochs, options.learning_rate, options.seed)] == [int, float, int]
+    assert options == TrainingOptions(epochs=3, learning_rate=0.5, seed=7, clip=1.0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch
+from toy_task import MoreX
 
 import treemem
 from treemem import checkpoint
@@ -17,18 +17,15 @@ SCRIPT = Path(__file__).with_name("killed_run.py")
 TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
-def start(output: Path, how: str) -> subprocess.Popen[bytes]:
+# When the first checkpoint is written and not yet renamed; while the files of a later one are written;
+# between the two renamings of a save, when `last` is not there; and within an epoch.
+MOMENTS = [("rename", 1), ("fsync", 10), ("rename", 4), ("step", 20)]
+
+
+def start(output: Path, *moment: object) -> subprocess.Popen[bytes]:
     search = os.pathsep.join([str(Path(treemem.__file__).parents[1]), str(SCRIPT.parents[1])])
-    return subprocess.Popen([sys.executable, str(SCRIPT), str(output), how], env={**os.environ, "PYTHONPATH": search})
-
-
-def kill_after(process: subprocess.Popen[bytes], sign: Path) -> None:
-    """Kill the process, as ``kill -9`` does, as soon as ``sign`` exists."""
-    deadline = time.monotonic() + 60
-    while not sign.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = [sys.executable, str(SCRIPT), str(output), *map(str, moment)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": search})
 
 
 def log_of(output: Path) -> list[dict[str, object]]:
@@ -38,15 +35,19 @@ def log_of(output: Path) -> list[dict[str, object]]:
 
 def test_a_killed_process_resumes_to_the_numbers_of_an_unbroken_one(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    unbroken = start(whole, "anew")
-    kill_after(start(broken, "anew"), broken / "last")
-    kill_after(start(broken, "resume"), broken / "best.before")
-    assert start(broken, "resume").wait() == 0
+    unbroken = start(whole)
+    left_behind = set()
+    for moment in MOMENTS:
+        assert start(broken, *moment).wait() == -signal.SIGKILL, moment
+        left_behind |= {path.name for path in broken.glob(".*.tmp")}
+    assert ".last.tmp" in left_behind
+    assert start(broken).wait() == 0
+    assert not list(broken.glob(".*.tmp"))
     assert unbroken.wait() == 0
     assert log_of(broken) == log_of(whole)
     assert len(log_of(whole)) == 6
     for name in ("last", "best"):
-        ours = treemem.load(broken / name).state_dict()
-        theirs = treemem.load(whole / name).state_dict()
+        ours = treemem.load(broken / name, tasks={"more_x": MoreX}).state_dict()
+        theirs = treemem.load(whole / name, tasks={"more_x": MoreX}).state_dict()
         assert all(torch.equal(ours[weight], theirs[weight]) for weight in theirs)
     assert checkpoint.load_training_state(broken / "last")[0]["progress"]["epoch"] == 6

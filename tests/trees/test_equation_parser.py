@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import re
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 import mpmath
 import pytest
 
-from treemem.errors import ParseError, VocabularyError
+from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_labels import LEAF_LABELS, UNARY_FUNCTIONS
 from treemem.trees.equation_parser import parse_equation, parse_equation_sides, parse_expression
@@ -343,13 +344,26 @@ def test_a_wrong_own_function_is_a_vocabulary_error(functions: dict[str, int], s
     assert said in str(caught.value)
 
 
-def test_an_unknown_way_to_number_variables_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match='"appearance" or "indexed", not \'alphabet\''):
+def test_an_unknown_way_to_number_variables_is_a_recipe_error() -> None:
+    with pytest.raises(RecipeError, match='"appearance" or "indexed", not \'alphabet\''):
         parse_expression("x", variables="alphabet")  # type: ignore[arg-type]
 
 
-def test_what_is_neither_text_nor_bytes_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="str or bytes, not int"):
+def test_the_variable_too_many_has_a_place_that_a_reader_of_lines_can_replace() -> None:
+    text = "a+b+c+d+f+g+h+i+j+k+l = 1"
+    with pytest.raises(VocabularyError, match=r"line 1, column 21: 'l' is variable number 11") as caught:
+        parse_equation(text)
+    located = caught.value.at(7, "equations.txt")
+    assert (located.line, located.column, located.source) == (7, 21, "equations.txt")
+    assert str(located).startswith("equations.txt, line 7, column 21: 'l' is variable number 11")
+    assert str(located).count("line ") == 1
+    assert str(pickle.loads(pickle.dumps(located))) == str(located)
+    assert str(VocabularyError("unknown leaf 'z'").at(3)) == "line 3: unknown leaf 'z'"
+    assert str(VocabularyError("unknown leaf 'z'")) == "unknown leaf 'z'"
+
+
+def test_what_is_neither_text_nor_bytes_is_a_parse_error() -> None:
+    with pytest.raises(ParseError, match="str or bytes, not int"):
         parse_expression(5)  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +96,23 @@ def test_a_tree_out_of_range_is_an_index_error() -> None:
     for index in (1, -2):
         with pytest.raises(IndexError, match="of a forest of 1"):
             forest[index]
+
+
+@pytest.mark.parametrize("index", [[5], [0, -3], "a", 1.5, None, [[0, 1]], [True], [0.5], ["a"]])
+def test_what_chooses_no_trees_is_refused(index: Any) -> None:
+    with pytest.raises(GraphError, match="chooses no trees of a forest of 2"):
+        Forest.from_trees([PAIR, PAIR])[index]
+
+
+def test_a_list_of_trees_is_asked_for_where_something_else_is_given() -> None:
+    with pytest.raises(GraphError, match="put the single Tree in a list"):
+        Forest.from_trees(PAIR)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="a list of trees is needed, not 5"):
+        Forest.from_trees(5)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="the children of 'f' must be several Trees; put the single Tree in a list"):
+        Tree("f", PAIR)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="the children of 'f' must be several Trees; not int"):
+        Tree("f", 5)  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(trees(), trees()), max_size=5))

@@ -121,3 +121,54 @@ def test_a_torn_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "label.npy").write_bytes(whole[:-8])
     with pytest.raises(GraphError, match="holds no whole forest"):
         Forest.load(tmp_path)
+
+
+def test_a_mapped_forest_can_be_saved_over_its_own_files(tmp_path: Path) -> None:
+    forest = with_data(Forest.from_trees([Tree("x"), Tree("f", [Tree("Number", value=1.5)])]))
+    forest.save(tmp_path)
+    loaded = Forest.load(tmp_path)
+    loaded.save(tmp_path)
+    assert loaded == forest
+    assert Forest.load(tmp_path) == forest
+    loaded[1:].save(tmp_path)
+    assert Forest.load(tmp_path) == forest[1:]
+    assert loaded == forest
+
+
+def test_a_save_that_fails_leaves_the_forest_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = with_data(random_forest(0, 3, 5))
+    forest.save(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    save = np.save
+
+    def disk_full(stream: object, array: np.ndarray, **options: bool) -> None:
+        if array.dtype == np.int64:
+            raise OSError("no space left")
+        save(stream, array, **options)
+
+    monkeypatch.setattr(np, "save", disk_full)
+    with pytest.raises(OSError, match="no space left"):
+        Forest.from_trees([Tree("x")]).save(tmp_path)
+    assert Forest.load(tmp_path) == forest
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_a_parquet_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "forest.parquet"
+    forest = random_forest(0, 3, 5)
+    forest.to_parquet(path)
+
+    def disk_full(table: pyarrow.Table, place: Path) -> None:
+        Path(place).write_bytes(b"PAR1")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(parquet, "write_table", disk_full)
+    with pytest.raises(OSError, match="no space left"):
+        forest.to_parquet(path)
+    assert Forest.from_parquet(path) == forest
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"cannot read .*missing\.parquet"):
+        Forest.from_parquet(tmp_path / "missing.parquet")

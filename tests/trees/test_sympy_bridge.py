@@ -97,6 +97,7 @@ def test_symbols_are_numbered_by_name_where_all_names_are_published() -> None:
 def test_own_functions_go_through_sympy_when_declared() -> None:
     tree = parse_expression("f(x, y)", functions={"f": 2})
     assert tree_from_sympy(tree.to_sympy(), functions={"f": 2}) == tree
+    assert Tree.from_sympy(tree.to_sympy(), functions={"f": 2}) == tree
     with pytest.raises(GraphError, match="no sympy node 'f'"):
         tree_from_sympy(tree.to_sympy())
 

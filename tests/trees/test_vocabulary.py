@@ -185,3 +185,17 @@ def test_fields_of_another_form_are_refused(changes: dict[str, Any], tmp_path: P
     path.write_text(json.dumps({**VOCABULARY.to_dict(), **changes}))
     with pytest.raises(VocabularyError):
         Vocabulary.load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match=r"cannot read .*missing\.json: No such file"):
+        Vocabulary.load(tmp_path / "missing.json")
+
+
+def test_a_vocabulary_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.json"
+    VOCABULARY.save(path)
+    with pytest.raises(UnicodeEncodeError):
+        Vocabulary(["\ud800"], []).save(path)
+    assert Vocabulary.load(path) == VOCABULARY
+    assert list(tmp_path.iterdir()) == [path]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treemem.errors import RecipeError
 from treemem.records import replacing
 from treemem.task import PublishedFigure, Score
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plot_accuracy(
@@ -35,8 +39,27 @@ def plot_accuracy(
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
+    figure = accuracy_figure(scores, published, group=group, split=split, title=title)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    with replacing(path) as temporary:
+        FigureCanvasAgg(figure).print_png(str(temporary))
+
+
+def accuracy_figure(
+    scores: Mapping[str, Sequence[Score]],
+    published: Iterable[PublishedFigure] = (),
+    *,
+    group: str = "depth",
+    split: str = "test",
+    title: str = "",
+) -> Figure:
+    """What :func:`plot_accuracy` writes, as a figure of matplotlib.
+
+    Raises:
+        RecipeError: matplotlib is not installed.
+    """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator, PercentFormatter
     except ImportError as error:
@@ -55,7 +78,8 @@ def plot_accuracy(
         if network in figures and groups:
             axes.hlines(
                 figures[network].value, groups[0], groups[-1],
-                colors=line.get_color(), linestyles="dotted", label=f"{network}, published ({group} 8-13)",
+                colors=line.get_color(), linestyles="dotted",
+                label=f"{network}, published ({group} {'-'.join(map(str, sorted({groups[0], groups[-1]})))})",
             )  # fmt: skip
     if majority:
         names = sorted(majority)
@@ -68,5 +92,4 @@ def plot_accuracy(
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower center", ncols=2, fontsize="small")
-    with replacing(path) as temporary:
-        FigureCanvasAgg(figure).print_png(str(temporary))
+    return figure

@@ -11,6 +11,7 @@ from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
+from treemem.nn.tree_cell import TreeCell
 from treemem.nn.tree_lstm import TreeLSTM
 from treemem.nn.tree_network import TreeLayer, TreeNetwork
 from treemem.nn.tree_rnn import TreeRNN
@@ -30,6 +31,7 @@ __all__ = [
     "SequenceStates",
     "StackTreeLSTM",
     "StackTreeRNN",
+    "TreeCell",
     "TreeLSTM",
     "TreeLayer",
     "TreeNetwork",

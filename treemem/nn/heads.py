@@ -7,10 +7,11 @@ from typing import Literal, get_args
 import torch
 from torch.nn import functional
 
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn.encodings import Encodings, root_encodings
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, activation
+from treemem.ops.checked_options import checked_count, checked_probability
 
 PairFeatures = Literal["concatenation", "differences"]
 
@@ -64,12 +65,15 @@ class EqualityHead(torch.nn.Module):
 
     @classmethod
     def prediction(cls, scores: torch.Tensor) -> torch.Tensor:
-        """Whether equal is the more probable, ``P > 0.5``, ``[examples]``."""
+        """Whether equal is what the head says, ``P > 0.5``, ``[examples]``; :meth:`correct` has the rule at 0.5."""
         return cls.probability(scores) > 0.5
 
     @staticmethod
     def correct(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Whether ``P(label) > 0.5``, strictly: at ``z = 0`` no label is right, ``[examples]``."""
+        """Whether each label is right, ``[examples]``: ``P(label) > 0.5``, strictly, as the published code counts.
+
+        At ``z = 0`` both labels have probability 0.5, and neither is right: a head that cannot decide earns nothing.
+        """
         return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
 
 
@@ -85,7 +89,7 @@ class RelationHead(torch.nn.Module):
         dropout: before the classifier, in training.
 
     Raises:
-        RecipeError: unknown ``features`` or activation.
+        RecipeError: unknown ``features`` or activation, or sizes that are no whole numbers.
 
     Example:
         >>> RelationHead(4, 7)(torch.zeros(3, 2, 4)).shape
@@ -105,8 +109,11 @@ class RelationHead(torch.nn.Module):
         super().__init__()
         if features not in get_args(PairFeatures):
             raise RecipeError(f"features={features!r} is none of {', '.join(get_args(PairFeatures))}")
+        checked_count("hidden_size", hidden_size)
+        checked_count("num_classes", num_classes)
+        checked_probability("dropout", dropout)
         width = hidden_size * (2 if features == "concatenation" else 4)
-        layer_size = hidden_size if layer_size is None else layer_size
+        layer_size = hidden_size if layer_size is None else checked_count("layer_size", layer_size, least=0)
         self.features = features
         self.activation = activation
         self.dropout = dropout
@@ -153,7 +160,7 @@ class ClassifierHead(torch.nn.Module):
         dropout: before the classifier, in training.
 
     Raises:
-        RecipeError: unknown ``nodes``.
+        RecipeError: unknown ``nodes``, or sizes that are no whole numbers.
 
     Example:
         >>> ClassifierHead(4, 10)(torch.zeros(3, 1, 4)).shape
@@ -166,6 +173,9 @@ class ClassifierHead(torch.nn.Module):
         super().__init__()
         if nodes not in ("root", "every"):
             raise RecipeError(f"nodes={nodes!r} is none of root, every")
+        checked_count("hidden_size", hidden_size)
+        checked_count("num_classes", num_classes)
+        checked_probability("dropout", dropout)
         self.nodes = nodes
         self.dropout = dropout
         self.classify = torch.nn.Linear(hidden_size, num_classes)
@@ -182,13 +192,23 @@ class ClassifierHead(torch.nn.Module):
                 ``nodes="every"``, what a tree layer returned, or states ``[nodes, hidden_size]``.
 
         Raises:
-            GraphError: for ``nodes="root"``, an example is more than one tree.
+            GraphError: for ``nodes="root"``, an example is more than one tree; for ``nodes="every"``, what was given
+                has no states of nodes, as what a sequence encoder returns.
         """
-        if self.nodes == "root":
-            read = root_encodings(states, 1).squeeze(1)
-        else:
-            read = states.h if isinstance(states, TreeStates) else root_encodings(states)
+        read = root_encodings(states, 1).squeeze(1) if self.nodes == "root" else self._of_nodes(states)
         return self.classify(functional.dropout(read, self.dropout, self.training))
+
+    @staticmethod
+    def _of_nodes(states: torch.Tensor | Encodings) -> torch.Tensor:
+        if isinstance(states, TreeStates):
+            return states.h
+        if isinstance(states, torch.Tensor) and states.dim() == 2:
+            return states
+        given = list(states.shape) if isinstance(states, torch.Tensor) else type(states).__name__
+        raise GraphError(
+            f'a head with nodes="every" reads what a tree layer returned, or states [nodes, hidden_size], not {given}; '
+            f'for one class a tree or sequence make it with nodes="root"'
+        )
 
     @staticmethod
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -210,6 +230,7 @@ class NumberDecoder(torch.nn.Module):
 
     def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
+        checked_count("hidden_size", hidden_size)
         self.activation = activation
         self.first = torch.nn.Linear(hidden_size, hidden_size)
         self.second = torch.nn.Linear(hidden_size, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from treemem.ops.activation import ActivationName, activation
+from treemem.ops.checked_options import checked_count
 
 
 class NumberEncoder(torch.nn.Module):
@@ -21,6 +22,7 @@ class NumberEncoder(torch.nn.Module):
 
     def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
+        checked_count("hidden_size", hidden_size)
         self.activation = activation
         self.first = torch.nn.Linear(1, hidden_size)
         self.second = torch.nn.Linear(hidden_size, hidden_size)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from treemem.errors import GraphError, RecipeError
+from treemem.ops.checked_options import checked_count
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import Vocabulary
 
@@ -34,25 +35,31 @@ class SetsByArity:
 
     Args:
         vocabulary: the kinds; None for graphs without labels.
-        arities: which arities have parameters where there is no vocabulary.
+        arities: which arities have parameters where there is no vocabulary; None for 2 alone.
         shared: whether the kinds of one arity share one set.
         max_arity: nodes of more children get no parameters, since these grow with the square of the arity.
 
     Raises:
-        RecipeError: an arity below 1.
+        RecipeError: an arity that is no whole number or below 1, or arities beside a vocabulary, which has its own.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary | None, arities: Iterable[int], shared: bool = False, max_arity: int = 32
+        self,
+        vocabulary: Vocabulary | None,
+        arities: Iterable[int] | None = None,
+        shared: bool = False,
+        max_arity: int = 32,
     ) -> None:
+        _check_vocabulary(vocabulary)
+        self._max_arity = checked_count("max_arity", max_arity, least=0)
         self._shared = shared
         self._kinds: dict[int, tuple[int, ...] | None]
         if vocabulary is None:
-            self._kinds = dict.fromkeys(sorted(set(arities)))
+            self._kinds = dict.fromkeys(_checked_arities((2,) if arities is None else arities))
+        elif arities is not None:
+            raise RecipeError("arities go with a layer without a vocabulary; this one's says what arities there are")
         else:
             self._kinds = dict(sorted(vocabulary.kinds_of_arity.items()))
-        if any(arity < 1 for arity in self._kinds):
-            raise RecipeError(f"arities must be at least 1, not {min(self._kinds)}")
         self._kinds = {arity: kinds for arity, kinds in self._kinds.items() if arity <= max_arity}
 
     @property
@@ -82,9 +89,10 @@ class SetsByArity:
                 if segment.arity not in known:
                     node = int(schedule.node_of_row[segment.begin])
                     arities = ", ".join(map(str, known)) or "none"
+                    most = f", and none over max_arity={self._max_arity}" if segment.arity > self._max_arity else ""
                     raise GraphError(
                         f"node {node} has {segment.arity} children, and this {layer} has parameters for nodes of arity "
-                        f"{arities} only; ChildSumTreeLSTM takes any arity"
+                        f"{arities} only{most}; ChildSumTreeLSTM takes any arity"
                     )
                 kinds = known[segment.arity]
                 if kinds is not None and segment.kind not in kinds:
@@ -107,6 +115,7 @@ class SetsOfAnyArity:
     """
 
     def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
+        _check_vocabulary(vocabulary)
         if vocabulary is None and not shared:
             raise RecipeError("shared_kinds=False needs a vocabulary, which says what kinds there are")
         self._sets = None if vocabulary is None or shared else {kind: kind for kind in range(vocabulary.num_kinds)}
@@ -133,3 +142,14 @@ class SetsOfAnyArity:
                 if segment.kind not in self._sets:
                     node = int(schedule.node_of_row[segment.begin])
                     raise GraphError(f"node {node} has kind {segment.kind}; this {layer} has {len(self._sets)} kinds")
+
+
+def _checked_arities(arities: Iterable[int]) -> list[int]:
+    if isinstance(arities, str) or not isinstance(arities, Iterable):
+        raise RecipeError(f"arities must be whole numbers in a sequence, such as (1, 2), not {arities!r}")
+    return sorted({checked_count("arities", arity) for arity in arities})
+
+
+def _check_vocabulary(vocabulary: object) -> None:
+    if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
+        raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")

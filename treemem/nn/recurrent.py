@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.sequence_states import SequenceStates
+from treemem.ops.checked_options import checked_count, checked_probability
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary
@@ -31,10 +32,10 @@ class RecurrentEncoder(torch.nn.Module):
 
     def __init__(self, hidden_size: int, vocabulary: Vocabulary, form: TokenForm, dropout: float) -> None:
         super().__init__()
-        if hidden_size < 1:
-            raise RecipeError(f"hidden_size must be at least 1, not {hidden_size}")
-        if not 0 <= dropout <= 1:
-            raise RecipeError(f"dropout must be a probability, not {dropout}")
+        checked_count("hidden_size", hidden_size)
+        checked_probability("dropout", dropout)
+        if not isinstance(vocabulary, Vocabulary):
+            raise RecipeError(f"a sequence encoder needs a Vocabulary, not {type(vocabulary).__name__}")
         self.hidden_size = hidden_size
         self.vocabulary = vocabulary
         self.form: TokenForm = form

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import torch
 
-from treemem.errors import RecipeError
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
+from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.reading import HiddenLayer
 
 
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where the step has a backward
-    pass written by hand.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where whole levels are to run
+    at once: a backward pass written by hand, or ``super().step_pair(arity)`` for one by autograd of a step that learns
+    nothing. A subclass that redefines ``step``, ``gates`` or ``forward`` without ``step_pair`` is called once a
+    segment, as a cell of one's own is; so is a cell with forward hooks, which then fire once a segment.
 
     Args:
         hidden_size: width of ``h``.
@@ -25,7 +29,7 @@ class SplitTreeCell(torch.nn.Module):
         dropout: probability of dropout, in training.
 
     Raises:
-        RecipeError: a size below 1 or a dropout that is no probability.
+        RecipeError: a size that is no whole number, a hidden size below 1, or a dropout that is no probability.
 
     Attributes:
         reads: names of the children's states that the step reads.
@@ -42,10 +46,11 @@ class SplitTreeCell(torch.nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if hidden_size < 1:
-            raise RecipeError(f"hidden_size must be at least 1, not {hidden_size}")
-        if not 0 <= dropout <= 1:
-            raise RecipeError(f"dropout must be a probability, not {dropout}")
+        checked_count("hidden_size", hidden_size)
+        checked_probability("dropout", dropout)
+        for name, size in (("input_size", input_size), ("node_input_size", node_input_size)):
+            if size is not None:
+                checked_count(name, size, least=0)
         self.hidden_size = hidden_size
         self.sets = sets
         self.input_size = input_size
@@ -68,7 +73,7 @@ class SplitTreeCell(torch.nn.Module):
         raise NotImplementedError
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key."""
+        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key, and what steps learn."""
         raise NotImplementedError
 
     def step(self, products: State, children: State) -> State:
@@ -91,11 +96,17 @@ class SplitTreeCell(torch.nn.Module):
     def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The results of the products for ``m`` nodes of one kind."""
         weights = self.weights()
-        results = {}
+        results: State = {}
         for product in self.products(children["h"].shape[1]):
             weight, bias = weights[product.weights]
             used = 0 if product.set_of_kind is None else product.set_of_kind[kind]
-            inputs = product.reading.gather(children, x)
+            if isinstance(product.reading, HiddenLayer):
+                function = activation(product.reading.activation_name).function
+                inputs = function(results[product.reading.product])
+            else:
+                inputs = product.reading.gather(children, x)
+            if product.dropout:
+                inputs = torch.nn.functional.dropout(inputs, product.dropout)
             results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)
         return results
 

@@ -107,7 +107,7 @@ class StackTreeLSTM(TreeLayer):
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         shared_kinds: all kinds of one arity share their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
@@ -144,7 +144,7 @@ class StackTreeLSTM(TreeLayer):
         queue: bool = False,
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
@@ -176,7 +176,7 @@ class StackTreeLSTM(TreeLayer):
                 **asdict(stack),
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
                 "number_activation": number_activation,

@@ -16,6 +16,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.checked_options import checked_count
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder, StackRows
 from treemem.ops.stack_tree_rnn import (
@@ -202,7 +203,7 @@ class StackTreeRNN(TreeLayer):
             eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         shared_kinds: all kinds of one arity share all their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``h`` is dropped in training.
@@ -235,7 +236,7 @@ class StackTreeRNN(TreeLayer):
         pop_zero: PopZero = "before_map",
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
@@ -271,7 +272,7 @@ class StackTreeRNN(TreeLayer):
                 "pop_zero": pop_zero,
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
                 "number_activation": number_activation,
@@ -286,8 +287,8 @@ def _check_options(
     stack_size: int, activation_name: ActivationName, read: StackReading, top_k: int, pop_zero: PopZero
 ) -> None:
     activation(activation_name)
-    if stack_size < 1:
-        raise RecipeError(f"a stack needs at least one row, not stack_size={stack_size}")
+    checked_count("stack_size", stack_size)
+    checked_count("top_k", top_k)
     if read not in get_args(StackReading):
         raise RecipeError(f"read={read!r} is none of {', '.join(get_args(StackReading))}")
     if pop_zero not in get_args(PopZero):

@@ -33,16 +33,15 @@ class StackedLinear(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights and biases from U(-1/sqrt(fan in), 1/sqrt(fan in)), as ``nn.Linear`` does."""
+        """Draw weights and biases from U(-1/sqrt(fan in), 1/sqrt(fan in)), as ``nn.Linear`` does; 0 for no fan in."""
         blocks = self.input_sizes if self.separate else (sum(self.input_sizes),)
         with torch.no_grad():
             for block, size in zip(self.weight.split(blocks, dim=2), blocks, strict=True):
-                block.uniform_(-1 / math.sqrt(size), 1 / math.sqrt(size))
+                block.uniform_(-_bound(size), _bound(size))
             if self.separate:
                 self.bias.zero_()
             else:
-                bound = 1 / math.sqrt(blocks[0])
-                self.bias.uniform_(-bound, bound)
+                self.bias.uniform_(-_bound(blocks[0]), _bound(blocks[0]))
 
     def forward(self, inputs: torch.Tensor, used: int = 0) -> torch.Tensor:
         """``weight[used] @ inputs + bias[used]`` for each row of ``inputs``, ``[m, sum(input_sizes)]``."""
@@ -51,6 +50,10 @@ class StackedLinear(torch.nn.Module):
     def extra_repr(self) -> str:
         """The sizes, for printing."""
         return f"sets={self.sets}, input_sizes={self.input_sizes}, output_size={self.output_size}"
+
+
+def _bound(fan_in: int) -> float:
+    return 1 / math.sqrt(fan_in) if fan_in else 0.0
 
 
 class LinearByArity(torch.nn.ModuleDict):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import SplitTreeCell
@@ -13,6 +14,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
@@ -80,11 +82,18 @@ class TreeLSTM(TreeLayer):
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
         input_size: width of the features; leaves then run the cell without children, ``c = i * u``.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         shared_kinds: all kinds of one arity share their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
         max_arity: nodes of more children have no parameters and are refused.
+        direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by an LSTM step from the parent,
+            ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,
+            ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, ``p`` being the position among the siblings and ``x``
+            the node's upward ``h`` (a root has no parent's part). This is the top-down Tree-LSTM of Teng and Zhang
+            2017 as their code runs it, but for the peepholes and for ``x``, which there is the vector of a head word.
+            The layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``: the
+            same, but only the downward states are given. See :class:`TreeNetwork`.
         engine: see :class:`TreeNetwork`.
 
     Raises:
@@ -107,12 +116,13 @@ class TreeLSTM(TreeLayer):
         *,
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
         dropout: float = 0.0,
         max_arity: int = 32,
+        direction: Direction = "up",
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
@@ -123,12 +133,14 @@ class TreeLSTM(TreeLayer):
                 "hidden_size": hidden_size,
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
                 "number_activation": number_activation,
                 "dropout": dropout,
                 "max_arity": max_arity,
+                "direction": direction,
                 "engine": engine,
             },
+            None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
 import torch
 
@@ -14,6 +14,8 @@ from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Cell, State
+from treemem.ops.checked_options import checked_count
+from treemem.ops.downward import Direction, DownwardCell, propagate_both
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.schedule.schedule import Schedule
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TreeNetwork(torch.nn.Module):
-    """A layer that runs a cell over trees, from the leaves to the roots.
+    """A layer that runs a cell over trees, from the leaves to the roots, and another one back down where asked for.
 
     With shared subtrees a node that occurs several times is computed once; where the cell draws random numbers, as for
     dropout, all its occurrences then have the same ones.
@@ -42,10 +44,16 @@ class TreeNetwork(torch.nn.Module):
         leaf: how symbols become vectors; see :class:`treemem.nn.LeafEncoder`.
         number_activation: of the number encoder.
         output: name of the state that encodes a tree.
+        down: how states go from the roots to the leaves; see :class:`treemem.ops.DownwardCell` for what it must offer.
+            Each node reads its ``output`` of the upward pass, and is computed by itself even where rows are shared.
+        direction: ``"up"``: there is no ``down``; ``"down"``: the states are those of the downward pass; ``"both"``:
+            ``output`` is that of both passes side by side, the upward first, and the states of each pass are there by
+            their names after ``up_`` and ``down_``.
         engine: how to run: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
 
     Raises:
-        RecipeError: an unknown engine or leaf form.
+        RecipeError: an unknown engine, leaf form or direction, a direction that does not go with ``down``, sizes that
+            are no whole numbers, or both sizes at once.
 
     Example:
         >>> class Sum(torch.nn.Module):
@@ -72,14 +80,29 @@ class TreeNetwork(torch.nn.Module):
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
         output: str = "h",
+        down: DownwardCell | Cell | None = None,
+        direction: Direction = "up",
         engine: Engine = "auto",
     ) -> None:
         super().__init__()
+        if direction not in get_args(Direction):
+            raise RecipeError(f"direction={direction!r} is none of {', '.join(get_args(Direction))}")
+        if (direction == "up") != (down is None):
+            raise RecipeError(f"direction={direction!r} " + ("needs down" if down is None else "has no use for down"))
         if embedding_size is not None and vocabulary is None:
             raise RecipeError("embedding_size needs a vocabulary: the labels that have vectors")
+        if embedding_size is not None and input_size is not None:
+            raise RecipeError("embedding_size and input_size: leaves read either vectors of their labels or features")
+        if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
+            raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")
+        for name, size in (("embedding_size", embedding_size), ("input_size", input_size)):
+            if size is not None:
+                checked_count(name, size, least=0)
         if node_features and input_size is None:
             raise RecipeError("node_features needs input_size: the width of the features")
         self.cell = cell
+        self.down = down
+        self.direction = direction
         self.vocabulary = vocabulary
         self.input_size = input_size
         self.node_features = node_features
@@ -170,17 +193,21 @@ class TreeNetwork(torch.nn.Module):
             batch = batch.to(like.device)
         self.check(batch.schedule)
         leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
-        cell = self.cell
+        cell: Cell = self.cell
         if given:
             num_given = batch.schedule.num_leaf_rows - len(leaf_inputs)
             leaf_inputs = torch.cat([leaf_inputs, leaf_inputs.new_zeros(num_given, leaf_inputs.shape[1])])
             cell = GivenRows(cell, given)
         states = propagate(cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
+        if self.down is not None:
+            states = propagate_both(self.down, batch, states, self.output, self.direction, engine=self.engine)
         return TreeStates(states, batch.trees_per_example, self.output)
 
     def _run_parts(self, batch: TreeBatch, feat: torch.Tensor | None, rows_at_once: int) -> TreeStates:
         if rows_at_once < 1:
             raise RecipeError(f"rows_at_once must be at least 1, not {rows_at_once}")
+        if self.down is not None:
+            raise RecipeError("a layer that goes down reads the states of every node; it has no keep='roots'")
         if self.engine not in ("auto", "fused"):
             raise RecipeError(f"the engine {self.engine!r} keeps all states; set it to 'fused' to keep roots only")
         like = next(self.parameters(), feat)
@@ -197,7 +224,8 @@ class TreeNetwork(torch.nn.Module):
 
         states = root_states(run, batch.schedule, rows_at_once, learned)
         places = torch.arange(batch.num_trees, device=batch.device)
-        return TreeStates(NodeStates(states, None, places), batch.trees_per_example, self.output)
+        kept = NodeStates(states, places[:0], places)
+        return TreeStates(kept, batch.trees_per_example, self.output, only_roots=True)
 
     def check(self, schedule: Schedule) -> None:
         """Make sure that the cell can take every node of ``schedule``; layers of a fixed set of kinds override it.
@@ -270,13 +298,20 @@ class TreeLayer(TreeNetwork):
         cell: the cell, whose ``sets`` say which kinds have parameters.
         vocabulary: what labels mean.
         options: the layer's constructor arguments but the vocabulary, as plain data.
+        down: the cell that goes down, where ``options`` have a ``direction`` other than ``"up"``.
 
     Attributes:
         options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
         hidden_size: width of the encodings.
     """
 
-    def __init__(self, cell: LayerCell, vocabulary: Vocabulary | None, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        cell: LayerCell,
+        vocabulary: Vocabulary | None,
+        options: dict[str, Any],
+        down: Cell | None = None,
+    ) -> None:
         input_size = options["input_size"]
         if vocabulary is None and input_size is None:
             raise RecipeError(f"{type(self).__name__} needs a vocabulary, or input_size for features at the leaves")
@@ -288,9 +323,11 @@ class TreeLayer(TreeNetwork):
             node_features=options["node_features"],
             leaf=options["leaf"],
             number_activation=options["number_activation"],
+            down=down,
+            direction=options.get("direction", "up"),
             engine=options["engine"],
         )
-        self.hidden_size: int = options["hidden_size"]
+        self.hidden_size: int = options["hidden_size"] * (2 if self.direction == "both" else 1)
         self.options = options
         self._sets = cell.sets
 

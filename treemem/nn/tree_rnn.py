@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from treemem.nn.downward_cells import DownwardTreeRNNCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import SplitTreeCell
@@ -13,6 +14,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder
 from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
@@ -76,12 +78,16 @@ class TreeRNN(TreeLayer):
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors.
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         activation: ``f``.
         shared_kinds: all kinds of one arity share their parameters.
         leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``h`` is dropped in training.
         max_arity: nodes of more children have no parameters and are refused.
+        direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by
+            ``h = f(W x + U_p h_parent + b)``, ``p`` being the position among the siblings and ``x`` the node's upward
+            ``h``; the layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``:
+            the same, but only the downward states are given. See :class:`TreeNetwork`.
         engine: see :class:`TreeNetwork`.
 
     Raises:
@@ -103,13 +109,14 @@ class TreeRNN(TreeLayer):
         *,
         input_size: int | None = None,
         node_features: bool = False,
-        arities: Sequence[int] = (2,),
+        arities: Sequence[int] | None = None,
         activation: ActivationName = "sigmoid",
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
         dropout: float = 0.0,
         max_arity: int = 32,
+        direction: Direction = "up",
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
@@ -120,13 +127,15 @@ class TreeRNN(TreeLayer):
                 "hidden_size": hidden_size,
                 "input_size": input_size,
                 "node_features": node_features,
-                "arities": list(arities),
+                "arities": None if arities is None else list(arities),
                 "activation": activation,
                 "shared_kinds": shared_kinds,
                 "leaf": leaf,
                 "number_activation": number_activation,
                 "dropout": dropout,
                 "max_arity": max_arity,
+                "direction": direction,
                 "engine": engine,
             },
+            None if direction == "up" else DownwardTreeRNNCell(hidden_size, sets, hidden_size, dropout, activation),
         )

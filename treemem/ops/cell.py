@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.reading import Reading
+from treemem.ops.reading import HiddenLayer, Reading
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -46,14 +46,16 @@ class Product(NamedTuple):
     Attributes:
         name: the step finds the result under it, ``[m * copies, outputs]``.
         weights: key into the cell's ``weights()``.
-        reading: what is multiplied.
+        reading: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
         set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
+        dropout: probability that an entry of what is multiplied is dropped.
     """
 
     name: str
     weights: str
-    reading: Reading
+    reading: Reading | HiddenLayer
     set_of_kind: Mapping[int, int] | None
+    dropout: float = 0.0
 
 
 class StepPair(Protocol):
@@ -94,15 +96,35 @@ class StepPair(Protocol):
         ...
 
 
+@runtime_checkable
+class LearnedStepPair(StepPair, Protocol):
+    """A step pair that learns too, as a layer norm does; it is made with the tensors that ``weights()`` has then.
+
+    Attributes:
+        learned: key into the cell's ``weights()`` of the two tensors that the step reads.
+    """
+
+    learned: str
+
+    def learned_gradients(self, kept: State, gradient: State) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradients of the two tensors, for all rows of the arity at once.
+
+        Args:
+            kept: what ``forward`` kept, ``[rows, ...]``.
+            gradient: of the states, ``[rows, ...]``, as ``backward`` left it.
+        """
+        ...
+
+
 class SplitCell(Cell, Protocol):
     """A cell whose inner nodes are matrix products followed by a pointwise step, so that a whole level runs at once."""
 
     def products(self, arity: int) -> tuple[Product, ...]:
-        """The matrix products of nodes with so many children."""
+        """The matrix products of nodes with so many children, in order."""
         ...
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key."""
+        """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key, and what steps learn."""
         ...
 
     def step_pair(self, arity: int) -> StepPair:
@@ -111,8 +133,45 @@ class SplitCell(Cell, Protocol):
 
 
 def is_split(cell: Cell) -> bool:
-    """Whether ``cell`` offers the split form."""
-    return callable(getattr(cell, "step_pair", None))
+    """Whether ``cell`` offers the split form, and nothing in it would be passed over by running that.
+
+    A subclass that redefines what the step pair stands for (``forward``, ``gates``, ``step``) without a step pair of
+    its own, and a cell with forward hooks, are called instead, once a segment.
+    """
+    step_pair = getattr(cell, "step_pair", None)
+    if not callable(step_pair):
+        return False
+    owner = getattr(step_pair, "__self__", cell)  # not ``cell`` where that hands on what another has
+    if getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None):
+        return False
+    return not any(_redefined(owner, name, "step_pair") for name in ("__call__", "forward", "gates", "step"))
+
+
+def _redefined(cell: Cell, name: str, other: str) -> bool:
+    """Whether ``cell`` has its ``name`` from itself or a class below the one that it has ``other`` from."""
+    for holder in (getattr(cell, "__dict__", {}), *map(vars, type(cell).__mro__)):
+        if other in holder:
+            return False
+        if name in holder:
+            return True
+    return False
+
+
+def check_cell(cell: object) -> None:
+    """Make sure that ``cell`` has what the protocol asks for.
+
+    Raises:
+        CellError: it has not; the message names what is missing.
+    """
+    needed = "a cell is an nn.Module with leaf(x, kind) and forward(children, x, kind)"
+    if isinstance(cell, type):
+        raise CellError(f"the cell is the class {cell.__name__} itself; make an instance of it: {needed}")
+    missing = [name for name in ("leaf", "parameters") if not callable(getattr(cell, name, None))]
+    unset = torch.nn.Module.forward
+    if not callable(cell) or getattr(getattr(cell, "forward", None), "__func__", None) is unset:
+        missing.insert(0, "forward")
+    if missing:
+        raise CellError(f"the cell {type(cell).__name__} has no {' and no '.join(missing)}; {needed}")
 
 
 def leaf_states(cell: Cell, leaf_inputs: torch.Tensor, segments: list[tuple[int, int, int]]) -> State:
@@ -150,7 +209,7 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
     Raises:
         CellError: it is not.
     """
-    who = f"{type(cell).__name__}.{call}"
+    who = f"{cell_name(cell)}.{call}"
     if not isinstance(state, dict) or not state:
         raise CellError(f"{who} must return a dict of tensors, not {_shown(state)}")
     for name, value in state.items():
@@ -167,6 +226,11 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
             expected = ", ".join(str(size) for size in (rows, *like[name].shape[1:]))
             raise CellError(f"{who}: state {name!r} has shape {list(value.shape)}; it must be [{expected}]")
     return {name: value.to(like[name].dtype) for name, value in state.items()}
+
+
+def cell_name(cell: Cell) -> str:
+    """What messages call ``cell``: its class, or that of the downward cell that it stands for."""
+    return type(getattr(cell, "turned", cell)).__name__
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.functional import dropout
 
-from treemem.ops.cell import SplitCell, State, leaf_states
+from treemem.ops.cell import LearnedStepPair, SplitCell, State, leaf_states
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards, level_plan
 from treemem.ops.level_product import LevelProduct
 from treemem.ops.once import differentiable_once
@@ -53,12 +54,14 @@ class Kept:
     Attributes:
         products: by arity and name of the product, ``[rows of the arity * copies, outputs]``.
         rows: what step pairs keep, by arity and name, ``[rows of the arity, ...]``.
+        masks: by arity and name of the product, what the inputs of each group were multiplied with, for dropout.
         memos: what step pairs returned, one for each group.
     """
 
     def __init__(self) -> None:
         self.products: dict[tuple[int, str], torch.Tensor] = {}
         self.rows: dict[tuple[int, str], torch.Tensor] = {}
+        self.masks: dict[tuple[int, str], list[torch.Tensor]] = {}
         self.memos: list[Any] = []
 
 
@@ -104,11 +107,17 @@ class LevelRun:
             arity = group.arity
             child, own_x = next(child_rows), next(x_rows)
             children = self._children(buffers, self.gathered[arity], child, arity)
-            results = {}
+            results: State = {}
             for level_product in products[arity]:
                 name = level_product.product.name
+                inputs = level_product.inputs(children, own_x, results)
+                if level_product.product.dropout:
+                    mask = dropout(torch.ones_like(inputs), level_product.product.dropout)
+                    inputs = inputs * mask
+                    if kept is not None:
+                        kept.masks.setdefault((arity, name), []).append(mask)
                 results[name] = next(product_rows[arity, name])
-                level_product.forward(group, level_product.product.reading.gather(children, own_x), results[name])
+                level_product.forward(group, inputs, results[name])
             memo = self.pairs[arity].forward(
                 results,
                 {name: children[name] for name in self.pairs[arity].reads},
@@ -141,6 +150,7 @@ class LevelRun:
         result_rows = self._rows_backwards(kept.products, products)
         gradient_rows = self._rows_backwards(product_gradients, products)
         kept_rows = {key: cut_backwards(value, self.plan.sizes(key[0])) for key, value in kept.rows.items()}
+        masks = {key: reversed(value) for key, value in kept.masks.items()}
         own_rows = {name: cut_backwards(value[num_leaves:], sizes) for name, value in gradients.items()}
         child_rows = cut_backwards(self.child, self.plan.child_sizes())
         x_rows = _nothing() if x_gradient is None else cut_backwards(x_gradient, sizes)
@@ -149,34 +159,58 @@ class LevelRun:
             child, own_x = next(child_rows), next(x_rows)
             names = [each.product.name for each in products[arity]]
             own_gradients = {name: next(gradient_rows[arity, name]) for name in names}
+            results = {name: next(result_rows[arity, name]) for name in names}
             children_gradient = pair.backward(
-                {name: next(result_rows[arity, name]) for name in names},
+                results,
                 self._children(buffers, pair.reads, child, arity),
                 {name: next(kept_rows[arity, name]) for name in pair.kept},
                 memo,
                 {name: next(rows) for name, rows in own_rows.items()},
                 own_gradients,
             )
-            for each in products[arity]:
-                inputs_gradient = each.backward(group, own_gradients[each.product.name])
-                each.product.reading.spread(inputs_gradient, arity, self.shapes, children_gradient, own_x)
+            for each in reversed(products[arity]):
+                name = each.product.name
+                inputs_gradient = each.backward(group, own_gradients[name])
+                if each.product.dropout:
+                    inputs_gradient.mul_(next(masks[arity, name]))
+                each.spread(inputs_gradient, self.shapes, children_gradient, own_x, results, own_gradients)
             for name, value in children_gradient.items():
                 _add_rows(gradients[name], child, value.reshape(-1, *self.shapes[name]))
         return product_gradients, x_gradient
 
     def weight_gradients(
         self,
+        kept: Kept,
         product_gradients: dict[tuple[int, str], torch.Tensor],
+        gradients: State,
         buffers: State,
         weights: Weights,
         x: torch.Tensor | None,
     ) -> list[torch.Tensor]:
-        """The gradients of the weights and biases, in the order of ``weights``."""
+        """The gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
+
+        Args:
+            kept, buffers, weights, x: as for :meth:`backward`.
+            product_gradients: what it returned.
+            gradients: of the states, as it left them.
+        """
         found = {key: (torch.zeros_like(weight), torch.zeros_like(bias)) for key, (weight, bias) in weights.items()}
         for arity, level_products in self._level_products(weights).items():
+            results = {each.product.name: kept.products[arity, each.product.name] for each in level_products}
             for each in level_products:
-                gradient = product_gradients[arity, each.product.name]
-                each.add_weight_gradients(self.plan, gradient, buffers, x, *found[each.product.weights])
+                key = arity, each.product.name
+                mask = torch.cat(kept.masks[key]) if key in kept.masks else None
+                totals = found[each.product.weights]
+                each.add_weight_gradients(self.plan, product_gradients[key], buffers, x, results, mask, *totals)
+            pair = self.pairs[arity]
+            if isinstance(pair, LearnedStepPair):
+                (every,) = self.plan.kind_rows(arity, by_kind=False)
+                own_gradient = {name: value.index_select(0, every.rows) for name, value in gradients.items()}
+                own_kept = {name: kept.rows[arity, name] for name in pair.kept}
+                for total, value in zip(
+                    found[pair.learned], pair.learned_gradients(own_kept, own_gradient), strict=True
+                ):
+                    total += value
         return [tensor for pair in found.values() for tensor in pair]
 
     def _level_products(self, weights: Weights) -> dict[int, list[LevelProduct]]:
@@ -230,7 +264,7 @@ class _Levels(torch.autograd.Function):
         with torch.autocast(tensors[0].device.type, enabled=False):
             buffers = run.forward(leaves, weights, x, kept)
         ctx.run = run
-        ctx.memos = kept.memos
+        ctx.memos, ctx.masks = kept.memos, kept.masks
         ctx.has_x = x is not None
         ctx.product_keys, ctx.row_keys = tuple(kept.products), tuple(kept.rows)
         ctx.set_materialize_grads(False)
@@ -252,7 +286,7 @@ class _Levels(torch.autograd.Function):
         kept = Kept()
         kept.products = {key: next(saved) for key in ctx.product_keys}
         kept.rows = {key: next(saved) for key in ctx.row_keys}
-        kept.memos = ctx.memos
+        kept.memos, kept.masks = ctx.memos, ctx.masks
         flat = tuple(next(saved) for _ in range(2 * len(run.weight_keys)))
         x = next(saved) if ctx.has_x else None
         weights = _weights(run, flat)
@@ -266,7 +300,7 @@ class _Levels(torch.autograd.Function):
             product_gradients, x_gradient = run.backward(kept, buffers, weights, x, gradients)
             weight_gradients: list[torch.Tensor] | list[None] = [None] * len(flat)
             if of_weights:
-                weight_gradients = run.weight_gradients(product_gradients, buffers, weights, x)
+                weight_gradients = run.weight_gradients(kept, product_gradients, gradients, buffers, weights, x)
         leaf_gradients = [
             gradient[: run.plan.num_leaves] if wanted else None
             for gradient, wanted in zip(gradients.values(), of_states, strict=True)

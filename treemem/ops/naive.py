@@ -38,7 +38,7 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
     leaves = _leaf_states(cell, leaf_inputs.index_select(0, row_of_node[leaf]), kind[leaf])
     for name, value in leaves.items():
         graph.ndata[f"state {name}"] = value.new_zeros(graph.num_nodes(), *value.shape[1:]).index_copy(0, leaf, value)
-    if inner_inputs is not None:
+    if inner_inputs is not None and len(inner_inputs):
         of_inner = inner_inputs.index_select(0, (row_of_node - len(leaf_inputs)).clamp(min=0))
         graph.ndata["input"] = of_inner
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from treemem.errors import RecipeError, near_names
-from treemem.ops.cell import Cell, State, is_split
+from treemem.ops.cell import Cell, State, check_cell, is_split
 from treemem.schedule.tree_batch import TreeBatch
 
 Engine = Literal["auto", "fused", "naive", "recursive"]
@@ -18,12 +18,12 @@ class NodeStates(NamedTuple):
 
     Attributes:
         states: by name, ``[rows, ...]``.
-        row_of_node: int64 ``[nodes]``; None where only roots were kept.
+        row_of_node: int64 ``[nodes]``.
         row_of_root: int64 ``[trees]``.
     """
 
     states: State
-    row_of_node: torch.Tensor | None
+    row_of_node: torch.Tensor
     row_of_root: torch.Tensor
 
 
@@ -50,8 +50,9 @@ def propagate(
     """The states of every node, from the leaves to the roots.
 
     All engines give the same numbers and gradients. ``"fused"`` (what ``"auto"`` takes) runs level by level as one
-    node of the autograd graph; cells with the split form run whole levels at once. ``"naive"`` is DGL's message
-    passing, ``"recursive"`` goes node by node.
+    node of the autograd graph; cells with the split form run whole levels at once, others are called once for each
+    segment (level, kind and arity), and so often their forward hooks fire. ``"naive"`` is DGL's message passing,
+    ``"recursive"`` goes node by node.
 
     Args:
         cell: the composition function.
@@ -61,15 +62,19 @@ def propagate(
         engine: how to run.
 
     Raises:
-        CellError: the cell returned states that are not what the protocol says.
+        CellError: the cell lacks a method, or returned states that are not what the protocol says.
         RecipeError: an unknown engine.
     """
+    check_cell(cell)
     engine, schedule = checked_engine(engine), batch.schedule
     if engine == "naive":
         from treemem.ops.naive import run_naive
 
         states = run_naive(cell, batch, leaf_inputs, inner_inputs)
-        roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
+        if schedule.shared:
+            roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
+        else:
+            roots = schedule.node_of_row[schedule.row_of_root]
         return NodeStates(states, torch.arange(batch.num_nodes), roots)
     if engine == "recursive":
         from treemem.ops.recursive import run_recursive

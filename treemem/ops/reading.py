@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from treemem.ops.activation import ActivationName
+
 Shapes = Mapping[str, tuple[int, ...]]
 """Shape of one node's state, by the name of the state."""
 
@@ -202,6 +204,28 @@ class StackRows:
     ) -> None:
         by_row = gradient.unflatten(0, (-1, self.copies(arity)))[:, : self.rows]
         _add(children_gradient, "S", by_row.unflatten(2, (arity, -1)).transpose(1, 2))
+
+
+@dataclass(frozen=True)
+class HiddenLayer:
+    """One row a node: the result of an earlier product of the same node through an activation function.
+
+    The earlier product must have one row a node, and nothing else may read it.
+
+    Args:
+        product: name of the earlier product.
+        activation_name: the activation function.
+    """
+
+    product: str
+    activation_name: ActivationName
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ()
+
+    def copies(self, arity: int) -> int:
+        return 1
 
 
 def _add(gradients: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> None:

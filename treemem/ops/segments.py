@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.cell import Cell, State, checked_state, leaf_states
+from treemem.ops.cell import Cell, State, cell_name, checked_state, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.once import differentiable_once
 from treemem.schedule.schedule import Schedule, Segment
@@ -129,6 +129,7 @@ class SegmentRun:
                 [graph.states[name] for name in reached],
                 [*inputs, *parameters],
                 [gradients[name][segment.begin : segment.end] for name in reached],
+                retain_graph=True,  # segments may share what a cell computes once a batch, and leaves may too
                 allow_unused=True,
             )
             child = self._children_of(segment)
@@ -191,11 +192,12 @@ class _Segments(torch.autograd.Function):
 def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:
     """Raise where a cell used a learned tensor that is none of its parameters, whose gradient would be lost."""
     known = {id(parameter) for parameter in cell.parameters()}
-    seen_kinds: set[tuple[int, int]] = set()
+    times_seen: dict[tuple[int, int], int] = {}
     for graph in graphs:
-        if (graph.segment.kind, graph.segment.arity) in seen_kinds:
+        sort = graph.segment.kind, graph.segment.arity
+        times_seen[sort] = times_seen.get(sort, 0) + 1
+        if times_seen[sort] > 2:  # the first shows what came from elsewhere, the second what the first left behind
             continue
-        seen_kinds.add((graph.segment.kind, graph.segment.arity))
         own = known | {id(value) for value in (*graph.children.values(), graph.x)}
         waiting = [value.grad_fn for value in graph.states.values()]
         seen = set()
@@ -207,7 +209,8 @@ def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:
             variable = getattr(node, "variable", None)
             if variable is not None and id(variable) not in own:
                 raise CellError(
-                    f"{type(cell).__name__} used a tensor of shape {list(variable.shape)} that requires gradients "
-                    f"and is none of its parameters; register it as an nn.Parameter of the cell"
+                    f"{cell_name(cell)} used a tensor of shape {list(variable.shape)} that requires gradients "
+                    f"and is none of its parameters; register it as an nn.Parameter of the cell, and keep nothing "
+                    f"from one call to the next that was made from x or children"
                 )
             waiting.extend(following for following, _ in node.next_functions)

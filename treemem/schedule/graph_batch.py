@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_to_dgl, read_edges, read_field
 from treemem.trees.edges import plain_node_name
-from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, children_in_words
+from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary, children_in_words
 
 if TYPE_CHECKING:
     import dgl
@@ -24,7 +25,9 @@ def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
     """The graph of a batch of trees; see :attr:`TreeBatch.graph`."""
     forest, vocabulary, schedule = batch.forest, batch.vocabulary, batch.schedule
     if forest is None or vocabulary is None:
-        raise GraphError("a batch without a forest and a vocabulary has no labels to make a graph of")
+        if schedule.shared:
+            raise GraphError("a batch of shared rows without a forest and a vocabulary cannot be made a graph of")
+        return graph_from_schedule(schedule)
     row = schedule.row_of_node.cpu()
     symbol = torch.full((schedule.num_rows,), -1)
     symbol[: schedule.num_leaf_rows] = schedule.symbol.cpu()
@@ -33,6 +36,21 @@ def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
     leaf_id = symbol[row].numpy()
     graph = forest_to_dgl(forest, np.where(leaf_id >= 0, leaf_id, label_id))
     graph.ndata["kind"] = schedule.kind_of_row.cpu()[row]
+    return graph
+
+
+def graph_from_schedule(schedule: Schedule) -> dgl.DGLGraph:
+    """The graph of a schedule whose nodes have rows of their own: edges with ``position``, nodes with ``kind``."""
+    node_of_row = schedule.node_of_row.cpu()
+    arity = torch.zeros(schedule.num_rows, dtype=torch.int64)
+    for level in schedule.levels:
+        for segment in level.segments:
+            arity[segment.begin : segment.end] = segment.arity
+    first = torch.repeat_interleave(arity.cumsum(0) - arity, arity)
+    edges = node_of_row[schedule.child.cpu()], torch.repeat_interleave(node_of_row, arity)
+    graph = import_dgl().graph(edges, num_nodes=schedule.num_nodes)
+    graph.edata["position"] = torch.arange(len(first)) - first
+    graph.ndata["kind"] = schedule.kind_of_row.cpu()[schedule.row_of_node.cpu()]
     return graph
 
 
@@ -64,8 +82,11 @@ def batch_from_graph(
     Raises:
         GraphError: a cycle, a node of two parents, positions with a gap or a repetition, an arity that the vocabulary
             does not have, fields that do not fit.
-        VocabularyError: a label that the vocabulary does not know.
+        VocabularyError: a label that the vocabulary does not know, or not with this number of children; a number leaf
+            without a finite value, or a value at another node.
     """
+    if vocabulary is not None:
+        check_vocabulary(vocabulary)
     source, target, position = read_edges(graph)
     num_nodes = graph.num_nodes()
     arity = np.bincount(target, minlength=num_nodes)
@@ -110,6 +131,8 @@ def _kinds_and_symbols(
     if kind is None:
         kind = _kinds_by_arity(vocabulary, arity, value)
     _check_kinds(vocabulary, kind, symbol, arity)
+    kinds = vocabulary.kinds
+    vocabulary.check_values(kind, value, name=plain_node_name, called=lambda node: kinds[kind[node]].label)
     return kind, symbol
 
 

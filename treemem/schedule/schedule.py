@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from treemem.errors import GraphError
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.edges import NodeName, find_edge_heights, order_children, plain_node_name
+from treemem.trees.forest_arrays import checked_integers
 from treemem.trees.postorder import concatenated_ranges, stable_order
 
 GIVEN = -1  # the kind of rows whose states are known from before; they stand among the leaves
@@ -84,6 +85,9 @@ class Schedule:
             index: the forest's subtrees.
             trees: int64 ``[trees]`` of tree numbers, or a slice of them; a tree may occur more than once.
             share_subtrees: whether nodes with equal subtrees have one row.
+
+        Raises:
+            GraphError: a tree that the forest does not have.
         """
         node, tree_end = nodes_of_trees(index.forest.begin, trees)
         number = index.number[node]
@@ -221,7 +225,11 @@ def nodes_of_trees(
     begin: NDArray[np.int64], trees: NDArray[np.int64] | slice
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The nodes of the chosen trees, one tree after the other, and where each tree ends among them."""
-    chosen = np.arange(len(begin) - 1)[trees] if isinstance(trees, slice) else np.asarray(trees, np.int64)
+    num_trees = len(begin) - 1
+    chosen = np.arange(num_trees)[trees] if isinstance(trees, slice) else checked_integers("trees", trees, np.int64)
+    outside = (chosen < 0) | (chosen >= num_trees)
+    if outside.any():
+        raise GraphError(f"tree {int(chosen[outside][0])} is asked for; there are {num_trees}, from 0")
     first = begin[chosen]
     count = begin[chosen + 1] - first
     return concatenated_ranges(first, count), np.cumsum(count)
@@ -307,12 +315,10 @@ def _checked_roots(roots: ArrayLike, num_nodes: int) -> NDArray[np.int64]:
 
 
 def _integers(name: str, array: ArrayLike, length: int | None = None) -> NDArray[np.int64]:
-    given = np.asarray(array)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise GraphError(f"{name} must be a one-dimensional array of integers, not {given.dtype} {given.shape}")
+    given = checked_integers(name, array, np.int64)
     if length is not None and len(given) != length:
         raise GraphError(f"{name} has {len(given)} entries for {length} nodes")
-    return given.astype(np.int64, copy=False)
+    return given
 
 
 def _floats(name: str, array: ArrayLike, length: int) -> NDArray[np.float64]:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.errors import GraphError
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges, stable_order
-from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary
+from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary
 
 _NARROW = 48  # levels of fewer nodes are numbered node by node; a level is never wider than the one below it
 
@@ -37,10 +38,14 @@ class SubtreeIndex:
         segment: int64 ``[num_distinct]``, number of each one's combination of height, arity and kind; ascending.
 
     Raises:
-        VocabularyError: a label that the vocabulary does not know.
+        VocabularyError: no vocabulary, or one that does not know a label.
+        GraphError: no forest.
     """
 
     def __init__(self, forest: Forest, vocabulary: Vocabulary) -> None:
+        check_vocabulary(vocabulary)
+        if not isinstance(forest, Forest):
+            raise GraphError(f"a Forest is needed, not {type(forest).__name__}; Forest.from_trees makes one")
         self.forest = forest
         self.vocabulary = vocabulary
         node_kind, node_symbol = vocabulary.encode(forest)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from packaging.version import Version
 from torch import Tensor, nn
 
 from treemem import checkpoint
@@ -23,6 +22,7 @@ from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
+from treemem.training.run_folder import held
 from treemem.training.state import Progress, check_same_run, fingerprint, random_state, set_random_state
 from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
@@ -30,7 +30,6 @@ from treemem.trees.forest import Forest
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
 _CHECKPOINTS = ("last", "best")
-_FUSED_ADAM = True if Version(torch.__version__) >= Version("2.4") else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,27 +100,31 @@ def fit(
 
     Raises:
         RecipeError: no example to train on, an option that the network does not have, a run to resume that was
-            begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``.
+            begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``;
+            a folder that cannot be written, or in which another process is training; a network option that a
+            checkpoint cannot hold.
+        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written.
         VocabularyError: data with a label that the task does not know.
     """
     options = TrainingOptions() if options is None else options
     folder = Path(output)
     if resume and overwrite:
         raise RecipeError("resume and overwrite contradict each other; choose one")
-    if not (resume or overwrite) and any(checkpoint.exists(folder / name) for name in _CHECKPOINTS):
-        raise RecipeError(f"{folder} holds a run; choose another folder, or go on with it (resume) or overwrite it")
-    folder.mkdir(parents=True, exist_ok=True)
-    run = _Run(task, network, data, options, folder, progress, networks)
-    if overwrite:
+    with held(folder):
+        if not (resume or overwrite) and any(checkpoint.exists(folder / name) for name in _CHECKPOINTS):
+            raise RecipeError(f"{folder} holds a run; choose another folder, or go on with it (resume) or overwrite it")
+        run = _Run(task, network, data, options, folder, progress, networks)
         for name in _CHECKPOINTS:
-            checkpoint.remove(folder / name)
-    with torch.random.fork_rng(devices=run.cuda_devices), torch_threads(options.threads):
-        run.begin()
-        while not run.progress.finished(options):
-            run.train_epoch()
-            run.end_epoch()
-        run.log.close()
-    return run.result()
+            checkpoint.clear_unfinished(folder / name)
+            if overwrite:
+                checkpoint.remove(folder / name)
+        with torch.random.fork_rng(devices=run.cuda_devices), torch_threads(options.threads):
+            run.begin()
+            with run.log:
+                while not run.progress.finished(options):
+                    run.train_epoch()
+                    run.end_epoch()
+        return run.result()
 
 
 class _Run:
@@ -152,6 +155,7 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
+        checkpoint.check_options(self.model)
         self.index = SubtreeIndex(self.examples.forest, self.model.vocabulary)
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.progress = Progress()
@@ -174,7 +178,7 @@ class _Run:
         options = self.options
         torch.manual_seed(options.seed)
         optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=_FUSED_ADAM
+            self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
         )
         last, problem = checkpoint.newest_whole(self.folder / "last")
         state: dict[str, Any] = {}
@@ -185,16 +189,42 @@ class _Run:
             self.progress = Progress.from_dict(state["progress"], records)
             if problem:
                 _logger.warning("%s; going on from the checkpoint before it", problem)
+                checkpoint.remove_newest(self.folder / "last")
             _logger.info("resuming %s after epoch %d, step %d", self.folder, self.progress.epoch, self.progress.step)
         elif problem:
-            raise CheckpointError(f"cannot resume {self.folder}: {problem}")
+            raise CheckpointError(f"cannot resume {self.folder}: {problem}; overwrite it to begin anew")
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
         if last is not None:
             self.model.load_state_dict(weights)
             self.optimizer.load_state_dict(state["optimizer"])
             set_random_state(state["random"], self.device)
+            self.recover_best()
         self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
+
+    def recover_best(self) -> None:
+        """On resuming, make do with the best checkpoint before a torn one, and have one where no step is left to do."""
+        progress = self.progress
+        best, problem = checkpoint.newest_whole(self.folder / "best")
+        if progress.best_epoch and (problem or best is None):
+            records = checkpoint.load_records(best) if best is not None else []
+            progress.best_epoch = len(records)
+            progress.best_accuracy = records[-1].get("validation_accuracy", -1.0) if records else -1.0
+            kept = f"keeping that of epoch {len(records)}" if records else "none is left"
+            _logger.warning("%s: the best checkpoint is lost; %s", problem or self.folder, kept)
+            checkpoint.remove_newest(self.folder / "best")
+        if progress.best_epoch or not progress.finished(self.options):
+            return
+        if progress.step:
+            raise RecipeError(
+                f"{self.folder} holds a run within its epoch {progress.epoch + 1} and no best model; "
+                f"resume it with epochs of at least {progress.epoch + 1}"
+            )
+        if len(self.validation_ids):
+            progress.best_accuracy = self.evaluate(progress.records[-1])[-1].accuracy
+        progress.best_epoch = progress.epoch
+        self.save("best")
+        self.save("last")
 
     def train_epoch(self) -> None:
         """Do the epoch's remaining steps."""

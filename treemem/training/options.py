@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import numbers
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
 
 from treemem.errors import RecipeError
 
@@ -21,7 +25,8 @@ class TrainingOptions:
         seed: of the weights, the order of the examples and dropout.
         clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
         patience: stop after so many evaluations without a better validation accuracy. None: never.
-        share_subtrees: run equal subtrees of a batch once; the same numbers, sooner.
+        share_subtrees: run equal subtrees of a batch once; sooner, and the same numbers but for rounding. With dropout
+            equal subtrees then lose the same units, so the numbers are others.
         evaluate_every: evaluate on the validation examples after every so many epochs, and after the last.
         evaluation_batch_size: examples that run together in evaluation.
         prefetch: how many batches a thread makes ahead of their use; the same numbers. Seldom pays on a CPU.
@@ -34,7 +39,7 @@ class TrainingOptions:
         tensorboard: write event files beside the log.
 
     Raises:
-        RecipeError: a number outside its range.
+        RecipeError: a value of another type, or a number outside its range.
     """
 
     epochs: int = 30
@@ -58,6 +63,8 @@ class TrainingOptions:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        for part in fields(self):
+            object.__setattr__(self, part.name, _typed(part.name, str(part.type), getattr(self, part.name)))
         counts = ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size")
         for name in (*counts, "checkpoint_steps", "threads"):
             value = getattr(self, name)
@@ -77,3 +84,21 @@ class TrainingOptions:
             raise RecipeError(f'accelerator must be "auto", "cpu" or "cuda", not {self.accelerator!r}')
         if self.precision not in ("32-true", "64-true", "bf16-mixed"):
             raise RecipeError(f'precision must be "32-true", "64-true" or "bf16-mixed", not {self.precision!r}')
+
+
+def _typed(name: str, declared: str, value: Any) -> Any:
+    """``value`` if it is of the declared type (``"int | None"``); a number of numpy becomes a plain one."""
+    type_name, _, optional = declared.partition(" | ")
+    if value is None and optional:
+        return None
+    if type_name == "bool" and isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if type_name == "str" and isinstance(value, str):
+        return str(value)
+    if not isinstance(value, bool):
+        if type_name == "int" and isinstance(value, numbers.Integral):
+            return int(value)
+        if type_name == "float" and isinstance(value, numbers.Real):
+            return float(value)
+    wanted = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}[type_name]
+    raise RecipeError(f"{name} must be {wanted}{' or None' if optional else ''}, not {value!r}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from treemem.errors import RecipeError
-from treemem.task import DataSet, NetworkConfig, Score, Task
+from treemem.task import DataSet, NetworkConfig, Score, Task, forest_of
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
 from treemem.training.options import TrainingOptions
@@ -43,16 +45,23 @@ def fit_seeds(
     resume: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
 ) -> SeedsResult:
     """Train from each seed in a folder of its own, ``output/seed-N``, and evaluate each on ``split``.
 
     Arguments are those of :func:`treemem.training.fit.fit`; the data are the same for all seeds.
 
     Raises:
-        RecipeError: no seed, or one given twice; and what ``fit`` and ``evaluate`` raise.
+        RecipeError: no seed, or one given twice; a split without labelled examples, which is found before any training;
+            and what ``fit`` and ``evaluate`` raise.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise RecipeError(f"seeds must be distinct and at least one, not {list(seeds)}")
+    examples = task.examples(forest_of(data))
+    chosen = examples.part(split)
+    if not len(chosen):
+        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
+    examples.targets_of(chosen)
     options = TrainingOptions() if options is None else options
     fits, evaluations = [], []
     for seed in seeds:
@@ -66,6 +75,7 @@ def fit_seeds(
             resume=resume,
             overwrite=overwrite,
             progress=progress,
+            networks=networks,
         )
         fits.append(result)
         evaluations.append(evaluate(result.model, data, split=split, progress=progress))

@@ -103,7 +103,9 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], place: st
         if saved.get(name) != asked[name]
     ]
     if different:
-        raise RecipeError(f"{place} holds another run: {'; '.join(different)}. Resume with the same, or begin anew")
+        raise RecipeError(
+            f"{place} holds another run: {'; '.join(different)}. Resume with the same, or overwrite it to begin anew"
+        )
 
 
 def data_digest(examples: Examples) -> str:

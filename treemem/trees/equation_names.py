@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from treemem.errors import GraphError, ParseError, VocabularyError, near_names
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
 from treemem.trees.equation_labels import (
     EQUALITY,
     FUNCTION_ARITIES,
@@ -16,7 +16,7 @@ from treemem.trees.equation_labels import (
     UNARY_FUNCTIONS,
     variable_label,
 )
-from treemem.trees.source_text import place, shorten
+from treemem.trees.source_text import shorten
 from treemem.trees.tree import Tree
 
 VariableNames = Literal["appearance", "indexed"]
@@ -64,7 +64,7 @@ class Variables:
 
     def __init__(self, names: VariableNames) -> None:
         if names not in ("appearance", "indexed"):
-            raise ValueError(f'variables must be "appearance" or "indexed", not {names!r}')
+            raise RecipeError(f'variables must be "appearance" or "indexed", not {names!r}')
         self.names = names
         self._label_of_name: dict[str, str] = {}
 
@@ -86,8 +86,10 @@ class Variables:
             index = len(self._label_of_name)
             if index >= NUM_VARIABLES:
                 raise VocabularyError(
-                    f"{place(text, offset)}: {shorten(name)} is variable number {index + 1} of this equation, and"
-                    f" there are leaves for {NUM_VARIABLES}; rename or leave out some"
+                    f"{shorten(name)} is variable number {index + 1} of this equation, and there are leaves for"
+                    f" {NUM_VARIABLES}; rename or leave out some",
+                    text,
+                    offset,
                 )
         label = self._label_of_name[name] = variable_label(index)
         return label

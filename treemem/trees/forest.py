@@ -88,8 +88,13 @@ class Forest:
             tree_data: name to one entry a tree.
 
         Raises:
-            GraphError: something that is no ``Tree``, or data of the wrong length or type.
+            GraphError: a single ``Tree``, an item that is none, or data of the wrong length or type.
         """
+        if not isinstance(trees, Iterable):
+            what = "a list of trees is needed"
+            raise GraphError(
+                f"{what}; put the single Tree in a list" if isinstance(trees, Tree) else f"{what}, not {trees!r:.100}"
+            )
         table: dict[str, int] = {}
         label: list[int] = []
         arity: list[int] = []
@@ -233,7 +238,12 @@ class Forest:
     def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | NDArray[Any]) -> Forest: ...
 
     def __getitem__(self, index: Any) -> Tree | Forest:
-        """One tree for an integer; a forest for a slice, an array of integers or a boolean mask."""
+        """One tree for an integer; a forest for a slice, an array of integers or a boolean mask.
+
+        Raises:
+            IndexError: an integer beyond the trees.
+            GraphError: an array with such an integer, a mask of another length, or something else.
+        """
         if isinstance(index, (int, np.integer)):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"tree {index} of a forest of {len(self)}")
@@ -246,7 +256,12 @@ class Forest:
             return self._part(slice(first, last), nodes, self.begin[first : last + 1] - self.begin[first])
         if isinstance(index, Sequence) and not len(index):
             index = np.empty(0, np.int64)
-        trees = np.arange(len(self))[index]
+        try:
+            trees = np.arange(len(self))[index]
+        except (IndexError, ValueError, TypeError) as error:
+            raise GraphError(f"{index!r:.100} chooses no trees of a forest of {len(self)}: {error}") from error
+        if trees.ndim != 1:
+            raise GraphError(f"{index!r:.100} chooses no trees of a forest of {len(self)}: it is no list of integers")
         count = self.begin[trees + 1] - self.begin[trees]
         begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
         return self._part(trees, concatenated_ranges(self.begin[trees], count), begin)

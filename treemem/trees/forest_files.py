@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import GraphError
+from treemem.records import replacing
 from treemem.trees.forest import Forest
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ def write_parquet(forest: Forest, path: str | Path) -> None:
         },
     }
     table = pyarrow.table(columns).replace_schema_metadata({_METADATA_KEY: json.dumps(description)})
-    parquet.write_table(table, path)
+    with replacing(path) as temporary:
+        parquet.write_table(table, temporary)
 
 
 def _arrow_array(array: NDArray[Any]) -> pyarrow.Array:
@@ -69,14 +72,16 @@ def read_parquet(path: str | Path) -> Forest:
     """Read what :func:`write_parquet` wrote.
 
     Raises:
-        GraphError: the file is no Parquet file of a forest.
+        GraphError: there is no such file, or it is no Parquet file of a forest.
     """
     import pyarrow
     from pyarrow import parquet
 
     try:
         table = parquet.read_table(path)
-    except pyarrow.ArrowInvalid as error:
+    except OSError as error:
+        raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
+    except pyarrow.ArrowException as error:
         raise GraphError(f"{path} is no Parquet file: {error}") from error
     metadata = (table.schema.metadata or {}).get(_METADATA_KEY)
     missing = {"label", "arity"} - set(table.column_names)
@@ -125,10 +130,13 @@ def _numpy_array(array: pyarrow.Array, shape: Sequence[int] = ()) -> NDArray[Any
 
 
 def save_arrays(forest: Forest, folder: str | Path) -> None:
-    """Write each array to a ``.npy`` file of ``folder``, and last a description, without which nothing is read."""
+    """Write each array to a ``.npy`` file of ``folder``, and a description, without which nothing is read.
+
+    All is written under temporary names first, for the arrays may be mapped from the very files that they replace; the
+    description takes its place last.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _DESCRIPTION).unlink(missing_ok=True)
     arrays: dict[str, NDArray[Any]] = {"label": forest.label, "arity": forest.arity, "begin": forest.begin}
     if forest.value is not None:
         arrays["value"] = forest.value
@@ -138,15 +146,19 @@ def save_arrays(forest: Forest, folder: str | Path) -> None:
         for index, (name, entries) in enumerate(data.items()):
             names[kind][name] = f"{kind}_{index}"
             arrays[f"{kind}_{index}"] = entries
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
     description = {
         "format": _FORMAT,
         "labels": list(forest.labels),
         "has_values": forest.value is not None,
         **names,
     }
-    (folder / _DESCRIPTION).write_text(json.dumps(description, ensure_ascii=False), encoding="utf-8")
+    with contextlib.ExitStack() as replacements:  # made in the reverse of this order
+        temporary = replacements.enter_context(replacing(folder / _DESCRIPTION))
+        temporary.write_text(json.dumps(description, ensure_ascii=False), encoding="utf-8")
+        for name, array in arrays.items():
+            with replacements.enter_context(replacing(folder / f"{name}.npy")).open("wb") as stream:
+                np.save(stream, array, allow_pickle=False)
+        (folder / _DESCRIPTION).unlink(missing_ok=True)
 
 
 def load_arrays(folder: str | Path, *, mmap: bool = True) -> Forest:

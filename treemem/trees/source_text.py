@@ -9,13 +9,13 @@ def decode_source(source: str | bytes) -> str:
     """The characters of ``source``.
 
     Raises:
-        ParseError: bytes that are not UTF-8; the column counts the characters before the first wrong byte.
-        TypeError: ``source`` is neither text nor bytes.
+        ParseError: ``source`` is neither text nor bytes, or bytes that are not UTF-8; the column counts the characters
+            before the first wrong byte.
     """
     if isinstance(source, str):
         return source
     if not isinstance(source, bytes):
-        raise TypeError(f"a text to parse must be str or bytes, not {type(source).__name__}")
+        raise ParseError(f"a text to parse must be str or bytes, not {type(source).__name__}")
     try:
         return source.decode("utf-8")
     except UnicodeDecodeError as error:

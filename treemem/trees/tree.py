@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from treemem.errors import GraphError
@@ -49,7 +49,13 @@ class Tree:
     _hash: int
 
     def __init__(self, label: str, children: Iterable[Tree] = (), value: float | None = None) -> None:
-        subtrees = tuple(children)
+        try:
+            subtrees = tuple(children)
+        except TypeError as error:
+            if isinstance(children, Iterable):
+                raise
+            hint = "put the single Tree in a list" if isinstance(children, Tree) else f"not {type(children).__name__}"
+            raise GraphError(f"the children of {label!r} must be several Trees; {hint}") from error
         if not isinstance(label, str):
             raise GraphError(f"a label must be a string, not {type(label).__name__}")
         size, height = 1, -1
@@ -176,6 +182,7 @@ class Tree:
         *,
         variables: Literal["appearance", "indexed"] | None = None,
         numeric: bool = False,
+        functions: Mapping[str, int] | None = None,
     ) -> Tree:
         """The tree of a sympy expression or ``Eq``, as it stands: nothing is simplified or evaluated.
 
@@ -183,7 +190,7 @@ class Tree:
         """
         from treemem.trees.sympy_bridge import tree_from_sympy
 
-        return tree_from_sympy(expression, variables=variables, numeric=numeric)
+        return tree_from_sympy(expression, variables=variables, numeric=numeric, functions=functions)
 
     def to_sympy(self) -> sympy.Basic:
         """The unevaluated sympy expression that this tree says."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import VocabularyError, near_names
+from treemem.records import replacing
 from treemem.trees.forest import Forest
 
 KindsBy = Literal["label", "arity"]
@@ -191,8 +192,9 @@ class Vocabulary:
         """The kind of every node and the id of every leaf.
 
         Raises:
-            VocabularyError: a label that is unknown, or known with other arities only; a number leaf without a value
-                or a value at another leaf. The message says where it stands first and which known labels are near.
+            VocabularyError: a label that is unknown, or known with other arities only; a number leaf without a finite
+                value, or a value at another node. The message says where it stands first and which known labels are
+                near.
         """
         return self.encode_nodes(forest.labels, forest.label, forest.arity, forest.value, name=forest.node_name)
 
@@ -224,18 +226,44 @@ class Vocabulary:
         if (kind_of_pair < 0).any():
             node = int(np.argmax(kind < 0))
             raise VocabularyError(f"{name(node)}: {self.unknown_label(labels[label[node]], int(arity[node]))}")
+        self.check_values(kind, value, name=name, called=lambda node: labels[label[node]])
+        return EncodedForest(kind, symbol_of_pair[pair_of_node])
+
+    def check_values(
+        self,
+        kind: NDArray[np.integer],
+        value: NDArray[np.float64] | None = None,
+        *,
+        name: Callable[[int], str],
+        called: Callable[[int], str],
+    ) -> None:
+        """Check that number leaves, and they alone, have values, and finite ones.
+
+        Args:
+            kind: ``[nodes]``.
+            value: ``[nodes]``, NaN where there is none.
+            name: how messages call a node.
+            called: the label of a node, or of its kind.
+
+        Raises:
+            VocabularyError: the first node that is wrong.
+        """
         is_number = kind == NUMBER_KIND if self.number is not None else np.zeros(len(kind), bool)
         has_value = np.zeros(len(kind), bool) if value is None else ~np.isnan(value)
         if (is_number & ~has_value).any():
             node = int(np.argmax(is_number & ~has_value))
             raise VocabularyError(f"{name(node)}: the number leaf {self.number!r} needs a value")
-        if value is not None and (has_value & ~is_number).any():
+        if value is None:
+            return
+        if (has_value & ~is_number).any():
             node = int(np.argmax(has_value & ~is_number))
             raise VocabularyError(
-                f"{name(node)}: {labels[label[node]]!r} has the value {value[node]}, which this vocabulary would lose; "
+                f"{name(node)}: {called(node)!r} has the value {value[node]}, which this vocabulary would lose; "
                 + ("it has no number leaves" if self.number is None else f"its number leaves are {self.number!r}")
             )
-        return EncodedForest(kind, symbol_of_pair[pair_of_node])
+        if np.isinf(value).any():
+            node = int(np.argmax(np.isinf(value)))
+            raise VocabularyError(f"{name(node)}: the value of {called(node)!r} must be finite, not {value[node]}")
 
     def unknown_label(self, label: str, arity: int) -> str:
         """What to tell a user about a label that :meth:`find` does not find."""
@@ -282,17 +310,21 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """Write the vocabulary to a JSON file."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
         """Read what :meth:`save` wrote.
 
         Raises:
-            VocabularyError: the file holds no vocabulary.
+            VocabularyError: there is no such file, or it holds no vocabulary.
         """
         try:
             fields = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise VocabularyError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise VocabularyError(f"{path} holds no vocabulary: {error}") from error
         return cls.from_dict(fields)
@@ -312,6 +344,14 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"<Vocabulary of {len(self.leaves)} leaves, {len(self.functions)} functions, {len(self.kinds)} kinds>"
+
+
+def check_vocabulary(vocabulary: object) -> None:
+    """Raise a ``VocabularyError`` where something else stands in the place of a vocabulary."""
+    if not isinstance(vocabulary, Vocabulary):
+        raise VocabularyError(
+            f"a Vocabulary is needed, not {type(vocabulary).__name__}; Vocabulary.from_forest makes one of trees"
+        )
 
 
 def children_in_words(number: int) -> str:

@@ -212,3 +212,17 @@ def test_the_command_says_what_it_made(capsys: pytest.CaptureFixture[str], tmp_p
 def test_the_command_refuses_a_bad_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--size", "10", "--compare", str(tmp_path / "missing.json")]) == 2
     assert "no profile can be read" in capsys.readouterr().err
+
+
+def test_saved_equations_are_loaded_with_what_they_are_or_refused(tmp_path: Path) -> None:
+    data = generate_equations(40, seed=2)
+    data.save(tmp_path)
+    loaded = EquationData.load(tmp_path)
+    assert (loaded.forest, loaded.seed, loaded.version) == (data.forest, 2, data.version)
+    other = generate_equations(40, seed=3)
+    other.forest.save(tmp_path)
+    with pytest.raises(RecipeError, match="hash"):
+        EquationData.load(tmp_path)
+    (tmp_path / "equations.json").unlink()
+    with pytest.raises(RecipeError, match=r"equations\.json"):
+        EquationData.load(tmp_path)

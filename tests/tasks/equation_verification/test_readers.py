@@ -295,3 +295,18 @@ def test_other_fields_are_kept_as_text(tmp_path: Path) -> None:
     file = read_equations(path, keep=["holds"])
     assert file.forest.tree_data["holds"].tolist() == ["all", ""]
     assert len(file.bad) == 1
+
+
+def test_the_published_format_has_no_other_fields_and_no_labels_but_its_own(shared_data: Path) -> None:
+    path = shared_data / "equations" / "published_raw_records.json"
+    assert read_equations(path, keep=["holds"]).forest.tree_data["holds"].tolist() == [""] * 3
+    with pytest.raises(RecipeError, match="published format"):
+        read_equations(path, functions={"f": 1})
+
+
+def test_a_variable_too_many_is_told_with_its_line_once(tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("x = x\n" + " + ".join(f"a{place}" for place in range(11)) + " = 1\n")
+    told = str(read_equations(path).bad[0].error)
+    assert told.count("line") == 1
+    assert "line 2" in told

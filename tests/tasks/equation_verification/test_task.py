@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import treemem
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.errors import CellError, GraphError, ParseError, RecipeError, VocabularyError
 from treemem.task import TASKS, Model
 from treemem.tasks.equation_verification import (
     EquationDataOptions,
@@ -198,11 +198,33 @@ def test_predicting_text_that_is_no_equation_is_an_error_with_its_line() -> None
 def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None:
     made = TASK.make_data(EquationDataOptions(size=60, seed=5))
     data = generate_equations(60, seed=5)
-    assert made == data.forest
+    assert made.forest == data.forest
+    assert data.digest in made.card
     data.save(tmp_path / "data")
-    assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))) == data.forest
-    (tmp_path / "own.txt").write_text("x = x\t1\n")
-    assert len(TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.txt")))) == 1
+    assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))).forest == data.forest
+    (tmp_path / "own.txt").write_text("x = x\t1\n" * 5 + "sin(cos(sin(cos(sin(cos(sin(x))))))) = x\t0\n")
+    divided = TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.txt"))).forest
+    assert sorted(divided.tree_data["split"].tolist()) == ["test", *["train"] * 4, "validation"]
+    (tmp_path / "own.csv").write_text("equation,label,split\nx = x,1,train\nx = -x,0,validation\n")
+    given = TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.csv"))).forest
+    assert given.tree_data["split"].tolist() == ["train", "validation"]
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(RecipeError, match="no equations"):
+        TASK.make_data(EquationDataOptions(path=str(tmp_path / "empty.txt")))
+
+
+def test_a_score_of_exactly_zero_is_wrong_for_either_label() -> None:
+    scores = TASK.scores(torch.zeros(2), {"label": np.array([0, 1])}, np.array([1, 1]))
+    assert scores[-1].accuracy == 0
+
+
+def test_outputs_that_are_no_numbers_are_no_answers() -> None:
+    model = Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(float("nan"))
+    with pytest.raises(CellError, match="example 0"):
+        model.predict(["x = x"])
 
 
 def test_published_figures_are_those_of_the_table() -> None:
@@ -230,10 +252,10 @@ def test_recipes_train_networks_of_the_task() -> None:
 
 def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only() -> None:
     made = NUMERIC_TASK.make_data(EquationDataOptions(size=60, numeric=20, seed=5))
-    examples = NUMERIC_TASK.examples(made)
+    examples = NUMERIC_TASK.examples(made.forest)
     assert len(examples) == 80
     assert (examples.targets["side"][60:] != -1).sum() == 20
-    assert set(made.tree_data["split"][60:].tolist()) == {"train", "validation"}
+    assert set(made.forest.tree_data["split"][60:].tolist()) == {"train", "validation"}
     with pytest.raises(RecipeError, match="task_options"):
         TASK.make_data(EquationDataOptions(size=60, numeric=20))
 

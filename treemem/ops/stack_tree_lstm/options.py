@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from treemem.errors import RecipeError
 from treemem.ops.activation import ActivationName, activation
+from treemem.ops.checked_options import checked_count
 
 Actions = Literal["elementwise", "scalar"]
 Normalization = Literal["none", "softmax_of_gates", "divide", "softmax"]
@@ -54,8 +55,8 @@ class StackTreeLSTMOptions:
         for name, known in (("actions", get_args(Actions)), ("normalize", get_args(Normalization))):
             if getattr(self, name) not in known:
                 raise RecipeError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
-        if self.stack_size < 1:
-            raise RecipeError(f"a stack needs at least one row, not stack_size={self.stack_size}")
+        checked_count("stack_size", self.stack_size)
+        checked_count("top_k", self.top_k)
         if not 1 <= self.top_k <= self.stack_size:
             raise RecipeError(f"top_k={self.top_k} must lie between 1 and stack_size={self.stack_size}")
         if self.no_op and self.no_pop:

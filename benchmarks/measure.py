@@ -1,0 +1,66 @@
+"""From workloads to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from benchmarks.agreement import check_agreement, has_dgl
+from benchmarks.memory import least_bytes, peak_bytes
+from benchmarks.problem import Problem
+from benchmarks.timing import Arm, Budget, Row, compare
+from benchmarks.ways import Way, by_engine
+from benchmarks.workloads import BASELINES, NEED_DGL, Workload
+
+MODES = ("training", "inference")
+
+
+def measured(workload: Workload, baselines: Sequence[str], budget: Budget) -> Iterator[Row]:
+    """The rows of one workload, after all its ways of running were found to agree.
+
+    Raises:
+        Disagreement: they do not.
+    """
+    chosen = [name for name in workload.baselines if name in baselines]
+    check_agreement(workload, chosen)
+    problem = workload.problem(budget.examples)
+    ours = by_engine(problem)
+    for name in chosen:
+        theirs = BASELINES[name](problem)
+        for mode in MODES:
+            yield compare(workload.name, mode, name, _arm(ours, mode), _arm(theirs, mode), budget)
+    if workload.memory:
+        yield from _memory(workload, problem, [name for name in chosen if name == "level-autograd"])
+
+
+def cost_per_node(forests: Sequence[Workload], budget: Budget) -> Iterator[Row]:
+    """Forests of equal trees and different sizes: each against the first.
+
+    Raises:
+        Disagreement: our engine and the definition have different outcomes.
+    """
+    check_agreement(forests[0], ())
+    theirs = by_engine(forests[0].problem(0))
+    for forest in forests[1:]:
+        ours = by_engine(forest.problem(0))
+        for mode in MODES:
+            yield compare(forest.name, mode, forests[0].name, _arm(ours, mode), _arm(theirs, mode), budget)
+
+
+def available(baseline: str) -> bool:
+    """Whether a baseline can run here."""
+    return baseline not in NEED_DGL or has_dgl()
+
+
+def _memory(workload: Workload, problem: Problem, baselines: Sequence[str]) -> Iterator[Row]:
+    """The peak of a training step in bytes a row, against what must be kept and against baselines."""
+    first = problem.first_batch()
+    rows = first.step(0).batch.schedule.num_rows
+    peak = peak_bytes(first, by_engine(first)) / rows
+    others = {"kept": least_bytes(first) / rows}
+    others |= {name: peak_bytes(first, BASELINES[name](first)) / rows for name in baselines}
+    for name, other in others.items():
+        yield Row(workload.name, "memory", name, peak / other, peak, other, (peak / other, peak / other))
+
+
+def _arm(way: Way, mode: str) -> Arm:
+    return way.train if mode == "training" else way.score

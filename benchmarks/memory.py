@@ -1,0 +1,47 @@
+"""The most memory that a step of training holds at once."""
+
+from __future__ import annotations
+
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.problem import Problem
+from benchmarks.ways import Way
+
+
+def peak_bytes(problem: Problem, way: Way) -> int:
+    """The most bytes of tensors on the CPU that a step of training holds at once.
+
+    What was there before does not count, nor do the gradients of the parameters, which are what the step is for.
+
+    Args:
+        problem: whose parameters are trained.
+        way: how; its first step is not measured.
+    """
+    way.train()
+    problem.zero_grad()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        way.train()
+    results = profiled.profiler.kineto_results
+    events = [event for event in results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak - sum(each.numel() * each.element_size() for each in problem.parameters().values())
+
+
+def least_bytes(problem: Problem) -> int:
+    """Bytes of what any backward pass needs of the first batch: states, gates and one gathered input for each row."""
+    schedule, cell = problem.step(0).batch.schedule, problem.cell
+    weights = {key: weight for key, (weight, _) in cell.weights().items()}
+    leaf = cell.leaf(weights[next(iter(weights))].new_zeros(1, problem.layer.input_size or cell.hidden_size), 0)
+    numbers = schedule.num_rows * sum(state[0].numel() for state in leaf.values())
+    leaf_map = getattr(cell, "leaf_map", None)
+    if leaf_map is not None:
+        numbers += schedule.num_leaf_rows * sum(leaf_map.weight.shape[1:])
+    for level in schedule.levels[1:]:
+        for segment in level.segments:
+            for product in cell.products(segment.arity):
+                rows = (segment.end - segment.begin) * product.reading.copies(segment.arity)
+                numbers += rows * sum(weights[product.weights].shape[1:])
+    return numbers * next(iter(weights.values())).element_size()

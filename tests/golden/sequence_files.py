@@ -1,0 +1,71 @@
+"""Checks of golden files of sequence models and their cells, one function a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from engine_parity import assert_same, results
+from golden.stack_tree_files import ENGINES, same
+from golden.stack_tree_networks import Arrays
+
+from treemem.nn import TreeNetwork
+from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.tree_cell import GatedRecursiveCell
+from treemem.ops.cell import State
+from treemem.schedule.tree_batch import TreeBatch
+
+
+def check(path: Path) -> None:
+    """Check one file; skip one that has no test yet."""
+    if path.name not in CHECKS:
+        pytest.skip(f"no test yet for {path.name}")
+    CHECKS[path.name](dict(np.load(path)))
+
+
+class CellOfGivenLeaves(GatedRecursiveCell):
+    """The gated recursive cell over leaves whose features are their states."""
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+
+def check_gated_cell(arrays: Arrays) -> None:
+    """Nodes of the Ordered Memory: the right child is what the files call vertical, the left one horizontal."""
+    num_nodes, size = arrays["vertical"].shape
+    cell = CellOfGivenLeaves(size, SetsByArity(None, [2]), input_size=size).double()
+    with torch.no_grad():
+        hidden_map, gate_map = cell.hidden_maps.of(2), cell.gate_maps.of(2)
+        hidden_map.weight[0] = left_first(torch.from_numpy(arrays["W1"]), size, dim=1)
+        hidden_map.bias[0] = torch.from_numpy(arrays["b1"])
+        gate_map.weight[0] = left_first(torch.from_numpy(arrays["W2"]), size, dim=0)
+        gate_map.bias[0] = left_first(torch.from_numpy(arrays["b2"]), size, dim=0)
+        cell.norm.weight.copy_(torch.from_numpy(arrays["ln_g"]))
+        cell.norm.bias.copy_(torch.from_numpy(arrays["ln_b"]))
+    left, right = torch.from_numpy(arrays["horizontal"]), torch.from_numpy(arrays["vertical"])
+    network = TreeNetwork(cell, input_size=size)
+    leaf, node = np.arange(2 * num_nodes), np.arange(2 * num_nodes) // 2 + 2 * num_nodes
+    batch = TreeBatch.from_dgl(dgl.graph((leaf, node)))
+    feat = torch.cat([torch.stack([left, right], 1).flatten(0, 1), torch.zeros(num_nodes, size)])
+    for dtype in (torch.float64, torch.float32):
+        network, children = network.to(dtype), {"h": torch.stack([left, right], 1).to(dtype)}
+        preactivation = cell.gates(children, None, 0)["gates"]
+        same(left_first(preactivation, size, dim=1), arrays["pre_activation"], "pre_activation", dtype)
+        same(cell(children, None, 0)["h"], arrays["output"], "output", dtype)
+        found = {engine: results(network, batch, engine, feat.to(dtype)) for engine in ENGINES}
+        for engine, values in found.items():
+            same(values["root"][:, 0], arrays["output"], f"output ({engine})", dtype)
+            assert_same(values, found["naive"], engine)
+
+
+def left_first(values: torch.Tensor, size: int, dim: int) -> torch.Tensor:
+    """``values`` with the first two blocks along ``dim`` swapped: the left child's before the right one's."""
+    right, left, *others = values.split(size, dim)
+    return torch.cat([left, right, *others], dim)
+
+
+CHECKS: dict[str, Callable[[Arrays], None]] = {"om_cell.npz": check_gated_cell}

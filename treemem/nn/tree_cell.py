@@ -1,0 +1,170 @@
+"""The gated recursive cell of the Ordered Memory, on given trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from treemem.errors import RecipeError
+from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.tree_network import TreeLayer
+from treemem.ops.activation import ActivationName
+from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_step
+from treemem.ops.gated_recursive.step import EPSILON
+from treemem.ops.propagate import Engine
+from treemem.ops.reading import ChildrenInOrder, HiddenLayer
+from treemem.trees.vocabulary import Vocabulary
+
+_EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
+
+
+class GatedRecursiveCell(SplitTreeCell):
+    """The cell of :class:`TreeCell`; arguments as there, ``sets`` saying which kinds share parameters.
+
+    Leaves are projected from ``input_size``, or from vectors of ``hidden_size``.
+    """
+
+    reads = ("h",)
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sets: SetsByArity,
+        input_size: int | None = None,
+        node_input_size: int | None = None,
+        dropout: float = 0.0,
+        leaf_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        if not 0 <= leaf_dropout <= 1:
+            raise RecipeError(f"leaf_dropout must be a probability, not {leaf_dropout}")
+        self.leaf_dropout = leaf_dropout
+        self.hidden_maps, self.gate_maps = LinearByArity(), LinearByArity()
+        for arity in sets.arities:
+            count, inner = sets.count(arity), _EXPANSION * hidden_size
+            inputs = (arity * hidden_size, node_input_size or 0)
+            self.hidden_maps[str(arity)] = StackedLinear(count, inputs, inner)
+            self.gate_maps[str(arity)] = StackedLinear(count, (inner,), (arity + 2) * hidden_size)
+        self.leaf_map = StackedLinear(1, (hidden_size if input_size is None else input_size,), hidden_size)
+        self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights; the layer norm starts as the identity after normalization."""
+        super().reset_parameters()
+        self.norm.reset_parameters()
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        """``hidden``, from the children's ``h``, and ``gates``, from its rectified values."""
+        kinds, key, rate = self.sets.set_of_kind(arity), LinearByArity.key, self.dropout_now
+        return (
+            Product("hidden", key("hidden", arity), ChildrenInOrder(), kinds, rate),
+            Product("gates", key("gates", arity), HiddenLayer("hidden", "relu"), kinds, rate),
+        )
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By product and arity; and the layer norm's, as ``norm``."""
+        return {
+            **self.hidden_maps.weights("hidden"),
+            **self.gate_maps.weights("gates"),
+            "norm": (self.norm.weight, self.norm.bias),
+        }
+
+    def step(self, products: State, children: State) -> State:
+        """Gates and layer norm."""
+        return {"h": gated_recursive_step(products["gates"], children["h"], self.norm.weight, self.norm.bias)}
+
+    def step_pair(self, arity: int) -> StepPair:
+        """The step with its backward pass written by hand."""
+        return GatedRecursiveStepPair(arity, self.hidden_size, self.norm.weight, self.norm.bias)
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """``h = LN(W x + b)``, with the layer norm of the inner nodes."""
+        if self.training and self.leaf_dropout:
+            x = torch.nn.functional.dropout(x, self.leaf_dropout)
+        return {"h": self.norm(self.leaf_map(x).to(self.leaf_map.bias.dtype))}
+
+
+class TreeCell(TreeLayer):
+    """The gated recursive cell of the Ordered Memory on given trees (Shen et al. 2019).
+
+    With ``x`` the children's ``h_k`` one after the other, then the features::
+
+        g_1, ..., g_k, c, u = W_2 drop(relu(W_1 drop(x) + b_1)) + b_2
+        h = LN(sum_k sigmoid(g_k) * h_k + sigmoid(c) * u)
+        h = LN(W_in drop_leaf(e) + b_in) at a leaf with the vector or the features e
+
+    as the authors' code runs it: the hidden layer is ``4 * hidden_size`` wide, ``u`` has no activation function, and
+    one layer norm (eps 1e-5, with gain and bias) serves leaves and inner nodes of all kinds. Each node draws dropout of
+    its own. Maps start as those of ``nn.Linear``.
+
+    The paper has binary trees and one kind of node (``shared_kinds=True``). Its cell calls the right child ``v``
+    (vertical) and the left one ``h`` (horizontal) and puts ``v`` first, in what is read and among the gates; here
+    children come from left to right. Other arities have a gate for each child, which is this library's extension.
+
+    Args:
+        hidden_size: width of ``h``.
+        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors ``e`` of ``hidden_size``.
+        input_size: width of the features ``e``.
+        node_features: inner nodes read their features too, beside their children's ``h``.
+        arities: without a vocabulary, which arities have parameters; 2 alone by default.
+        shared_kinds: all kinds of one arity share their parameters.
+        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
+        dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training (the authors'
+            ``dropout``).
+        leaf_dropout: probability that an entry of a leaf's ``e`` is dropped in training (the authors' ``dropouti`` for
+            logic and list operations; that for sentiment drops the same entries in all leaves of a tree).
+        max_arity: nodes of more children have no parameters and are refused.
+        engine: see :class:`TreeNetwork`.
+
+    Raises:
+        RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["a", "b"], [("and", 2), ("or", 2)])
+        >>> layer = TreeCell(16, vocabulary)
+        >>> batch = TreeBatch.from_trees([Tree("and", [Tree("a"), Tree("b")]), Tree("a")], vocabulary)
+        >>> layer(batch).root.shape
+        torch.Size([2, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary | None = None,
+        *,
+        input_size: int | None = None,
+        node_features: bool = False,
+        arities: Sequence[int] | None = None,
+        shared_kinds: bool = False,
+        leaf: LeafForm = "embedding",
+        number_activation: ActivationName = "sigmoid",
+        dropout: float = 0.0,
+        leaf_dropout: float = 0.0,
+        max_arity: int = 32,
+        engine: Engine = "auto",
+    ) -> None:
+        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
+        node_input_size = input_size if node_features else None
+        super().__init__(
+            GatedRecursiveCell(hidden_size, sets, input_size, node_input_size, dropout, leaf_dropout),
+            vocabulary,
+            {
+                "hidden_size": hidden_size,
+                "input_size": input_size,
+                "node_features": node_features,
+                "arities": None if arities is None else list(arities),
+                "shared_kinds": shared_kinds,
+                "leaf": leaf,
+                "number_activation": number_activation,
+                "dropout": dropout,
+                "leaf_dropout": leaf_dropout,
+                "max_arity": max_arity,
+                "engine": engine,
+            },
+        )

@@ -1,0 +1,36 @@
+"""Options that are numbers: what is none, or lies outside, is refused by its name."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+
+from treemem.errors import RecipeError
+
+
+def checked_count(name: str, value: object, least: int = 1) -> int:
+    """``value`` if it is a whole number of at least ``least``.
+
+    Args:
+        name: of the option.
+        value: what was given; True and 4.0 are no whole numbers.
+        least: the smallest that will do.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise RecipeError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise RecipeError(f"{name} must be at least {least}, not {value}")
+    return int(value)
+
+
+def checked_probability(name: str, value: object) -> float:
+    """``value`` if it is a number from 0 to 1.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise RecipeError(f"{name} must be a probability, a number from 0 to 1, not {value!r}")
+    return float(value)

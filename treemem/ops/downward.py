@@ -1,0 +1,135 @@
+"""Passes from the roots to the leaves: each node's state from its parent's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+import torch
+
+from treemem.errors import CellError
+from treemem.ops.cell import Cell, State, is_split
+from treemem.ops.propagate import Engine, NodeStates, propagate
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.schedule.turned import nodes_of_roots, num_kinds_of, turned_batch
+
+Direction = Literal["up", "down", "both"]
+
+
+class DownwardCell(Protocol):
+    """How states go down; users write their own as an ``nn.Module`` with these two methods.
+
+    One kind and one position a call, ``m`` nodes at a time. Every state has the same names and, but for ``m``, the same
+    shapes, whichever method, kind and position made it.
+    """
+
+    def root(self, x: torch.Tensor, kind: int) -> State:
+        """The states of ``m`` roots from their inputs ``x``, ``[m, input_size]``."""
+        ...
+
+    def __call__(self, parent: State, x: torch.Tensor, position: int, kind: int) -> State:
+        """The states of ``m`` nodes below others.
+
+        Args:
+            parent: the parents' states, ``[m, ...]``.
+            x: the nodes' own inputs, ``[m, input_size]``.
+            position: the place of all ``m`` nodes among their siblings, from 0.
+            kind: the kind of all ``m`` nodes.
+        """
+        ...
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Every tensor that the cell learns."""
+        ...
+
+
+class TurnedCell:
+    """A downward cell as a cell over turned trees, where the only child of a node is its parent.
+
+    Args:
+        cell: the downward cell.
+        num_kinds: what kinds and positions of the turned batch are told apart by.
+
+    Attributes:
+        turned: the downward cell.
+    """
+
+    def __init__(self, cell: DownwardCell, num_kinds: int) -> None:
+        self.turned = cell
+        self._num_kinds = num_kinds
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The states of roots."""
+        return self.turned.root(x, kind)
+
+    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The states of nodes below others."""
+        assert x is not None
+        position, own_kind = divmod(kind, self._num_kinds)
+        return self.turned({name: value[:, 0] for name, value in children.items()}, x, position, own_kind)
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Every tensor that the cell learns."""
+        return self.turned.parameters()
+
+
+def propagate_down(
+    cell: DownwardCell | Cell, batch: TreeBatch, inputs: torch.Tensor, *, engine: Engine = "auto"
+) -> NodeStates:
+    """The states of every node, from the roots to the leaves, on the engines of :func:`treemem.ops.propagate`.
+
+    Args:
+        cell: how states go down; a cell in the split form is one over turned trees, whose kinds are positions.
+        batch: the trees.
+        inputs: what each node reads, ``[nodes, input_size]``, in node order.
+        engine: how to run.
+
+    Raises:
+        GraphError: a node with several parents.
+        CellError: the cell returned states that are not what the protocol says.
+    """
+    split = is_split(cell)  # type: ignore[arg-type]
+    turned = turned_batch(batch, by_kind=not split)
+    own_cell = cell if split else TurnedCell(cell, num_kinds_of(batch))  # type: ignore[arg-type]
+    by_row = inputs.index_select(0, turned.schedule.node_of_row)
+    num_roots = turned.schedule.num_leaf_rows
+    try:
+        return propagate(own_cell, turned, by_row[:num_roots], by_row[num_roots:], engine=engine)  # type: ignore[arg-type]
+    except CellError as error:
+        raise CellError(f"on the way down, where roots are leaves, {error}") from error
+
+
+def propagate_both(
+    down: DownwardCell | Cell,
+    batch: TreeBatch,
+    up: NodeStates,
+    output: str,
+    direction: Direction,
+    *,
+    engine: Engine = "auto",
+) -> NodeStates:
+    """The states of a downward pass whose nodes read what an upward pass says of them.
+
+    Args:
+        down: how states go down.
+        batch: the trees.
+        up: the states of the upward pass.
+        output: name of the state that nodes read, and that the downward cell has too.
+        direction: ``"down"`` for the states of the downward pass; ``"both"`` for those of both passes, by their names
+            after ``up_`` and ``down_``, and as ``output`` both passes' side by side, the upward first.
+        engine: how to run.
+
+    Raises:
+        GraphError: a node with several parents.
+    """
+    above = {name: value.index_select(0, up.row_of_node) for name, value in up.states.items()}
+    found = propagate_down(down, batch, above[output], engine=engine)
+    below = {name: value.index_select(0, found.row_of_node) for name, value in found.states.items()}
+    row_of_root = nodes_of_roots(turned_batch(batch, by_kind=not is_split(down)))  # type: ignore[arg-type]
+    row_of_node = torch.arange(batch.num_nodes, device=row_of_root.device)
+    if direction == "down":
+        return NodeStates(below, row_of_node, row_of_root)
+    states = {output: torch.cat([above[output], below[output]], dim=-1)}
+    states |= {f"up_{name}": value for name, value in above.items()}
+    states |= {f"down_{name}": value for name, value in below.items()}
+    return NodeStates(states, row_of_node, row_of_root)

@@ -1,0 +1,8 @@
+"""Gated recursive cell: a two-layer network gates the children and a candidate, and a layer norm follows."""
+
+from __future__ import annotations
+
+from treemem.ops.gated_recursive.fused import GatedRecursiveStepPair
+from treemem.ops.gated_recursive.step import gated_recursive_gates, gated_recursive_step
+
+__all__ = ["GatedRecursiveStepPair", "gated_recursive_gates", "gated_recursive_step"]
