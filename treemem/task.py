@@ -287,6 +287,7 @@ class Model(nn.Module):
             ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
 
         Raises:
+            RecipeError: a cache of another network or index.
             CellError: the network's outputs are not numbers, as after a training that diverged.
         """
         if index is None:
@@ -311,7 +312,7 @@ class Model(nn.Module):
             ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
 
         Raises:
-            RecipeError: a cache of another network or index.
+            RecipeError, CellError: as in :meth:`outputs`.
         """
         if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
             raise RecipeError("the cache is one of another network or of another index; make one of these")

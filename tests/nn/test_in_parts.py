@@ -6,7 +6,7 @@ from engine_parity import assert_same
 from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.errors import GraphError, RecipeError
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLSTM, TreeNetwork, TreeRNN
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import State
 from treemem.schedule.parts import cut_schedule
 from treemem.schedule.schedule import GIVEN, Schedule
@@ -16,7 +16,7 @@ from treemem.trees.tree import Tree
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
 FOREST = random_forest(5, 12, 30)
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 
 
 class PlainMean(torch.nn.Module):
@@ -185,8 +185,8 @@ def test_what_cannot_be_done_is_refused() -> None:
     layer.leaves.embedding.weight = torch.nn.Parameter(torch.zeros(4, 2))  # type: ignore[union-attr]
     with pytest.raises(RuntimeError, match="other tensors now"):
         root.sum().backward()
+    with pytest.raises(RecipeError, match="a layer that goes down"):
+        TreeLSTM(2, VOCABULARY, direction="both")(batch, keep="roots")
     layer.engine = "recursive"
     with pytest.raises(RecipeError, match="engine 'recursive' keeps all states"):
         layer(batch, keep="roots")
-    with pytest.raises(RecipeError, match="direction='down'"):
-        TreeLSTM(2, VOCABULARY, direction="down")(batch, keep="roots")

@@ -12,6 +12,7 @@ from treemem.nn import (
     RowCache,
     StackTreeLSTM,
     StackTreeRNN,
+    TreeCell,
     TreeLSTM,
     TreeNetwork,
     TreeRNN,
@@ -26,7 +27,7 @@ from treemem.trees.tree import Tree
 
 FOREST = random_forest(3, 120, 14)
 INDEX = SubtreeIndex(FOREST, VOCABULARY)
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
+LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
@@ -189,7 +190,7 @@ def test_what_must_not_be_kept_is_refused() -> None:
         RowCache(TreeLSTM(3, input_size=2, arities=[1]), INDEX)
     with pytest.raises(RecipeError, match="a LSTM cannot be kept"):
         RowCache(LSTM(3, VOCABULARY), INDEX)
+    with pytest.raises(RecipeError, match="a layer that goes down"):
+        RowCache(TreeLSTM(3, VOCABULARY, direction="down"), INDEX)
     with pytest.raises(RecipeError, match="max_bytes must be at least 1"):
         RowCache(network, INDEX, max_bytes=0)
-    with pytest.raises(RecipeError, match="direction='both'"):
-        RowCache(TreeLSTM(3, VOCABULARY, direction="both"), INDEX)

@@ -495,6 +495,8 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"accelerator": "gpu"}, 'accelerator must be "auto"'),
         ({"precision": "16"}, 'precision must be "32-true"'),
         ({"patience": 0}, "patience must be at least 1"),
+        ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),
+        ({"prefetch": -1}, "prefetch must be 0 or more"),
         ({"epochs": "3"}, "epochs must be a whole number, not '3'"),
         ({"epochs": None}, "epochs must be a whole number, not None"),
         ({"batch_size": 2.5}, r"batch_size must be a whole number, not 2\.5"),
@@ -503,8 +505,6 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"learning_rate": "1e-3"}, "learning_rate must be a number, not '1e-3'"),
         ({"tensorboard": 1}, "tensorboard must be True or False, not 1"),
         ({"accelerator": 1}, "accelerator must be a text, not 1"),
-        ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),
-        ({"prefetch": -1}, "prefetch must be 0 or more"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, object], problem: str) -> None:

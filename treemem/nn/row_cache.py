@@ -31,8 +31,8 @@ class RowCache:
     weights as they are. Weights are compared by value when a pass begins, and by their version between its batches.
 
     Args:
-        network: a network of which the states of a node depend on its subtree alone: one without features, in
-            evaluation mode, on the fused engine.
+        network: a network of which the states of a node depend on its subtree alone: one that goes up only, without
+            features, in evaluation mode, on the fused engine.
         index: the subtrees of the forest that holds the examples.
         max_bytes: room for the states that are kept.
 
@@ -62,9 +62,7 @@ class RowCache:
             what = "it reads features" if isinstance(network, TreeNetwork) else "its states are none of subtrees"
             raise RecipeError(f"the rows of a {type(network).__name__} cannot be kept: {what}")
         if network.down is not None:
-            raise RecipeError(
-                f"a network with direction={network.direction!r} has no states that belong to a subtree alone"
-            )
+            raise RecipeError("the states of a layer that goes down depend on more than subtrees; they cannot be kept")
         if max_bytes < 1:
             raise RecipeError(f"max_bytes must be at least 1, not {max_bytes}")
         self.network = network

@@ -193,7 +193,7 @@ class TreeNetwork(torch.nn.Module):
             batch = batch.to(like.device)
         self.check(batch.schedule)
         leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
-        cell = self.cell
+        cell: Cell = self.cell
         if given:
             num_given = batch.schedule.num_leaf_rows - len(leaf_inputs)
             leaf_inputs = torch.cat([leaf_inputs, leaf_inputs.new_zeros(num_given, leaf_inputs.shape[1])])
@@ -207,7 +207,7 @@ class TreeNetwork(torch.nn.Module):
         if rows_at_once < 1:
             raise RecipeError(f"rows_at_once must be at least 1, not {rows_at_once}")
         if self.down is not None:
-            raise RecipeError(f"direction={self.direction!r} reads the states of every node; run it with keep='all'")
+            raise RecipeError("a layer that goes down reads the states of every node; it has no keep='roots'")
         if self.engine not in ("auto", "fused"):
             raise RecipeError(f"the engine {self.engine!r} keeps all states; set it to 'fused' to keep roots only")
         like = next(self.parameters(), feat)
@@ -224,7 +224,8 @@ class TreeNetwork(torch.nn.Module):
 
         states = root_states(run, batch.schedule, rows_at_once, learned)
         places = torch.arange(batch.num_trees, device=batch.device)
-        return TreeStates(NodeStates(states, None, places), batch.trees_per_example, self.output)
+        kept = NodeStates(states, places[:0], places)
+        return TreeStates(kept, batch.trees_per_example, self.output, only_roots=True)
 
     def check(self, schedule: Schedule) -> None:
         """Make sure that the cell can take every node of ``schedule``; layers of a fixed set of kinds override it.

@@ -20,19 +20,23 @@ class TreeStates:
         node_states: the states and where each node's are.
         trees_per_example: how many trees make an example.
         output: name of the state that encodes a tree.
+        only_roots: whether the states are those of the roots, and no other node's are there.
 
     Attributes:
         names: of the states.
         rows: the states as they were computed, ``[rows, ...]``; with shared subtrees several nodes have one row.
     """
 
-    def __init__(self, node_states: NodeStates, trees_per_example: int = 1, output: str = "h") -> None:
+    def __init__(
+        self, node_states: NodeStates, trees_per_example: int = 1, output: str = "h", only_roots: bool = False
+    ) -> None:
         self.rows: Mapping[str, torch.Tensor] = node_states.states
         self.names = tuple(node_states.states)
         self._row_of_node = node_states.row_of_node
         self._row_of_root = node_states.row_of_root
         self._trees_per_example = trees_per_example
         self._output = output
+        self._only_roots = only_roots
         self._gathered: dict[str, torch.Tensor] = {}
 
     @property
@@ -52,13 +56,12 @@ class TreeStates:
         """The state called ``name`` of every node, in node order, ``[nodes, ...]``.
 
         Raises:
-            GraphError: only the encodings were kept.
-            CellError: there is no state of that name.
+            CellError: there is none of that name.
         """
-        if self._row_of_node is None:
-            raise GraphError("only the encodings were kept; run the layer with keep='all' for the states of every node")
         if name not in self.rows:
             raise CellError(f"there is no state {name!r}; there are {', '.join(self.names)}")
+        if self._only_roots:
+            raise GraphError("only the encodings were kept; run the layer with keep='all' for the states of every node")
         if name not in self._gathered:
             self._gathered[name] = self.rows[name].index_select(0, self._row_of_node)
         return self._gathered[name]
@@ -69,5 +72,5 @@ class TreeStates:
         raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
 
     def __repr__(self) -> str:
-        what = f"{len(self._row_of_root)} roots" if self._row_of_node is None else f"{len(self._row_of_node)} nodes"
+        what = f"{len(self._row_of_root)} roots" if self._only_roots else f"{len(self._row_of_node)} nodes"
         return f"<TreeStates {', '.join(self.names)} of {what}>"

@@ -122,8 +122,9 @@ def propagate_both(
     Raises:
         GraphError: a node with several parents.
     """
-    above = up.by_node()
-    below = propagate_down(down, batch, above[output], engine=engine).by_node()
+    above = {name: value.index_select(0, up.row_of_node) for name, value in up.states.items()}
+    found = propagate_down(down, batch, above[output], engine=engine)
+    below = {name: value.index_select(0, found.row_of_node) for name, value in found.states.items()}
     row_of_root = nodes_of_roots(turned_batch(batch, by_kind=not is_split(down)))  # type: ignore[arg-type]
     row_of_node = torch.arange(batch.num_nodes, device=row_of_root.device)
     if direction == "down":

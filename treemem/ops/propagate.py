@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 
-from treemem.errors import GraphError, RecipeError, near_names
+from treemem.errors import RecipeError, near_names
 from treemem.ops.cell import Cell, State, check_cell, is_split
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -18,23 +18,13 @@ class NodeStates(NamedTuple):
 
     Attributes:
         states: by name, ``[rows, ...]``.
-        row_of_node: int64 ``[nodes]``; None where only roots were kept.
+        row_of_node: int64 ``[nodes]``.
         row_of_root: int64 ``[trees]``.
     """
 
     states: State
-    row_of_node: torch.Tensor | None
+    row_of_node: torch.Tensor
     row_of_root: torch.Tensor
-
-    def by_node(self) -> State:
-        """Each state of every node, ``[nodes, ...]``.
-
-        Raises:
-            GraphError: only roots were kept.
-        """
-        if self.row_of_node is None:
-            raise GraphError("only the states of the roots were kept, not those of every node")
-        return {name: value.index_select(0, self.row_of_node) for name, value in self.states.items()}
 
 
 def checked_engine(engine: str) -> Engine:
