@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import dgl
 import numpy as np
 import pytest
 import torch
@@ -13,11 +12,14 @@ from engine_parity import assert_same, results
 from golden.stack_tree_files import ENGINES, same
 from golden.stack_tree_networks import Arrays
 
+from treemem.dgl_import import import_dgl
 from treemem.nn import TreeNetwork
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.tree_cell import GatedRecursiveCell
 from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
+
+dgl = import_dgl()
 
 
 def check(path: Path) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 
-import dgl
 import pytest
 import torch
 from engine_parity import assert_same, results
 from golden.stack_tree_files import ENGINES
 
+from treemem.dgl_import import import_dgl
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
+
+dgl = import_dgl()
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 

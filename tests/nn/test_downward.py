@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 
-import dgl
 import pytest
 import torch
 from engine_parity import assert_same, results
 from golden.stack_tree_files import ENGINES
 from tree_strategies import VOCABULARY, chain, random_forest
 
+from treemem.dgl_import import import_dgl
 from treemem.errors import CellError, GraphError, RecipeError
 from treemem.nn import ClassifierHead, EqualityHead, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import Direction, State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
+
+dgl = import_dgl()
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dgl
 import pytest
 import torch
 from tree_strategies import VOCABULARY, random_forest
 
+from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, VocabularyError
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
+
+dgl = import_dgl()
 
 # Two trees with their nodes in no order: 4 <- (2, 0), 2 <- (1, 5); 3 <- (6).
 CHILD, PARENT, POSITION = [0, 5, 2, 1, 6], [4, 2, 4, 2, 3], [1, 1, 0, 0, 0]
