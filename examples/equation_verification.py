@@ -48,10 +48,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def read_labelled(path: Path, numeric: bool) -> Forest:
     """The labelled equations of a file; published names of variables keep their index, others are numbered in order."""
-    try:
-        forest = read_equations(path, variables="indexed", keep=["holds"], numeric=numeric, strict=True).forest
-    except TreememError:
-        forest = read_equations(path, keep=["holds"], numeric=numeric).forest
+    file = read_equations(path, variables="indexed", keep=["holds"], numeric=numeric)
+    if any("variable" in str(record.error) for record in file.bad):
+        logging.info("%s: variables are numbered in order of appearance", path)
+        file = read_equations(path, keep=["holds"], numeric=numeric)
+    forest = file.forest
     if not len(forest) or (forest.tree_data["label"] < 0).any():
         raise RecipeError(
             f"{path}: equations to score need labels, 1 for correct and 0 for incorrect, and be at least one"
