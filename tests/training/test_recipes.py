@@ -137,3 +137,9 @@ def test_a_recipe_can_be_narrowed_to_networks_of_its_own_or_of_its_task() -> Non
     assert list(recipe.with_networks(["Tree-RNN", "Tree-LSTM"]).networks) == ["Tree-RNN", "Tree-LSTM"]
     with pytest.raises(RecipeError, match=r"no network 'tree-lstmm'; did you mean Tree-LSTM"):
         recipe.with_networks(["tree-lstmm"])
+
+
+@pytest.mark.parametrize("name", ["../evil", "..", "/tmp/evil", "a\\b"])
+def test_the_name_of_a_network_leads_to_no_other_folder(name: str) -> None:
+    with pytest.raises(RecipeError, match="name a folder"):
+        parse_recipe({"task": "equation_verification", "networks": {name: {"network": "TreeLSTM"}}})

@@ -100,6 +100,8 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     if not isinstance(networks, Mapping):
         raise RecipeError("networks must be names, each with the fields network and options")
     for name, fields in networks.items():
+        if name in ("", ".", "..") or set("/\\") & set(str(name)):
+            raise RecipeError(f"the network's name {name!r} is to name a folder; leave out slashes and lone dots")
         _check_names(fields, ["network", "options"], f"networks.{name}.")
     values = _typed(content, data_class)
     recipe = Recipe(
