@@ -49,7 +49,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def read_labelled(path: Path, numeric: bool) -> Forest:
     """The labelled equations of a file; published names of variables keep their index, others are numbered in order."""
     file = read_equations(path, variables="indexed", keep=["holds"], numeric=numeric)
-    if any("variable" in str(record.error) for record in file.bad):
+    if any(getattr(record.error, "problem", "").startswith("unknown variable") for record in file.bad):
         logging.info("%s: variables are numbered in order of appearance", path)
         file = read_equations(path, keep=["holds"], numeric=numeric)
     forest = file.forest
