@@ -76,7 +76,7 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
     results = {}
     for product in cell.products(arity):
         weight, bias = weights[product.weights]
-        inputs, copies = product.reading.gather(children, None), product.reading.copies(arity)
+        inputs, copies = product.reading.gather(children), product.reading.copies(arity)
         parts = []
         for segment in segments:
             own = inputs[(segment.begin - start) * copies : (segment.end - start) * copies]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, Reading, StackRows
+from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, Reading, StackRows, with_features
 
 ROWS, STACK_SIZE, HIDDEN_SIZE, INPUT_SIZE = 3, 4, 2, 5
 READINGS: list[Reading] = [
@@ -26,38 +26,39 @@ def children_of(arity: int) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 @pytest.mark.parametrize("arity", [1, 3])
-@pytest.mark.parametrize("with_x", [False, True])
 @pytest.mark.parametrize("with_earlier", [False, True])
-def test_spread_is_the_gradient_of_gather(reading: Reading, arity: int, with_x: bool, with_earlier: bool) -> None:
+def test_spread_is_the_gradient_of_gather(reading: Reading, arity: int, with_earlier: bool) -> None:
     children = children_of(arity)
-    x = torch.randn(ROWS, INPUT_SIZE, requires_grad=True) if with_x else None
-    inputs = reading.gather({name: children[name] for name in reading.states}, x)
+    inputs = reading.gather({name: children[name] for name in reading.states})
     assert len(inputs) == ROWS * reading.copies(arity)
     gradient = torch.randn_like(inputs)
     inputs.backward(gradient)
     earlier = {name: torch.randn_like(value) for name, value in children.items()} if with_earlier else {}
     found = {name: value.clone() for name, value in earlier.items()}
-    x_gradient = torch.zeros(ROWS, INPUT_SIZE) if with_x else None
     shapes = {name: tuple(value.shape[2:]) for name, value in children.items()}
-    reading.spread(gradient.clone(), arity, shapes, found, x_gradient)
+    reading.spread(gradient.clone(), arity, shapes, found)
     for name, value in children.items():
         expected = torch.zeros_like(value) if value.grad is None else value.grad
         expected = expected + earlier.get(name, torch.zeros(()))
         torch.testing.assert_close(found.get(name, torch.zeros_like(value)), expected)
-    if x is not None:
-        torch.testing.assert_close(x_gradient, torch.zeros_like(x) if x.grad is None else x.grad)
 
 
-def test_children_in_order_puts_states_features_and_tops_side_by_side() -> None:
+def test_children_in_order_puts_states_and_tops_side_by_side_and_features_behind_them() -> None:
     children = {name: value.detach() for name, value in children_of(2).items()}
     x = torch.randn(ROWS, INPUT_SIZE)
-    inputs = ChildrenInOrder(tops=True).gather(children, x)
-    expected = [*children["h"][1], x[1], *children["S"][1, :, 0]]
-    torch.testing.assert_close(inputs[1], torch.cat(expected))
+    reading = ChildrenInOrder(tops=True)
+    inputs = with_features(reading, reading.gather(children), x)
+    torch.testing.assert_close(inputs[1], torch.cat([*children["h"][1], *children["S"][1, :, 0], x[1]]))
+
+
+def test_each_child_comes_with_the_features_of_its_parent() -> None:
+    children, x = {"h": children_of(2)["h"].detach()}, torch.randn(ROWS, INPUT_SIZE)
+    inputs = with_features(EachChild(), EachChild().gather(children), x)
+    torch.testing.assert_close(inputs[3], torch.cat([children["h"][1, 1], x[1]]))
 
 
 def test_stack_rows_puts_rows_of_the_same_height_side_by_side() -> None:
     stacks = children_of(2)["S"].detach()
-    inputs = StackRows(STACK_SIZE, zero_below=True).gather({"S": stacks}, None).view(ROWS, STACK_SIZE + 1, -1)
+    inputs = StackRows(STACK_SIZE, zero_below=True).gather({"S": stacks}).view(ROWS, STACK_SIZE + 1, -1)
     torch.testing.assert_close(inputs[2, 1], torch.cat([stacks[2, 0, 1], stacks[2, 1, 1]]))
     assert not inputs[:, -1].any()

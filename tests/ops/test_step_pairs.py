@@ -5,13 +5,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
-from treemem.ops.cell import State, StepPair
+from treemem.ops.cell import State, StepPair, UnrolledStep
 from treemem.ops.child_sum_tree_lstm import ChildSumTreeLSTMStepPair, child_sum_tree_lstm_step
+from treemem.ops.children import Children
 from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_step
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
+from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
 from treemem.ops.stack_tree_rnn import StackTreeRNNStepPair, stack_tree_rnn_step
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
+from treemem.ops.tree_lstm.unrolled import UnrolledTreeLSTMStep
 from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
@@ -32,17 +36,26 @@ COVERED = [
 def run(pair: StepPair, products: State, children: State, shapes: dict[str, tuple[int, ...]]) -> dict[str, State]:
     """The states, and the gradients of products and children for gradients of the states that are all different."""
     products = {name: value.clone() for name, value in products.items()}
+    buffers, own = children_in_rows(children)
     out = {name: torch.empty(ROWS, *shape, dtype=torch.float64) for name, shape in shapes.items()}
     kept = {name: torch.empty(ROWS, *shape, dtype=torch.float64) for name, shape in pair.kept.items()}
     torch.manual_seed(5)
-    memo = pair.forward(products, children, out, kept)
+    memo = pair.forward(products, Children(buffers, own), out, kept)
     states = {name: value.clone() for name, value in out.items()}
     gradient = {
         name: torch.sin(torch.arange(value.numel()) + 1.0).view(value.shape).double() for name, value in out.items()
     }
-    product_gradient = {name: torch.empty_like(value) for name, value in products.items()}
-    children_gradient = pair.backward(products, children, kept, memo, gradient, product_gradient)
-    return {"states": states, "products": product_gradient, "children": children_gradient}
+    children_gradient = pair.backward(products, Children(buffers, own), out, kept, memo, gradient)
+    return {"states": states, "products": products, "children": children_gradient}
+
+
+def children_in_rows(children: State) -> tuple[State, torch.Tensor]:
+    """Buffers in which the children's states are the last rows, and which those are."""
+    buffers = {
+        name: torch.cat([value.new_ones(1, *value.shape[2:]), value.flatten(0, 1)]) for name, value in children.items()
+    }
+    arity = next((value.shape[1] for value in children.values()), 0)
+    return buffers, torch.arange(1, ROWS * arity + 1).view(ROWS, arity)
 
 
 def assert_equal_pairs(
@@ -53,7 +66,7 @@ def assert_equal_pairs(
     shapes: dict[str, tuple[int, ...]],
 ) -> None:
     found = run(ours, products, children, shapes)
-    expected = run(AutogradStep(step, ours.reads, random=True), products, children, shapes)
+    expected = run(AutogradStep(step, tuple(children), random=True), products, children, shapes)
     for part, tensors in expected.items():
         assert found[part].keys() == tensors.keys()
         for name, tensor in tensors.items():
@@ -136,7 +149,7 @@ def test_stack_tree_rnn_backward_is_that_of_autograd(
     assert_equal_pairs(pair, step, products, {}, {"h": (HIDDEN_SIZE,), "S": (stack_size, HIDDEN_SIZE)})
 
 
-@pytest.mark.parametrize("arity", [1, 2, 3])
+@pytest.mark.parametrize("arity", [0, 1, 2, 3])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: float) -> None:
     torch.manual_seed(0)
@@ -150,7 +163,7 @@ def test_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: float) -> N
     assert_equal_pairs(TreeLSTMStepPair(arity, HIDDEN_SIZE, dropout), step, products, children, shapes)
 
 
-@pytest.mark.parametrize("arity", [1, 2, 3])
+@pytest.mark.parametrize("arity", [0, 1, 2, 3])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("options", COVERED, ids=str)
 def test_stack_tree_lstm_backward_is_that_of_autograd(
@@ -175,3 +188,33 @@ def test_stack_tree_lstm_backward_is_that_of_autograd(
 )
 def test_the_hand_written_stack_step_leaves_other_variants_to_autograd(changed: dict[str, object]) -> None:
     assert not StackTreeLSTMStepPair.covers(StackTreeLSTMOptions(**changed))  # type: ignore[arg-type]
+
+
+def assert_same_step(
+    step: UnrolledStep, products: torch.Tensor, children: torch.Tensor, *expected: torch.Tensor
+) -> None:
+    split = products.split([width for width, _ in step.blocks["gates"]], 1)
+    gates = [activation(name).function(value) for (_, name), value in zip(step.blocks["gates"], split, strict=True)]
+    rows = [list(child.unbind(1)) if child.dim() == 3 else [child] for child in children.unbind(1)]
+    found = step({"gates": gates}, {step.reads[0]: rows})
+    for (name, vectors), wanted in zip(found.items(), expected, strict=True):
+        value = torch.stack(vectors, 1) if step.states[name] else vectors[0]
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("arity", [0, 1, 3])
+@pytest.mark.parametrize("options", COVERED, ids=str)
+def test_the_unrolled_stack_step_is_the_step(options: StackTreeLSTMOptions, arity: int) -> None:
+    torch.manual_seed(0)
+    products = torch.randn(ROWS, options.outputs(arity, HIDDEN_SIZE), dtype=torch.float64)
+    stacks = torch.randn(ROWS, arity, options.stack_size, HIDDEN_SIZE, dtype=torch.float64)
+    step = UnrolledStackTreeLSTMStep(arity, HIDDEN_SIZE, options)
+    assert_same_step(step, products, stacks, *stack_tree_lstm_step(products, stacks, options))
+
+
+@pytest.mark.parametrize("arity", [0, 1, 3])
+def test_the_unrolled_tree_lstm_step_is_the_step(arity: int) -> None:
+    torch.manual_seed(0)
+    products = torch.randn(ROWS, (arity + 3) * HIDDEN_SIZE, dtype=torch.float64)
+    cells = torch.randn(ROWS, arity, HIDDEN_SIZE, dtype=torch.float64)
+    assert_same_step(UnrolledTreeLSTMStep(arity, HIDDEN_SIZE), products, cells, *tree_lstm_step(products, cells))

@@ -10,7 +10,7 @@ from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.checked_options import checked_count, checked_probability
-from treemem.ops.reading import HiddenLayer
+from treemem.ops.reading import HiddenLayer, with_features
 
 
 class SplitTreeCell(torch.nn.Module):
@@ -89,6 +89,13 @@ class SplitTreeCell(torch.nn.Module):
         """The states of leaves; see :class:`treemem.ops.cell.Cell`."""
         raise NotImplementedError
 
+    def leaf_products(self) -> tuple[Product, ...]:
+        """The products of leaves, where their step is that of nodes with no children; else none, and :meth:`leaf` runs.
+
+        The products read features alone; :meth:`step_pair` is then asked for the arity 0.
+        """
+        return ()
+
     def step_pair(self, arity: int) -> StepPair:
         """The step for nodes with so many children, forwards and backwards."""
         return AutogradStep(self.step, self.reads, random=self.dropout_now > 0)
@@ -104,7 +111,7 @@ class SplitTreeCell(torch.nn.Module):
                 function = activation(product.reading.activation_name).function
                 inputs = function(results[product.reading.product])
             else:
-                inputs = product.reading.gather(children, x)
+                inputs = with_features(product.reading, product.reading.gather(children), x)
             if product.dropout:
                 inputs = torch.nn.functional.dropout(inputs, product.dropout)
             results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)

@@ -52,9 +52,16 @@ class StackTreeLSTMCell(SplitTreeCell):
         """One product, ``gates``."""
         return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
 
+    def leaf_products(self) -> tuple[Product, ...]:
+        """One product, ``gates``, of features, for the variants whose step is written by hand."""
+        if self.leaf_map is None or not StackTreeLSTMStepPair.covers(self.stack):
+            return ()
+        return (Product("gates", "leaf", ChildrenInOrder(), None),)
+
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By arity."""
-        return self.maps.weights("gates")
+        """By arity; and those of leaves that have features, as ``leaf``."""
+        leaf = {} if self.leaf_map is None else {"leaf": (self.leaf_map.weight, self.leaf_map.bias)}
+        return self.maps.weights("gates") | leaf
 
     def step(self, products: State, children: State) -> State:
         """Gates, stack and what is read from it."""
@@ -64,7 +71,7 @@ class StackTreeLSTMCell(SplitTreeCell):
     def step_pair(self, arity: int) -> StepPair:
         """The step; with its backward pass written by hand for the variants of the published tables."""
         if StackTreeLSTMStepPair.covers(self.stack):
-            return StackTreeLSTMStepPair(arity, self.hidden_size, self.stack, self.dropout_now)
+            return StackTreeLSTMStepPair(arity, self.hidden_size, self.stack, self.dropout_now if arity else 0.0)
         return super().step_pair(arity)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:

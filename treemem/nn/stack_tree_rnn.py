@@ -94,7 +94,8 @@ class StackTreeRNNCell(SplitTreeCell):
         }
         if self.read == "children":
             for key, (weight, bias) in self.memory_maps.weights("hidden").items():
-                found[key] = torch.cat([found[key][0], weight], dim=2), found[key][1] + bias
+                of_states, of_features = found[key][0].tensor_split([weight.shape[2]], dim=2)
+                found[key] = torch.cat([of_states, weight, of_features], dim=2), found[key][1] + bias
         return found
 
     def step(self, products: State, children: State) -> State:

@@ -46,9 +46,14 @@ class TreeLSTMCell(SplitTreeCell):
         """One product, ``gates``."""
         return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
 
+    def leaf_products(self) -> tuple[Product, ...]:
+        """One product, ``gates``, of features."""
+        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
+
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By arity."""
-        return self.maps.weights("gates")
+        """By arity; and those of leaves that have features, as ``leaf``."""
+        leaf = {} if self.leaf_map is None else {"leaf": (self.leaf_map.weight, self.leaf_map.bias)}
+        return self.maps.weights("gates") | leaf
 
     def step(self, products: State, children: State) -> State:
         """Gates and cell."""
@@ -57,7 +62,7 @@ class TreeLSTMCell(SplitTreeCell):
 
     def step_pair(self, arity: int) -> StepPair:
         """The step with its backward pass written by hand."""
-        return TreeLSTMStepPair(arity, self.hidden_size, self.dropout_now)
+        return TreeLSTMStepPair(arity, self.hidden_size, self.dropout_now if arity else 0.0)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step without children for features; a vector is ``h`` already, with ``c = 0``."""

@@ -48,9 +48,14 @@ class TreeRNNCell(SplitTreeCell):
         """One product, ``gates``."""
         return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
 
+    def leaf_products(self) -> tuple[Product, ...]:
+        """One product, ``gates``, of features."""
+        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
+
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By arity."""
-        return self.maps.weights("gates")
+        """By arity; and those of leaves that have features, as ``leaf``."""
+        leaf = {} if self.leaf_map is None else {"leaf": (self.leaf_map.weight, self.leaf_map.bias)}
+        return self.maps.weights("gates") | leaf
 
     def step(self, products: State, children: State) -> State:
         """The activation."""
@@ -58,7 +63,7 @@ class TreeRNNCell(SplitTreeCell):
 
     def step_pair(self, arity: int) -> StepPair:
         """The step with its backward pass written by hand."""
-        return TreeRNNStepPair(self.activation_name, self.dropout_now)
+        return TreeRNNStepPair(self.activation_name, self.dropout_now if arity else 0.0)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of features; a vector is ``h`` already."""

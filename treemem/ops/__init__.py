@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, StepPair
+from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, StepPair, UnrolledStep
+from treemem.ops.children import Children
+from treemem.ops.compile_mode import announced_run, compile_steps
 from treemem.ops.downward import Direction, DownwardCell
 from treemem.ops.propagate import Engine, NodeStates, propagate
 from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, Reading, StackRows
@@ -10,6 +12,7 @@ from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 
 __all__ = [
     "Cell",
+    "Children",
     "ChildrenInOrder",
     "ChildrenSum",
     "Direction",
@@ -26,5 +29,8 @@ __all__ = [
     "StackTreeLSTMOptions",
     "State",
     "StepPair",
+    "UnrolledStep",
+    "announced_run",
+    "compile_steps",
     "propagate",
 ]

@@ -19,11 +19,13 @@ class Activation(NamedTuple):
         function: the function.
         in_place: the same, overwriting its argument.
         backward: ``backward(gradient, value, out)`` writes the gradient of the argument, given the function's value.
+        derivative: the derivative, given the function's value.
     """
 
     function: Callable[[torch.Tensor], torch.Tensor]
     in_place: Callable[[torch.Tensor], torch.Tensor]
     backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    derivative: Callable[[torch.Tensor], torch.Tensor]
 
 
 _SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
@@ -46,9 +48,9 @@ def relu_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor
 
 
 _ACTIVATIONS: dict[str, Activation] = {
-    "sigmoid": Activation(torch.sigmoid, torch.sigmoid_, sigmoid_backward),
-    "tanh": Activation(torch.tanh, torch.tanh_, tanh_backward),
-    "relu": Activation(torch.relu, torch.relu_, relu_backward),
+    "sigmoid": Activation(torch.sigmoid, torch.sigmoid_, sigmoid_backward, lambda value: value * (1 - value)),
+    "tanh": Activation(torch.tanh, torch.tanh_, tanh_backward, lambda value: 1 - value * value),
+    "relu": Activation(torch.relu, torch.relu_, relu_backward, lambda value: (value > 0).to(value.dtype)),
 }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from treemem.ops.cell import State
+from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.children import Children
 
 
 class AutogradStep:
@@ -26,42 +27,46 @@ class AutogradStep:
         self.step = step
         self.reads = reads
         self.random = random
+        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> Any:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the states into ``out``; see :class:`treemem.ops.cell.StepPair`."""
         memo = random_state(next(iter(products.values())).device) if self.random and kept is not None else None
         with torch.no_grad():
-            states = self.step(products, children)
+            states = self.step(products, self._read(children))
         for name, value in states.items():
             out[name].copy_(value)
         return memo
 
     def backward(
-        self, products: State, children: State, kept: State, memo: Any, gradient: State, product_gradient: State
+        self, products: State, children: Children, states: State, kept: State, memo: Any, gradient: State
     ) -> State:
         """Differentiate the step; see :class:`treemem.ops.cell.StepPair`."""
         product_leaves = {name: value.detach().requires_grad_() for name, value in products.items()}
-        child_leaves = {name: value.detach().requires_grad_() for name, value in children.items()}
+        child_leaves = {name: value.detach().requires_grad_() for name, value in self._read(children).items()}
         with torch.enable_grad(), drawn_again(memo):
-            states = self.step(product_leaves, child_leaves)
-        reached = [name for name, value in states.items() if value.requires_grad]
+            again = self.step(product_leaves, child_leaves)
+        reached = [name for name, value in again.items() if value.requires_grad]
         found = torch.autograd.grad(
-            [states[name] for name in reached],
+            [again[name] for name in reached],
             [*product_leaves.values(), *child_leaves.values()],
             [gradient[name] for name in reached],
             allow_unused=True,
         )
         for name, value in zip(product_leaves, found[: len(product_leaves)], strict=True):
             if value is None:
-                product_gradient[name].zero_()
+                products[name].zero_()
             else:
-                product_gradient[name].copy_(value)
+                products[name].copy_(value)
         return {
             name: value
             for name, value in zip(child_leaves, found[len(product_leaves) :], strict=True)
             if value is not None
         }
+
+    def _read(self, children: Children) -> State:
+        return {name: children[name] for name in self.reads}
 
 
 def random_state(device: torch.device) -> tuple[torch.Tensor, torch.device, torch.Tensor | None]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from treemem.errors import CellError
+from treemem.ops.activation import ActivationName
+from treemem.ops.children import Children
 from treemem.ops.reading import HiddenLayer, Reading
 
 State = dict[str, torch.Tensor]
@@ -58,40 +60,90 @@ class Product(NamedTuple):
     dropout: float = 0.0
 
 
-class StepPair(Protocol):
-    """The pointwise rest of a split cell for a whole level of one arity, forwards and backwards.
+Vectors = list[torch.Tensor]
+"""Tensors ``[m, width]``: one vector a node each."""
 
-    ``products`` are the rows of the level; ``forward`` may overwrite them with what ``backward`` needs.
+Blocks = Mapping[str, Sequence[tuple[int, ActivationName]]]
+"""By name of a product, the width and the activation function of each of its blocks for one node."""
+
+
+class UnrolledStep(Protocol):
+    """A step written on single vectors, so that a compiler makes one loop of it.
+
+    Stacking rows with ``cat`` would make it compute every gate anew for each row, hence the lists. Steps compare equal
+    where they compute the same; each is compiled once.
 
     Attributes:
-        reads: names of the children's states that the step itself needs, beside those in the products.
-        kept: what ``forward`` writes for ``backward``: name to the shape of one row.
+        blocks: of the products.
+        states: by name of a state, how many rows it has; 0 for a state that is one vector.
+        reads: names of the children's states that the step reads.
+        arity: number of children.
     """
 
-    reads: tuple[str, ...]
-    kept: Mapping[str, tuple[int, ...]]
+    @property
+    def blocks(self) -> Blocks: ...
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> Any:
+    @property
+    def states(self) -> Mapping[str, int]: ...
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    @property
+    def arity(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+    def __call__(self, gates: dict[str, Vectors], children: dict[str, list[Vectors]]) -> dict[str, Vectors]:
+        """The states.
+
+        Args:
+            gates: the blocks of each product through their activation functions.
+            children: for each state that is read and each child the rows of that state.
+
+        Returns:
+            The rows of each state.
+        """
+        ...
+
+
+class StepPair(Protocol):
+    """The pointwise rest of a split cell for rows of one level and one arity, forwards and backwards.
+
+    ``forward`` may overwrite the products with what ``backward`` needs, and ``backward`` overwrites them with their
+    gradients, so that a product's memory is that of its gradient too.
+
+    Attributes:
+        kept: what ``forward`` writes for ``backward`` beside the products: name to the shape of one row.
+        unrolled: the same step for the compiler; None where there is none.
+    """
+
+    kept: Mapping[str, tuple[int, ...]]
+    unrolled: UnrolledStep | None
+
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the new states into ``out``; what is returned is handed to ``backward``.
 
         Args:
             products: results of the matrix products, ``[m * copies, outputs]``.
-            children: the states named in ``reads``, ``[m, arity, ...]``.
+            children: the children's states, ``[m, arity, ...]``.
             out: where the states go, ``[m, ...]``.
             kept: where the rows for ``backward`` go; None where there will be no backward pass.
         """
         ...
 
     def backward(
-        self, products: State, children: State, kept: State, memo: Any, gradient: State, product_gradient: State
+        self, products: State, children: Children, states: State, kept: State, memo: Any, gradient: State
     ) -> State:
-        """Write the gradients of the products into ``product_gradient`` and return those of the children's states.
+        """Overwrite the products with their gradients and return the gradients of the children's states.
+
+        A product that a hidden layer reads is left alone.
 
         Args:
             products, children, kept: as ``forward`` left them.
+            states: what ``forward`` wrote, ``[m, ...]``.
             memo: what ``forward`` returned.
             gradient: of the states, ``[m, ...]``; may be overwritten.
-            product_gradient: where the gradients of the products go.
         """
         ...
 
@@ -130,6 +182,15 @@ class SplitCell(Cell, Protocol):
     def step_pair(self, arity: int) -> StepPair:
         """The pointwise rest for nodes with so many children."""
         ...
+
+
+def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
+    """The products of leaves that run like a level of their own; none where :meth:`Cell.leaf` is to be called."""
+    products = getattr(cell, "leaf_products", None)
+    if not callable(products):
+        return ()
+    owner = getattr(products, "__self__", cell)
+    return () if _redefined(owner, "leaf", "leaf_products") else products()
 
 
 def is_split(cell: Cell) -> bool:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from treemem.schedule.schedule import Schedule, Segment
+from treemem.schedule.schedule import GIVEN, Schedule, Segment
 
 _CHUNK = 2048  # views cut at a time: a chain has a level for every node
 
 
 class Group(NamedTuple):
-    """The rows ``begin`` to ``end - 1`` of one level that have one arity: they take their step together.
+    """The rows ``begin`` to ``end - 1`` of one level, all of one arity: they take their step together.
 
     Attributes:
         begin, end: rows of the schedule.
@@ -29,34 +31,64 @@ class Group(NamedTuple):
     runs: tuple[tuple[int, int, int], ...]
 
 
+Selection = slice | torch.Tensor
+"""Some rows: a slice where they are neighbours, else their numbers, int64."""
+
+
+def selected(values: torch.Tensor, selection: Selection) -> torch.Tensor:
+    """The selected rows of ``values``; neighbours are not copied."""
+    return values[selection] if isinstance(selection, slice) else values.index_select(0, selection)
+
+
 class KindRows(NamedTuple):
-    """All inner rows of one arity, or those of one kind among them.
+    """All rows of one arity, or those of one kind among them.
 
     Attributes:
         kind: the kind; None for all kinds.
-        rows: int64 ``[rows of the kind]``, in the schedule.
-        places: int64, the same rows counted among the rows of their arity; None where these are all of them, in order.
-        child: int64 ``[rows of the kind * arity]``, the rows of their children.
+        rows: in the schedule.
+        places: the same rows counted among the rows of their arity.
+        features: the same rows counted among the leaf rows or the inner rows, as features are.
+        child: int64 ``[rows of the kind, arity]``, the rows of their children.
     """
 
     kind: int | None
-    rows: torch.Tensor
-    places: torch.Tensor | None
+    rows: Selection
+    places: Selection
+    features: Selection
     child: torch.Tensor
+
+    def parts(self, most_rows: int) -> Iterator[KindRows]:
+        """The same rows, at most so many at a time."""
+        for begin in range(0, len(self.child), most_rows):
+            end = min(begin + most_rows, len(self.child))
+            rows, places, features = (_part(each, begin, end) for each in (self.rows, self.places, self.features))
+            yield KindRows(self.kind, rows, places, features, self.child[begin:end])
+
+
+def _part(selection: Selection, begin: int, end: int) -> Selection:
+    if isinstance(selection, slice):
+        return slice(selection.start + begin, selection.start + end)
+    return selection[begin:end]
 
 
 class LevelPlan:
     """The groups of a schedule, in the order in which they run.
 
+    Args:
+        schedule: the rows.
+        most_rows: rows of a group; larger levels are several groups, so that what a step works on stays in the
+            processor's cache and the memory that it needs for a while does not grow with the level.
+        run_leaves: whether leaf rows, but those whose states are given, are groups too, of arity 0.
+
     Attributes:
         num_leaves: rows of level 0.
-        leaf_segments: ``(begin, end, kind)`` of the leaf rows.
-        groups: of all other levels.
-        rows_of_arity: number of inner rows of each arity.
-        largest_group: the most rows that one group of each arity has.
+        leaf_segments: ``(begin, end, kind)`` of the leaf rows that are no groups.
+        groups: of all levels, or all but the first.
+        num_leaves: number of leaf rows.
+        rows_of_arity: number of rows of the groups of each arity.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, most_rows: int = sys.maxsize, run_leaves: bool = False) -> None:
         self._child = schedule.child
         self.leaf_segments: list[tuple[int, int, int]] = []
         self.groups: list[Group] = []
@@ -66,28 +98,26 @@ class LevelPlan:
             group: list[Segment] = []
             for segment in level.segments:
                 if segment.arity == 0:
-                    self.leaf_segments.append((segment.begin, segment.end, segment.kind))
                     self.num_leaves = segment.end
-                    continue
+                    if not run_leaves or segment.kind == GIVEN:
+                        self.leaf_segments.append((segment.begin, segment.end, segment.kind))
+                        continue
                 if group and group[0].arity != segment.arity:
-                    self.groups.append(_group(group))
+                    self.groups += _groups(group, most_rows)
                     group = []
                 group.append(segment)
                 segments_of_arity.setdefault(segment.arity, []).append(segment)
             if group:
-                self.groups.append(_group(group))
+                self.groups += _groups(group, most_rows)
         self._segments_of_arity = segments_of_arity
         self._kind_rows: dict[tuple[int, bool], list[KindRows]] = {}
         self.rows_of_arity = {
             arity: sum(segment.end - segment.begin for segment in segments)
             for arity, segments in segments_of_arity.items()
         }
-        self.largest_group: dict[int, int] = {}
-        for each in self.groups:
-            self.largest_group[each.arity] = max(self.largest_group.get(each.arity, 0), each.end - each.begin)
 
     def kind_rows(self, arity: int, by_kind: bool = True) -> list[KindRows]:
-        """The inner rows of one arity, by their kinds or all together; worked out when first asked for."""
+        """The rows of one arity, by their kinds or all together; worked out when first asked for."""
         key = (arity, by_kind)
         if key not in self._kind_rows:
             self._kind_rows[key] = self._find_kind_rows(arity, by_kind)
@@ -104,16 +134,12 @@ class LevelPlan:
         kind = np.repeat(kinds, sizes)
         device = self._child.device
         found = []
-        for each in np.unique(kind).tolist() if by_kind else [None]:
-            place = np.arange(len(row)) if each is None else np.flatnonzero(kind == each)
-            found.append(
-                KindRows(
-                    each,
-                    torch.from_numpy(row[place]).to(device),
-                    None if len(place) == len(row) else torch.from_numpy(place).to(device),
-                    self._child[torch.from_numpy(edge[place].ravel()).to(device)],
-                )
-            )
+        for kind_of_rows in np.unique(kind).tolist() if by_kind else [None]:
+            place = np.arange(len(row)) if kind_of_rows is None else np.flatnonzero(kind == kind_of_rows)
+            numbers = (row[place], place, row[place] - (self.num_leaves if arity else 0))
+            rows, places, features = (_selection(each, device) for each in numbers)
+            child = self._child[torch.from_numpy(edge[place].ravel()).to(device)].view(len(place), arity)
+            found.append(KindRows(kind_of_rows, rows, places, features, child))
         return found
 
     def sizes(self, arity: int | None = None, factor: int = 1) -> list[int]:
@@ -124,22 +150,53 @@ class LevelPlan:
         """Number of children of each group."""
         return [(group.end - group.begin) * group.arity for group in self.groups]
 
+    def rows_of_groups(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Those of ``values``, one for each row of the schedule, that belong to each group in turn."""
+        leaves, inner = self._leaf_and_inner_sizes()
+        yield from cut(values, leaves)
+        yield from cut(values[self.num_leaves :], inner)
 
-def _group(segments: Sequence[Segment]) -> Group:
-    begin, end = segments[0].begin, segments[-1].end
-    runs = tuple((segment.begin - begin, segment.end - begin, segment.kind) for segment in segments)
-    return Group(begin, end, segments[0].arity, runs)
+    def rows_of_groups_backwards(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The same from the last group to the first; the first leaves may be missing where they are in no group."""
+        leaves, inner = self._leaf_and_inner_sizes()
+        yield from cut_backwards(values[len(values) - sum(inner) :], inner)
+        yield from cut_backwards(values, leaves)
+
+    def _leaf_and_inner_sizes(self) -> tuple[list[int], list[int]]:
+        sizes, num_leaf_groups = self.sizes(), len(self.sizes(0))
+        return sizes[:num_leaf_groups], sizes[num_leaf_groups:]
 
 
-_plans: WeakKeyDictionary[Schedule, LevelPlan] = WeakKeyDictionary()
+def _selection(numbers: NDArray[np.int64], device: torch.device) -> Selection:
+    if not len(numbers) or numbers[-1] - numbers[0] == len(numbers) - 1:  # ascending
+        first = int(numbers[0]) if len(numbers) else 0
+        return slice(first, first + len(numbers))
+    return torch.from_numpy(numbers).to(device)
 
 
-def level_plan(schedule: Schedule) -> LevelPlan:
-    """The plan of a schedule, made once."""
-    plan = _plans.get(schedule)
-    if plan is None:
-        plan = _plans[schedule] = LevelPlan(schedule)
-    return plan
+def _groups(segments: Sequence[Segment], most_rows: int) -> Iterator[Group]:
+    """The rows of neighbouring segments of one arity, in as few groups of about equal size as there can be."""
+    first, last, arity = segments[0].begin, segments[-1].end, segments[0].arity
+    size = -(-(last - first) // -(-(last - first) // most_rows))
+    for begin in range(first, last, size):
+        end = min(begin + size, last)
+        runs = (
+            (max(segment.begin, begin) - begin, min(segment.end, end) - begin, segment.kind)
+            for segment in segments
+            if segment.begin < end and segment.end > begin
+        )
+        yield Group(begin, end, arity, tuple(runs))
+
+
+_plans: WeakKeyDictionary[Schedule, dict[tuple[int, bool], LevelPlan]] = WeakKeyDictionary()
+
+
+def level_plan(schedule: Schedule, most_rows: int = sys.maxsize, run_leaves: bool = False) -> LevelPlan:
+    """The plan of a schedule; arguments as for :class:`LevelPlan`. It is made once."""
+    plans, key = _plans.setdefault(schedule, {}), (most_rows, run_leaves)
+    if key not in plans:
+        plans[key] = LevelPlan(schedule, *key)
+    return plans[key]
 
 
 def cut(rows: torch.Tensor, sizes: Sequence[int]) -> Iterator[torch.Tensor]:

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from treemem.ops.activation import activation
 from treemem.ops.cell import Product, State
-from treemem.ops.level_plan import Group, KindRows, LevelPlan
+from treemem.ops.children import Children
+from treemem.ops.level_plan import Group, KindRows, LevelPlan, selected
 from treemem.ops.reading import HiddenLayer, Shapes
+
+_ROWS_AT_ONCE = 16_384  # of a weight's gradient, so that what is gathered for it is not all there at once
 
 
 class LevelProduct:
     """One product of the nodes of one arity.
+
+    What comes from the nodes' own features depends on no other node, so it is multiplied for all levels at once, in
+    one product for each kind; each level then adds what comes from its children.
 
     Args:
         product: what is multiplied with which weights.
         arity: of the nodes.
         weight: ``[sets, outputs, inputs]``.
         bias: ``[sets, outputs]``.
+        num_features: width of the nodes' own features; 0 where there are none.
         shortened: precision of the product under autocast; None for that of the weights.
 
     Attributes:
         product: the argument.
         copies: rows of the product for each node.
         outputs: columns of the product.
+        reads_features: whether there are features and the product reads them.
     """
 
     def __init__(
-        self, product: Product, arity: int, weight: torch.Tensor, bias: torch.Tensor, shortened: torch.dtype | None
+        self,
+        product: Product,
+        arity: int,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        num_features: int,
+        shortened: torch.dtype | None,
     ) -> None:
         self.product = product
         self.copies = product.reading.copies(arity)
-        self.outputs, self._inputs = weight.shape[1:]
+        self.reads_features = num_features > 0 and product.reading.features
+        self.outputs = weight.shape[1]
+        self._width = weight.shape[2] - (num_features if self.reads_features else 0)
         self._arity = arity
         self._shortened = shortened
         used = weight if shortened is None else weight.to(shortened)
-        self._matrices = used.unbind(0)
-        self._transposed = used.transpose(1, 2).unbind(0)
+        self._matrices = used[:, :, : self._width].unbind(0)
+        self._transposed = [matrix.t() for matrix in self._matrices]
+        self._of_features = used[:, :, self._width :].unbind(0)
         self._biases = bias.unbind(0)
 
     def _runs(self, group: Group) -> Iterator[tuple[int, int, int]]:
@@ -50,38 +67,69 @@ class LevelProduct:
             for begin, end, kind in group.runs:
                 yield begin * self.copies, end * self.copies, sets[kind]
 
-    def inputs(self, children: State, x: torch.Tensor | None, results: State) -> torch.Tensor:
+    def inputs(self, children: Mapping[str, torch.Tensor], results: State) -> torch.Tensor:
         """What is multiplied, ``[m * copies, inputs]``; a hidden layer is made in place of the product that it reads.
 
         Args:
             children: the children's states, ``[m, arity, ...]``.
-            x: the nodes' own features, or None.
             results: of the products before this one.
         """
         reading = self.product.reading
         if isinstance(reading, HiddenLayer):
             return activation(reading.activation_name).in_place(results[reading.product])
-        return reading.gather(children, x)
+        return reading.gather(children)
+
+    def add_features(self, plan: LevelPlan, x: torch.Tensor, out: torch.Tensor) -> None:
+        """Multiply the features of all rows.
+
+        Args:
+            plan: the groups.
+            x: the features of all inner rows (all leaf rows for arity 0), ``[inner rows, input_size]``.
+            out: written: the product of the features and the bias, for all rows of the arity, level after level,
+                ``[rows * copies, outputs]``.
+        """
+        for used, kind_rows in self._rows_by_set(plan):
+            matrix = self._of_features[used]
+            own = torch.addmm(
+                self._biases[used].to(matrix.dtype), selected(x, kind_rows.features).to(matrix.dtype), matrix.t()
+            )
+            if self.copies > 1:
+                own = own.repeat_interleave(self.copies, 0)
+            rows = self._by_node(own)
+            if isinstance(kind_rows.places, slice):
+                self._by_node(out)[kind_rows.places] = rows
+            else:
+                self._by_node(out).index_copy_(0, kind_rows.places, rows)
 
     def forward(self, group: Group, inputs: torch.Tensor, out: torch.Tensor) -> None:
-        """Multiply the inputs of a group, ``[m * copies, inputs]``, into ``out``, ``[m * copies, outputs]``."""
+        """Multiply the inputs of a group, ``[m * copies, inputs]``, into ``out``, ``[m * copies, outputs]``.
+
+        With features, ``out`` holds their part already, which for leaves is all.
+        """
+        if not self._width:
+            return
         if self._shortened is not None:
             inputs = inputs.to(self._shortened)
         whole = len(group.runs) == 1
         for begin, end, used in self._runs(group):
             rows, result = (inputs, out) if whole else (inputs[begin:end], out[begin:end])
+            added = result if self.reads_features else self._biases[used]
             if self._shortened is None:
-                torch.addmm(self._biases[used], rows, self._transposed[used], out=result)
+                torch.addmm(added, rows, self._transposed[used], out=result)
             else:
-                torch.add(torch.mm(rows, self._transposed[used]), self._biases[used], out=result)
+                torch.add(torch.mm(rows, self._transposed[used]), added, out=result)
 
     def backward(self, group: Group, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient of the inputs of a group from that of its product."""
+        """The gradient of the inputs of a group, without features, from that of its product."""
+        if not self._width:
+            return gradient.new_empty(len(gradient), 0)
         if self._shortened is not None:
-            return self._shortened_backward(group, gradient)
+            short = gradient.to(self._shortened)
+            parts = [torch.mm(short[begin:end], self._matrices[used]) for begin, end, used in self._runs(group)]
+            return torch.cat(parts).to(gradient.dtype)
         if len(group.runs) == 1 or self.product.set_of_kind is None:
             return torch.mm(gradient, self._matrices[next(self._runs(group))[2]])
-        inputs_gradient = gradient.new_empty(len(gradient), self._inputs)
+        inputs_gradient = gradient.new_empty(len(gradient), self._width)
         for begin, end, used in self._runs(group):
             torch.mm(gradient[begin:end], self._matrices[used], out=inputs_gradient[begin:end])
         return inputs_gradient
@@ -91,16 +139,15 @@ class LevelProduct:
         inputs_gradient: torch.Tensor,
         shapes: Shapes,
         children_gradient: State,
-        x_gradient: torch.Tensor | None,
         results: State,
         product_gradient: State,
     ) -> None:
-        """Hand the gradient of what was multiplied on to where it came from: children and features, or a product.
+        """Hand the gradient of what was multiplied on to where it came from: children, or a product.
 
         Args:
             inputs_gradient: ``[m * copies, inputs]``.
             shapes: of the states.
-            children_gradient, x_gradient: added to.
+            children_gradient: added to.
             results: of the products, as ``inputs`` left them.
             product_gradient: of the products; that of the product which a hidden layer reads is written.
         """
@@ -108,13 +155,24 @@ class LevelProduct:
         if isinstance(reading, HiddenLayer):
             name = reading.product
             activation(reading.activation_name).backward(inputs_gradient, results[name], product_gradient[name])
-        else:
-            reading.spread(inputs_gradient, self._arity, shapes, children_gradient, x_gradient)
+        elif self._arity:
+            reading.spread(inputs_gradient, self._arity, shapes, children_gradient)
 
-    def _shortened_backward(self, group: Group, gradient: torch.Tensor) -> torch.Tensor:
-        short = gradient.to(self._shortened)
-        parts = [torch.mm(short[begin:end], self._matrices[used]) for begin, end, used in self._runs(group)]
-        return torch.cat(parts).to(gradient.dtype)
+    def add_features_gradient(self, plan: LevelPlan, gradient: torch.Tensor, x_gradient: torch.Tensor) -> None:
+        """Add the gradient of the features of all rows, one product for each kind.
+
+        Args:
+            plan: the groups.
+            gradient: of the products of all rows of the arity, ``[rows * copies, outputs]``.
+            x_gradient: of the features of all inner rows; added to.
+        """
+        for used, kind_rows in self._rows_by_set(plan):
+            matrix = self._of_features[used]
+            own = torch.mm(self._of_nodes(kind_rows, gradient).to(matrix.dtype), matrix).to(x_gradient.dtype)
+            if isinstance(kind_rows.features, slice):
+                x_gradient[kind_rows.features] += own
+            else:
+                x_gradient.index_add_(0, kind_rows.features, own)
 
     def add_weight_gradients(
         self,
@@ -140,36 +198,45 @@ class LevelProduct:
             mask: what the inputs of all rows of the arity were multiplied with, for dropout; None for nothing.
             weight_gradient, bias_gradient: shaped like the weights and biases; added to.
         """
+        for used, kind_rows in self._rows_by_set(plan):
+            of_states, of_features = weight_gradient[used].tensor_split([self._width], dim=1)
+            for part in kind_rows.parts(_ROWS_AT_ONCE):
+                rows = self._rows_of(part, gradient)
+                bias_gradient[used] += rows.sum(0)
+                if self._width:
+                    inputs = self._inputs_of(part, buffers, results)
+                    self._add_product(rows, inputs if mask is None else inputs * self._rows_of(part, mask), of_states)
+                if x is not None:
+                    self._add_product(self._of_nodes(part, gradient), selected(x, part.features), of_features)
+
+    def _add_product(self, gradient: torch.Tensor, inputs: torch.Tensor, total: torch.Tensor) -> None:
+        """Add what inputs of a product, ``[m, inputs]``, and its gradient, ``[m, outputs]``, give of the weights'."""
+        if self._shortened is None:
+            total.addmm_(gradient.t(), inputs.to(gradient.dtype))
+        else:
+            total += torch.mm(gradient.to(self._shortened).t(), inputs.to(self._shortened))
+
+    def _rows_by_set(self, plan: LevelPlan) -> Iterator[tuple[int, KindRows]]:
+        """All rows of the arity by the set of weights that they use; one set may come several times."""
         sets = self.product.set_of_kind
         for kind_rows in plan.kind_rows(self._arity, by_kind=sets is not None):
-            used = 0 if sets is None or kind_rows.kind is None else sets[kind_rows.kind]
-            inputs = self._inputs_of(kind_rows, plan, buffers, x, results)
-            if mask is not None:
-                inputs = inputs * self._rows_of(kind_rows, mask)
-            rows = self._rows_of(kind_rows, gradient)
-            bias_gradient[used] += rows.sum(0)
-            if self._shortened is None:
-                weight_gradient[used].addmm_(rows.t(), inputs)
-            else:
-                weight_gradient[used] += torch.mm(rows.to(self._shortened).t(), inputs.to(self._shortened))
+            yield 0 if sets is None or kind_rows.kind is None else sets[kind_rows.kind], kind_rows
 
-    def _inputs_of(
-        self, kind_rows: KindRows, plan: LevelPlan, buffers: State, x: torch.Tensor | None, results: State
-    ) -> torch.Tensor:
-        """What the rows of one kind multiplied, before dropout."""
+    def _inputs_of(self, kind_rows: KindRows, buffers: State, results: State) -> torch.Tensor:
+        """What the rows of one kind multiplied, before dropout and without features."""
         reading = self.product.reading
         if isinstance(reading, HiddenLayer):
             return self._rows_of(kind_rows, results[reading.product])
-        children = {
-            name: buffers[name].index_select(0, kind_rows.child).unflatten(0, (-1, self._arity))
-            for name in reading.states
-        }
-        own_x = None if x is None else x.index_select(0, kind_rows.rows - plan.num_leaves)
-        return reading.gather(children, own_x)
+        return reading.gather(Children(buffers, kind_rows.child))
 
     def _rows_of(self, kind_rows: KindRows, values: torch.Tensor) -> torch.Tensor:
         """Those of ``values``, ``[rows of the arity * copies, width]``, that belong to one kind."""
-        if kind_rows.places is None:
-            return values
-        by_node = values.view(-1, self.copies * values.shape[1])
-        return by_node.index_select(0, kind_rows.places).view(-1, values.shape[1])
+        return selected(self._by_node(values), kind_rows.places).view(-1, values.shape[1])
+
+    def _of_nodes(self, kind_rows: KindRows, values: torch.Tensor) -> torch.Tensor:
+        """The same, the copies of each node added up, ``[rows of the kind, width]``."""
+        rows = self._rows_of(kind_rows, values)
+        return rows if self.copies == 1 else rows.unflatten(0, (-1, self.copies)).sum(1)
+
+    def _by_node(self, values: torch.Tensor) -> torch.Tensor:
+        return values.view(-1, self.copies * values.shape[1])

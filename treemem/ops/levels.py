@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import dropout
 
-from treemem.ops.cell import LearnedStepPair, SplitCell, State, leaf_states
+from treemem.ops.cell import LearnedStepPair, SplitCell, State, leaf_products, leaf_states
+from treemem.ops.children import Children
+from treemem.ops.compiled_step import compiled_where_wanted
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards, level_plan
 from treemem.ops.level_product import LevelProduct
 from treemem.ops.once import differentiable_once
-from treemem.ops.reading import Shapes
+from treemem.ops.reading import HiddenLayer, Shapes
+from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import Schedule
 
-_FEW = 3  # rows that are added faster one by one, which chains are made of
 Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
+Key = tuple[int, str]
+"""An arity, and the name of a product or of what a step pair keeps."""
+
+_ROWS_AT_ONCE = 1024  # of a level on a CPU; larger steps leave its caches, smaller ones cost more calls
 
 
 def run_levels(
@@ -33,35 +40,56 @@ def run_levels(
     Returns:
         Each state as ``[rows, ...]``, differentiable once.
     """
-    plan = level_plan(schedule)
+    rows_at_once = _ROWS_AT_ONCE if schedule.device.type == "cpu" else sys.maxsize
+    plan = level_plan(schedule, rows_at_once, bool(leaf_products(cell)))
     leaves = leaf_states(cell, leaf_inputs, plan.leaf_segments)
     if not plan.groups:
         return leaves
     weights = cell.weights()
     flat = [tensor for pair in weights.values() for tensor in pair]
-    run = LevelRun(cell, schedule, plan, leaves, weights)
-    inputs = [*leaves.values(), *flat] + ([] if inner_inputs is None else [inner_inputs])
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        buffers = _Levels.apply(run, inner_inputs, *leaves.values(), *flat)
+    features = Features(leaf_inputs if 0 in plan.rows_of_arity else None, inner_inputs)
+    inputs = [tensor for tensor in (*leaves.values(), *features, *flat) if tensor is not None]
+    train = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    run = LevelRun(cell, schedule, plan, leaves, weights, train)
+    if train:
+        buffers = _Levels.apply(run, *features, *leaves.values(), *flat)
         return dict(zip(leaves, buffers, strict=True))
-    with torch.autocast(leaf_inputs.device.type, enabled=False):
-        return run.forward(leaves, weights, inner_inputs, None)
+    with torch.no_grad(), torch.autocast(schedule.device.type, enabled=False):
+        return run.forward(leaves, weights, features, None)
+
+
+class Features(NamedTuple):
+    """What rows read of their own, in row order.
+
+    Attributes:
+        leaves: ``[leaf rows, input_size]``, or None.
+        inner: ``[inner rows, input_size]``, or None.
+    """
+
+    leaves: torch.Tensor | None
+    inner: torch.Tensor | None
+
+    def of(self, arity: int) -> torch.Tensor | None:
+        """Those of the leaves for the arity 0, else those of the inner rows."""
+        return self.inner if arity else self.leaves
 
 
 class Kept:
-    """What a forward pass keeps for its backward pass.
+    """What a forward pass keeps for its backward pass, which turns the products into their gradients.
 
     Attributes:
         products: by arity and name of the product, ``[rows of the arity * copies, outputs]``.
         rows: what step pairs keep, by arity and name, ``[rows of the arity, ...]``.
         masks: by arity and name of the product, what the inputs of each group were multiplied with, for dropout.
+        feature_masks: by the same, what the features of all rows were multiplied with.
         memos: what step pairs returned, one for each group.
     """
 
     def __init__(self) -> None:
-        self.products: dict[tuple[int, str], torch.Tensor] = {}
-        self.rows: dict[tuple[int, str], torch.Tensor] = {}
-        self.masks: dict[tuple[int, str], list[torch.Tensor]] = {}
+        self.products: dict[Key, torch.Tensor] = {}
+        self.rows: dict[Key, torch.Tensor] = {}
+        self.masks: dict[Key, list[torch.Tensor]] = {}
+        self.feature_masks: dict[Key, torch.Tensor] = {}
         self.memos: list[Any] = []
 
 
@@ -71,12 +99,16 @@ class LevelRun:
     Args:
         cell: the cell.
         schedule, plan: the rows and how they are grouped.
-        leaves: the states of the leaf rows.
+        leaves: the states of the leaf rows that are in no group.
         weights: the cell's stacked weights and biases.
+        train: whether there will be a backward pass.
     """
 
-    def __init__(self, cell: SplitCell, schedule: Schedule, plan: LevelPlan, leaves: State, weights: Weights) -> None:
-        device = schedule.child.device.type
+    def __init__(
+        self, cell: SplitCell, schedule: Schedule, plan: LevelPlan, leaves: State, weights: Weights, train: bool
+    ) -> None:
+        device = schedule.device.type
+        like = next(iter(leaves.values()))
         self.shortened = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         self.child = schedule.child
         self.num_rows = schedule.num_rows
@@ -84,128 +116,150 @@ class LevelRun:
         self.state_names = tuple(leaves)
         self.weight_keys = tuple(weights)
         self.shapes: Shapes = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-        self.products = {arity: cell.products(arity) for arity in plan.rows_of_arity}
-        self.pairs = {arity: cell.step_pair(arity) for arity in plan.rows_of_arity}
-        self.gathered = {
-            arity: tuple(dict.fromkeys([*self.pairs[arity].reads, *_states_read(products)]))
+        self.products = {arity: cell.products(arity) if arity else leaf_products(cell) for arity in plan.rows_of_arity}
+        self.hidden_layers = {
+            (arity, each.reading.product)
             for arity, products in self.products.items()
+            for each in products
+            if isinstance(each.reading, HiddenLayer)
+        }
+        self.pairs = {
+            arity: compiled_where_wanted(cell.step_pair(arity), self.shapes, like.dtype, like.device, train)
+            for arity in plan.rows_of_arity
         }
 
-    def forward(self, leaves: State, weights: Weights, x: torch.Tensor | None, kept: Kept | None) -> State:
-        """The states of all rows, ``[rows, ...]``; without ``kept`` nothing but them is stored."""
-        num_leaves, sizes = self.plan.num_leaves, self.plan.sizes()
+    def forward(self, leaves: State, weights: Weights, features: Features, kept: Kept | None) -> State:
+        """The states of all rows, ``[rows, ...]``; without ``kept`` nothing but them is stored.
+
+        Args:
+            leaves: the states of the leaf rows that are in no group, which come last among the leaf rows.
+            weights: the cell's.
+            features: of the rows.
+            kept: filled.
+        """
+        last = self.plan.num_leaves
         buffers = {name: value.new_empty(self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
         for name, value in leaves.items():
-            buffers[name][:num_leaves] = value
-        products = self._level_products(weights)
-        product_rows = self._product_rows(products, next(iter(leaves.values())), kept)
-        kept_rows = self._kept_rows(next(iter(leaves.values())), kept)
-        out_rows = {name: cut(value[num_leaves:], sizes) for name, value in buffers.items()}
+            buffers[name][last - len(value) : last] = value
+        like = next(iter(leaves.values()))
+        products = self._level_products(weights, features)
+        product_rows = self._product_rows(products, like, features, kept)
+        kept_rows = self._kept_rows(like, kept)
+        out_rows = {name: self.plan.rows_of_groups(value) for name, value in buffers.items()}
         child_rows = cut(self.child, self.plan.child_sizes())
-        x_rows = _nothing() if x is None else cut(x, sizes)
         for group in self.plan.groups:
-            arity = group.arity
-            child, own_x = next(child_rows), next(x_rows)
-            children = self._children(buffers, self.gathered[arity], child, arity)
+            arity, pair = group.arity, self.pairs[group.arity]
+            children = Children(buffers, next(child_rows).view(group.end - group.begin, arity))
             results: State = {}
-            for level_product in products[arity]:
-                name = level_product.product.name
-                inputs = level_product.inputs(children, own_x, results)
-                if level_product.product.dropout:
-                    mask = dropout(torch.ones_like(inputs), level_product.product.dropout)
+            for each in products[arity]:
+                name = each.product.name
+                inputs = each.inputs(children, results)
+                if each.product.dropout:
+                    mask = dropout(torch.ones_like(inputs), each.product.dropout)
                     inputs = inputs * mask
                     if kept is not None:
                         kept.masks.setdefault((arity, name), []).append(mask)
                 results[name] = next(product_rows[arity, name])
-                level_product.forward(group, inputs, results[name])
-            memo = self.pairs[arity].forward(
-                results,
-                {name: children[name] for name in self.pairs[arity].reads},
+                each.forward(group, inputs, results[name])
+            memo = pair.forward(
+                self._read_by_step(arity, results),
+                children,
                 {name: next(rows) for name, rows in out_rows.items()},
-                None if kept is None else {name: next(kept_rows[arity, name]) for name in self.pairs[arity].kept},
+                None if kept is None else {name: next(kept_rows[arity, name]) for name in pair.kept},
             )
             if kept is not None:
                 kept.memos.append(memo)
         return buffers
 
     def backward(
-        self, kept: Kept, buffers: State, weights: Weights, x: torch.Tensor | None, gradients: State
-    ) -> tuple[dict[tuple[int, str], torch.Tensor], torch.Tensor | None]:
+        self,
+        kept: Kept,
+        buffers: State,
+        weights: Weights,
+        features: Features,
+        gradients: dict[str, StateGradient],
+    ) -> dict[Key, torch.Tensor]:
         """The sweep from the roots to the leaves.
 
         Args:
-            kept: what the forward pass kept.
+            kept: what the forward pass kept; the products are overwritten.
             buffers: the states of all rows.
-            weights: as in the forward pass.
-            x: the features of inner rows, or None.
-            gradients: of the states, ``[rows, ...]``; completed in place.
+            weights, features: as in the forward pass.
+            gradients: of the states; completed.
 
         Returns:
-            The gradients of the products, shaped as in ``kept``, and of the features.
+            The gradients of the products, shaped as in ``kept``.
         """
-        num_leaves, sizes = self.plan.num_leaves, self.plan.sizes()
-        products = self._level_products(weights)
-        product_gradients = {key: torch.empty_like(value) for key, value in kept.products.items()}
-        x_gradient = torch.zeros_like(x) if x is not None else None
+        products = self._level_products(weights, features)
+        hidden_gradients = {key: torch.empty_like(kept.products[key]) for key in self.hidden_layers}
+        product_gradients = kept.products | hidden_gradients
         result_rows = self._rows_backwards(kept.products, products)
         gradient_rows = self._rows_backwards(product_gradients, products)
         kept_rows = {key: cut_backwards(value, self.plan.sizes(key[0])) for key, value in kept.rows.items()}
         masks = {key: reversed(value) for key, value in kept.masks.items()}
-        own_rows = {name: cut_backwards(value[num_leaves:], sizes) for name, value in gradients.items()}
+        state_rows = {name: self.plan.rows_of_groups_backwards(value) for name, value in buffers.items()}
+        own_rows = {name: self.plan.rows_of_groups_backwards(value.values) for name, value in gradients.items()}
         child_rows = cut_backwards(self.child, self.plan.child_sizes())
-        x_rows = _nothing() if x_gradient is None else cut_backwards(x_gradient, sizes)
+        places = {
+            name: cut_backwards(gradient.places(self.child), self.plan.child_sizes())
+            for name, gradient in gradients.items()
+        }
         for group, memo in zip(reversed(self.plan.groups), reversed(kept.memos), strict=True):
             arity, pair = group.arity, self.pairs[group.arity]
-            child, own_x = next(child_rows), next(x_rows)
             names = [each.product.name for each in products[arity]]
             own_gradients = {name: next(gradient_rows[arity, name]) for name in names}
             results = {name: next(result_rows[arity, name]) for name in names}
             children_gradient = pair.backward(
-                results,
-                self._children(buffers, pair.reads, child, arity),
+                self._read_by_step(arity, results),
+                Children(buffers, next(child_rows).view(group.end - group.begin, arity)),
+                {name: next(rows) for name, rows in state_rows.items()},
                 {name: next(kept_rows[arity, name]) for name in pair.kept},
                 memo,
                 {name: next(rows) for name, rows in own_rows.items()},
-                own_gradients,
             )
             for each in reversed(products[arity]):
                 name = each.product.name
                 inputs_gradient = each.backward(group, own_gradients[name])
                 if each.product.dropout:
                     inputs_gradient.mul_(next(masks[arity, name]))
-                each.spread(inputs_gradient, self.shapes, children_gradient, own_x, results, own_gradients)
-            for name, value in children_gradient.items():
-                _add_rows(gradients[name], child, value.reshape(-1, *self.shapes[name]))
-        return product_gradients, x_gradient
+                each.spread(inputs_gradient, self.shapes, children_gradient, results, own_gradients)
+            for name, rows in places.items():
+                own_places = next(rows)
+                if arity and name in children_gradient:
+                    gradients[name].add(own_places, children_gradient[name].reshape(-1, *self.shapes[name]))
+        return product_gradients
 
     def weight_gradients(
         self,
         kept: Kept,
-        product_gradients: dict[tuple[int, str], torch.Tensor],
-        gradients: State,
+        product_gradients: dict[Key, torch.Tensor],
+        gradients: dict[str, StateGradient],
         buffers: State,
         weights: Weights,
-        x: torch.Tensor | None,
+        features: Features,
     ) -> list[torch.Tensor]:
         """The gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
 
         Args:
-            kept, buffers, weights, x: as for :meth:`backward`.
+            kept, buffers, weights, features: as for :meth:`backward`.
             product_gradients: what it returned.
             gradients: of the states, as it left them.
         """
         found = {key: (torch.zeros_like(weight), torch.zeros_like(bias)) for key, (weight, bias) in weights.items()}
-        for arity, level_products in self._level_products(weights).items():
+        for arity, level_products in self._level_products(weights, features).items():
             results = {each.product.name: kept.products[arity, each.product.name] for each in level_products}
             for each in level_products:
                 key = arity, each.product.name
                 mask = torch.cat(kept.masks[key]) if key in kept.masks else None
+                own = features.of(arity) if each.reads_features else None
+                if own is not None and key in kept.feature_masks:
+                    own = own * kept.feature_masks[key]
                 totals = found[each.product.weights]
-                each.add_weight_gradients(self.plan, product_gradients[key], buffers, x, results, mask, *totals)
+                each.add_weight_gradients(self.plan, product_gradients[key], buffers, own, results, mask, *totals)
             pair = self.pairs[arity]
             if isinstance(pair, LearnedStepPair):
                 (every,) = self.plan.kind_rows(arity, by_kind=False)
-                own_gradient = {name: value.index_select(0, every.rows) for name, value in gradients.items()}
+                own_gradient = {name: value.of_rows(every.rows) for name, value in gradients.items()}
                 own_kept = {name: kept.rows[arity, name] for name in pair.kept}
                 for total, value in zip(
                     found[pair.learned], pair.learned_gradients(own_kept, own_gradient), strict=True
@@ -213,28 +267,77 @@ class LevelRun:
                     total += value
         return [tensor for pair in found.values() for tensor in pair]
 
-    def _level_products(self, weights: Weights) -> dict[int, list[LevelProduct]]:
+    def feature_gradients(
+        self,
+        kept: Kept,
+        product_gradients: dict[Key, torch.Tensor],
+        weights: Weights,
+        features: Features,
+        wanted: Features,
+    ) -> Features:
+        """The gradients of the features that are wanted.
+
+        Args:
+            kept, product_gradients, weights, features: as for the other gradients.
+            wanted: what has a gradient; None for what has none.
+        """
+        found = Features(*(None if x is None else torch.zeros_like(x) for x in wanted))
+        for arity, level_products in self._level_products(weights, features).items():
+            total = found.of(arity)
+            for each in level_products:
+                if total is None or not each.reads_features:
+                    continue
+                key = arity, each.product.name
+                if key in kept.feature_masks:
+                    own = torch.zeros_like(total)
+                    each.add_features_gradient(self.plan, product_gradients[key], own)
+                    total.addcmul_(own, kept.feature_masks[key])
+                else:
+                    each.add_features_gradient(self.plan, product_gradients[key], total)
+        return found
+
+    def _read_by_step(self, arity: int, results: State) -> State:
+        return {name: value for name, value in results.items() if (arity, name) not in self.hidden_layers}
+
+    def _level_products(self, weights: Weights, features: Features) -> dict[int, list[LevelProduct]]:
         return {
-            arity: [LevelProduct(each, arity, *weights[each.weights], self.shortened) for each in products]
+            arity: [
+                LevelProduct(each, arity, *weights[each.weights], _width(features.of(arity)), self.shortened)
+                for each in products
+            ]
             for arity, products in self.products.items()
         }
 
     def _product_rows(
-        self, products: dict[int, list[LevelProduct]], like: torch.Tensor, kept: Kept | None
-    ) -> dict[tuple[int, str], Iterator[torch.Tensor]]:
-        """Where each group's products go: rows of their own if they are kept, else the same rows again and again."""
+        self, products: dict[int, list[LevelProduct]], like: torch.Tensor, features: Features, kept: Kept | None
+    ) -> dict[Key, Iterator[torch.Tensor]]:
+        """Where the products of each group go.
+
+        They have rows of their own if they are kept or hold the part of the features already; else each group has the
+        same rows as the one before.
+        """
         rows = {}
         for arity, level_products in products.items():
             for each in level_products:
                 key, sizes = (arity, each.product.name), self.plan.sizes(arity, each.copies)
-                if kept is None:
+                x = features.of(arity) if each.reads_features else None
+                if kept is None and x is None:
                     rows[key] = _heads(like.new_empty(max(sizes), each.outputs), sizes)
-                else:
-                    kept.products[key] = like.new_empty(sum(sizes), each.outputs)
-                    rows[key] = cut(kept.products[key], sizes)
+                    continue
+                values = like.new_empty(sum(sizes), each.outputs)
+                if x is not None and each.product.dropout:
+                    mask = dropout(torch.ones_like(x), each.product.dropout)
+                    x = x * mask
+                    if kept is not None:
+                        kept.feature_masks[key] = mask
+                if x is not None:
+                    each.add_features(self.plan, x, values)
+                if kept is not None:
+                    kept.products[key] = values
+                rows[key] = cut(values, sizes)
         return rows
 
-    def _kept_rows(self, like: torch.Tensor, kept: Kept | None) -> dict[tuple[int, str], Iterator[torch.Tensor]]:
+    def _kept_rows(self, like: torch.Tensor, kept: Kept | None) -> dict[Key, Iterator[torch.Tensor]]:
         if kept is None:
             return {}
         for arity, pair in self.pairs.items():
@@ -243,37 +346,37 @@ class LevelRun:
         return {key: cut(value, self.plan.sizes(key[0])) for key, value in kept.rows.items()}
 
     def _rows_backwards(
-        self, values: dict[tuple[int, str], torch.Tensor], products: dict[int, list[LevelProduct]]
-    ) -> dict[tuple[int, str], Iterator[torch.Tensor]]:
+        self, values: dict[Key, torch.Tensor], products: dict[int, list[LevelProduct]]
+    ) -> dict[Key, Iterator[torch.Tensor]]:
         copies = {(arity, each.product.name): each.copies for arity, these in products.items() for each in these}
         return {key: cut_backwards(value, self.plan.sizes(key[0], copies[key])) for key, value in values.items()}
 
-    def _children(self, buffers: State, names: tuple[str, ...], child: torch.Tensor, arity: int) -> State:
-        return {name: buffers[name].index_select(0, child).view(-1, arity, *self.shapes[name]) for name in names}
-
 
 class _Levels(torch.autograd.Function):
-    """A :class:`LevelRun` as one node of the autograd graph: ``(run, x, *leaf states, *weights and biases)``."""
+    """A :class:`LevelRun` as a node of the autograd graph: ``(run, *features, *leaf states, *weights and biases)``."""
 
     @staticmethod
-    def forward(ctx: Any, run: LevelRun, x: torch.Tensor | None, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, run: LevelRun, of_leaves: torch.Tensor | None, of_inner: torch.Tensor | None, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         num_states = len(run.state_names)
         leaves = dict(zip(run.state_names, tensors[:num_states], strict=True))
         weights = _weights(run, tensors[num_states:])
         kept = Kept()
         with torch.autocast(tensors[0].device.type, enabled=False):
-            buffers = run.forward(leaves, weights, x, kept)
+            buffers = run.forward(leaves, weights, Features(of_leaves, of_inner), kept)
         ctx.run = run
-        ctx.memos, ctx.masks = kept.memos, kept.masks
-        ctx.has_x = x is not None
+        ctx.memos, ctx.masks, ctx.feature_masks = kept.memos, kept.masks, kept.feature_masks
+        ctx.num_given = len(tensors[0])
         ctx.product_keys, ctx.row_keys = tuple(kept.products), tuple(kept.rows)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(
+            of_leaves,
+            of_inner,
             *buffers.values(),
             *kept.products.values(),
             *kept.rows.values(),
             *tensors[num_states:],
-            *([] if x is None else [x]),
         )
         return tuple(buffers.values())
 
@@ -281,55 +384,50 @@ class _Levels(torch.autograd.Function):
     def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         run: LevelRun = ctx.run
         num_states = len(run.state_names)
-        saved = iter(ctx.saved_tensors)
+        features, saved = Features(*ctx.saved_tensors[:2]), iter(ctx.saved_tensors[2:])
         buffers = {name: next(saved) for name in run.state_names}
         kept = Kept()
         kept.products = {key: next(saved) for key in ctx.product_keys}
         kept.rows = {key: next(saved) for key in ctx.row_keys}
-        kept.memos, kept.masks = ctx.memos, ctx.masks
-        flat = tuple(next(saved) for _ in range(2 * len(run.weight_keys)))
-        x = next(saved) if ctx.has_x else None
+        kept.memos, kept.masks, kept.feature_masks = ctx.memos, ctx.masks, ctx.feature_masks
+        if _graph_is_retained():
+            kept.products = {key: value.clone() for key, value in kept.products.items()}
+        flat = tuple(saved)
         weights = _weights(run, flat)
-        _, of_x, *of_tensors = ctx.needs_input_grad
-        of_states, of_weights = of_tensors[:num_states], any(of_tensors[num_states:])
+        wanted = ctx.needs_input_grad[1:]
+        of_features, of_states, of_weights = wanted[:2], wanted[2 : 2 + num_states], any(wanted[2 + num_states :])
         with torch.no_grad(), torch.autocast(flat[0].device.type, enabled=False):
             gradients = {
-                name: torch.zeros_like(buffers[name]) if gradient is None else gradient.clone().contiguous()
-                for name, gradient in zip(run.state_names, output_gradients, strict=True)
+                name: StateGradient(buffers[name], gradient, run.plan.num_leaves, of_leaves or 0 in run.pairs)
+                for name, gradient, of_leaves in zip(run.state_names, output_gradients, of_states, strict=True)
             }
-            product_gradients, x_gradient = run.backward(kept, buffers, weights, x, gradients)
+            product_gradients = run.backward(kept, buffers, weights, features, gradients)
             weight_gradients: list[torch.Tensor] | list[None] = [None] * len(flat)
             if of_weights:
-                weight_gradients = run.weight_gradients(kept, product_gradients, gradients, buffers, weights, x)
+                weight_gradients = run.weight_gradients(kept, product_gradients, gradients, buffers, weights, features)
+            asked = Features(*(x if is_wanted else None for x, is_wanted in zip(features, of_features, strict=True)))
+            feature_gradients = run.feature_gradients(kept, product_gradients, weights, features, asked)
+        last = run.plan.num_leaves
         leaf_gradients = [
-            gradient[: run.plan.num_leaves] if wanted else None
-            for gradient, wanted in zip(gradients.values(), of_states, strict=True)
+            gradient.of_rows(slice(last - ctx.num_given, last)) if is_wanted else None
+            for gradient, is_wanted in zip(gradients.values(), of_states, strict=True)
         ]
-        found = [x_gradient if of_x else None, *leaf_gradients, *weight_gradients]
-        return None, *differentiable_once(found)
+        return None, *differentiable_once([*feature_gradients, *leaf_gradients, *weight_gradients])
 
 
-def _add_rows(total: torch.Tensor, rows: torch.Tensor, values: torch.Tensor) -> None:
-    """Add ``values[i]`` to ``total[rows[i]]``."""
-    if len(rows) <= _FEW and rows.device.type == "cpu":  # reading them elsewhere would wait for the device
-        for row, value in zip(rows.tolist(), values.unbind(0), strict=True):
-            total[row].add_(value)
-    else:
-        total.index_add_(0, rows, values)
+def _graph_is_retained() -> bool:
+    """Whether the backward pass that runs now may run again; where nobody can tell, it may."""
+    retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return True if retained is None else retained()
 
 
 def _weights(run: LevelRun, flat: tuple[torch.Tensor, ...]) -> Weights:
     return dict(zip(run.weight_keys, zip(flat[::2], flat[1::2], strict=True), strict=True))
 
 
-def _states_read(products: tuple[Any, ...]) -> list[str]:
-    return [name for product in products for name in product.reading.states]
+def _width(features: torch.Tensor | None) -> int:
+    return 0 if features is None else features.shape[1]
 
 
 def _heads(rows: torch.Tensor, sizes: list[int]) -> Iterator[torch.Tensor]:
     return (rows[:size] for size in sizes)
-
-
-def _nothing() -> Iterator[None]:
-    while True:
-        yield None

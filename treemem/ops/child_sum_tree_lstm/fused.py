@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.children import Children
 
 
 class ChildSumTreeLSTMStepPair:
@@ -22,12 +23,12 @@ class ChildSumTreeLSTMStepPair:
     """
 
     def __init__(self, hidden_size: int, dropout: float = 0.0) -> None:
-        self.reads: tuple[str, ...] = ("c",)
-        self.kept: Mapping[str, tuple[int, ...]] = {"tanh_cell": (hidden_size,)}
+        self.unrolled: UnrolledStep | None = None
+        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._sizes = [hidden_size] * 3
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h`` and ``c``; return the dropout mask."""
         input_gate, output_gate, update = products["gates"].split_with_sizes(self._sizes, 1)
         input_gate.sigmoid_()
@@ -37,30 +38,28 @@ class ChildSumTreeLSTMStepPair:
         torch.sum(forget.view(children["c"].shape) * children["c"], 1, out=cell)
         mask = torch.nn.functional.dropout(torch.ones_like(update), self.dropout) if self.dropout else None
         cell.addcmul_(input_gate, update if mask is None else update * mask)
-        tanh_cell = torch.tanh(cell) if kept is None else torch.tanh(cell, out=kept["tanh_cell"])
-        torch.mul(output_gate, tanh_cell, out=out["h"])
+        torch.mul(output_gate, torch.tanh(cell), out=out["h"])
         return mask
 
     def backward(
         self,
         products: State,
-        children: State,
+        children: Children,
+        states: State,
         kept: State,
         memo: torch.Tensor | None,
         gradient: State,
-        product_gradient: State,
     ) -> State:
-        """Write the gradients of the preactivations and return those of the children's ``c``."""
+        """Overwrite the gates with the gradients of their preactivations and return those of the children's ``c``."""
         input_gate, output_gate, update = products["gates"].split_with_sizes(self._sizes, 1)
-        d_input, d_output, d_update = product_gradient["gates"].split_with_sizes(self._sizes, 1)
-        forget, d_forget, tanh_cell = products["forget"], product_gradient["forget"], kept["tanh_cell"]
-        sigmoid_backward(gradient["h"] * tanh_cell, output_gate, d_output)
+        forget, cells, tanh_cell = products["forget"], children["c"], torch.tanh(states["c"])
         through = gradient["h"] * output_gate
         d_cell = tanh_backward(through, tanh_cell, through).add_(gradient["c"])
-        d_new = d_cell if memo is None else d_cell * memo
-        sigmoid_backward(d_new * update, input_gate, d_input)
-        tanh_backward(d_new * input_gate, update, d_update)
-        d_cells = d_cell[:, None] * forget.view(children["c"].shape)
-        torch.mul(d_cell[:, None], children["c"], out=d_forget.view(children["c"].shape))
-        sigmoid_backward(d_forget, forget, d_forget)
+        sigmoid_backward(tanh_cell.mul_(gradient["h"]), output_gate, output_gate)
+        d_cells = d_cell[:, None] * forget.view(cells.shape)
+        sigmoid_backward((d_cell[:, None] * cells).view(forget.shape), forget, forget)
+        d_new = d_cell if memo is None else d_cell.mul_(memo)
+        d_update = d_new * input_gate
+        sigmoid_backward(d_new.mul_(update), input_gate, input_gate)
+        tanh_backward(d_update, update, update)
         return {"c": d_cells}

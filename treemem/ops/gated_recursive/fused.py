@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import sigmoid_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.children import Children
 from treemem.ops.gated_recursive.step import EPSILON
 
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward
@@ -25,7 +26,7 @@ class GatedRecursiveStepPair:
     """
 
     def __init__(self, arity: int, hidden_size: int, gain: torch.Tensor, bias: torch.Tensor) -> None:
-        self.reads: tuple[str, ...] = ("h",)
+        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {"mixed": (hidden_size,), "mean": (1,), "rstd": (1,)}
         self.learned = "norm"
         self._gain, self._bias = gain, bias
@@ -33,7 +34,7 @@ class GatedRecursiveStepPair:
         self._sizes = [arity * hidden_size, hidden_size, hidden_size]
         self._num_gates = (arity + 1) * hidden_size
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> None:
         """Write ``h``."""
         blocks, hidden = products["gates"], children["h"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -48,19 +49,17 @@ class GatedRecursiveStepPair:
             kept["rstd"].copy_(rstd)
 
     def backward(
-        self, products: State, children: State, kept: State, memo: None, gradient: State, product_gradient: State
+        self, products: State, children: Children, states: State, kept: State, memo: None, gradient: State
     ) -> State:
-        """Write the gradient of the preactivations and return those of the children's ``h``."""
+        """Overwrite the gates with the gradients of their preactivations and return those of the children's ``h``."""
         gates, candidate_gate, candidate = products["gates"].split_with_sizes(self._sizes, 1)
-        out = product_gradient["gates"]
-        d_gates, d_candidate_gate, d_candidate = out.split_with_sizes(self._sizes, 1)
         d_mixed = self._layer_norm_backward(kept, gradient, [True, False, False])[0]
-        torch.mul(d_mixed, candidate, out=d_candidate_gate)
-        torch.mul(d_mixed, candidate_gate, out=d_candidate)
-        torch.mul(d_mixed[:, None], children["h"], out=d_gates.unflatten(1, self._children))
-        d_children = d_mixed[:, None] * gates.unflatten(1, self._children)
-        d_sigmoids = out[:, : self._num_gates]
-        sigmoid_backward(d_sigmoids, products["gates"][:, : self._num_gates], d_sigmoids)
+        by_child = gates.unflatten(1, self._children)
+        d_children = d_mixed[:, None] * by_child
+        sigmoid_backward(d_mixed[:, None] * children["h"], by_child, by_child)
+        d_candidate_gate = d_mixed * candidate
+        torch.mul(d_mixed, candidate_gate, out=candidate)
+        sigmoid_backward(d_candidate_gate, candidate_gate, candidate_gate)
         return {"h": d_children}
 
     def learned_gradients(self, kept: State, gradient: State) -> tuple[torch.Tensor, torch.Tensor]:

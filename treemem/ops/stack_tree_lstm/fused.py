@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.children import Children
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
+from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
 
 
 class StackTreeLSTMStepPair:
@@ -25,7 +27,6 @@ class StackTreeLSTMStepPair:
     """
 
     def __init__(self, arity: int, hidden_size: int, options: StackTreeLSTMOptions, dropout: float = 0.0) -> None:
-        self.reads: tuple[str, ...] = ("S",)
         self.arity = arity
         self.dropout = dropout
         self.hidden_size = hidden_size
@@ -36,11 +37,8 @@ class StackTreeLSTMStepPair:
         self._activation = activation(options.activation)
         self._output_activation = activation(options.output_activation)
         self._num_gates = self._blocks["update"].start
-        self.kept: Mapping[str, tuple[int, ...]] = {
-            "merged": (options.stack_size, hidden_size),
-            "reading": (hidden_size,),
-            **({"actions": (len(self._names), hidden_size)} if self._normalized else {}),
-        }
+        self.unrolled: UnrolledStep | None = None if dropout else UnrolledStackTreeLSTMStep(arity, hidden_size, options)
+        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     @staticmethod
     def covers(options: StackTreeLSTMOptions) -> bool:
@@ -53,24 +51,15 @@ class StackTreeLSTMStepPair:
             and not options.input_gate
         )
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h`` and ``S``; return the dropout mask."""
         blocks, stacks, stack = products["gates"], children["S"], out["S"]
         blocks[:, : self._num_gates].sigmoid_()
         update = self._activation.in_place(blocks[:, self._blocks["update"]])
         mask = torch.nn.functional.dropout(torch.ones_like(update), self.dropout) if self.dropout else None
         pushed = update if mask is None else update * mask
-        merged = kept["merged"] if kept is not None else torch.empty_like(stack)
-        forget = self._forget(blocks)
-        torch.mul(stacks[:, 0], forget[:, 0], out=merged)
-        for position in range(1, self.arity):
-            merged.addcmul_(stacks[:, position], forget[:, position])
-        gates = blocks[:, self._blocks["actions"]].unflatten(1, (len(self._names), 1, self.hidden_size))
-        if self._normalized:
-            rows = gates.flatten(1, 2)
-            gates = torch.softmax(rows, 1) if kept is None else torch.softmax(rows, 1, out=kept["actions"])
-            gates = gates.unsqueeze(2)
-        actions = dict(zip(self._names, gates.unbind(1), strict=True))
+        merged = self._merged(blocks, stacks)
+        actions = dict(zip(self._names, self._actions(blocks).unsqueeze(2).unbind(1), strict=True))
         if "no_op" in actions:
             torch.mul(merged, actions["no_op"], out=stack)
         else:
@@ -78,51 +67,66 @@ class StackTreeLSTMStepPair:
         if "pop" in actions:
             stack[:, :-1].addcmul_(merged[:, 1:], actions["pop"])
         stack[:, 1:].addcmul_(merged[:, :-1], actions["push"])
-        top = stack[:, 0]
-        top.addcmul_(pushed, actions["push"].squeeze(1))
-        reading = top.clone() if kept is None else kept["reading"].copy_(top)
-        self._output_activation.in_place(reading)
-        torch.mul(blocks[:, self._blocks["output"]], reading, out=out["h"])
+        top = stack[:, 0].addcmul_(pushed, actions["push"].squeeze(1))
+        torch.mul(blocks[:, self._blocks["output"]], self._output_activation.function(top), out=out["h"])
         return mask
 
     def backward(
         self,
         products: State,
-        children: State,
+        children: Children,
+        states: State,
         kept: State,
         memo: torch.Tensor | None,
         gradient: State,
-        product_gradient: State,
     ) -> State:
-        """Write the gradient of the preactivations and return that of the children's stacks."""
-        blocks, stacks, merged, reading = products["gates"], children["S"], kept["merged"], kept["reading"]
-        d_hidden, d_stack, out = gradient["h"], gradient["S"], product_gradient["gates"]
+        """Overwrite the gates with the gradients of their preactivations and return that of the children's stacks."""
+        blocks, stacks, d_hidden, d_stack = products["gates"], children["S"], gradient["h"], gradient["S"]
+        merged, reading = self._merged(blocks, stacks), self._output_activation.function(states["S"][:, 0])
         update, output = blocks[:, self._blocks["update"]], blocks[:, self._blocks["output"]]
-        torch.mul(d_hidden, reading, out=out[:, self._blocks["output"]])
         d_reading = torch.mul(d_hidden, output)
+        sigmoid_backward(d_hidden * reading, output, output)
         d_top = d_stack[:, 0]
         d_top += self._output_activation.backward(d_reading, reading, d_reading)
-        gates = blocks[:, self._blocks["actions"]].unflatten(1, (len(self._names), self.hidden_size))
-        actions = kept["actions"] if self._normalized else gates
-        d_actions = out[:, self._blocks["actions"]].unflatten(1, (len(self._names), self.hidden_size))
+        actions = self._actions(blocks)
+        d_actions = torch.empty_like(actions)
         pushed = update if memo is None else update * memo
         d_merged = self._through_actions(d_stack, merged, pushed, actions, d_actions)
-        d_update = torch.mul(d_top, actions[:, 0], out=out[:, self._blocks["update"]])
+        d_update = torch.mul(d_top, actions[:, 0])
         if memo is not None:
             d_update *= memo
-        self._activation.backward(d_update, update, d_update)
+        self._activation.backward(d_update, update, update)
         if self._normalized:
-            weighted = torch.mul(d_actions, actions)
-            torch.addcmul(weighted, actions, weighted.sum(1, keepdim=True), value=-1, out=d_actions)
-        forget = self._forget(blocks)
-        d_forget = out[:, self._blocks["forget"]].unflatten(1, (self.arity, self.hidden_size))
+            d_actions *= actions
+            d_actions.addcmul_(actions, d_actions.sum(1, keepdim=True), value=-1)
+        gates = self._gates(blocks)
+        sigmoid_backward(d_actions, gates, gates)
         d_stacks = torch.empty_like(stacks)
-        for position in range(self.arity):
-            torch.sum(torch.mul(d_merged, stacks[:, position]), 1, out=d_forget[:, position])
-            torch.mul(d_merged, forget[:, position], out=d_stacks[:, position])
-        d_gates = out[:, : self._num_gates]
-        sigmoid_backward(d_gates, blocks[:, : self._num_gates], d_gates)
+        forget = blocks[:, self._blocks["forget"]].unflatten(1, (self.arity, self.hidden_size))
+        d_forget = torch.empty_like(d_hidden)
+        for position, gate in enumerate(forget.unbind(1)):
+            torch.mul(d_merged, gate[:, None], out=d_stacks[:, position])
+            torch.sum(torch.mul(d_merged, stacks[:, position]), 1, out=d_forget)
+            sigmoid_backward(d_forget, gate, gate)
         return {"S": d_stacks}
+
+    def _merged(self, blocks: torch.Tensor, stacks: torch.Tensor) -> torch.Tensor:
+        """The children's stacks, each through its forget gate, as one, ``[m, stack_size, hidden_size]``."""
+        forget = blocks[:, self._blocks["forget"]].unflatten(1, (self.arity, 1, self.hidden_size))
+        if not self.arity:
+            return stacks.new_zeros(len(stacks), *stacks.shape[2:])
+        merged = torch.mul(stacks[:, 0], forget[:, 0])
+        for position in range(1, self.arity):
+            merged.addcmul_(stacks[:, position], forget[:, position])
+        return merged
+
+    def _gates(self, blocks: torch.Tensor) -> torch.Tensor:
+        """The gates of the actions, ``[m, actions, hidden_size]``."""
+        return blocks[:, self._blocks["actions"]].unflatten(1, (len(self._names), self.hidden_size))
+
+    def _actions(self, blocks: torch.Tensor) -> torch.Tensor:
+        """The weights of the actions, ``[m, actions, hidden_size]``."""
+        return torch.softmax(self._gates(blocks), 1) if self._normalized else self._gates(blocks)
 
     def _through_actions(
         self,
@@ -148,6 +152,3 @@ class StackTreeLSTMStepPair:
             torch.sum(torch.mul(d_stack[:, :-1], merged[:, 1:]), 1, out=d_actions[:, position["pop"]])
             d_merged[:, 1:].addcmul_(d_stack[:, :-1], actions[:, None, position["pop"]])
         return d_merged
-
-    def _forget(self, blocks: torch.Tensor) -> torch.Tensor:
-        return blocks[:, self._blocks["forget"]].unflatten(1, (self.arity, 1, self.hidden_size))

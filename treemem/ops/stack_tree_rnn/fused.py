@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.children import Children
 
 
 class StackTreeRNNStepPair:
@@ -30,7 +31,7 @@ class StackTreeRNNStepPair:
         pop_zero_before_map: bool,
         dropout: float = 0.0,
     ) -> None:
-        self.reads: tuple[str, ...] = ()
+        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self.no_op = no_op
@@ -40,7 +41,7 @@ class StackTreeRNNStepPair:
         self._stack_size = stack_size
         self._popped = stack_size if pop_zero_before_map else stack_size - 1
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h`` and ``S``; return the dropout mask."""
         hidden, stack = self._activation.in_place(products["hidden"]), out["S"]
         update, action = products["control"].split_with_sizes(self._control, 1)
@@ -61,22 +62,20 @@ class StackTreeRNNStepPair:
     def backward(
         self,
         products: State,
-        children: State,
+        children: Children,
+        states: State,
         kept: State,
         memo: torch.Tensor | None,
         gradient: State,
-        product_gradient: State,
     ) -> State:
-        """Write the gradients of the products."""
+        """Overwrite the products' values with their gradients."""
         d_hidden, d_stack = gradient["h"], gradient["S"]
         if memo is not None:
             d_hidden = d_hidden * memo
-        self._activation.backward(d_hidden, products["hidden"], product_gradient["hidden"])
+        self._activation.backward(d_hidden, products["hidden"], products["hidden"])
         update, action = products["control"].split_with_sizes(self._control, 1)
-        d_update, d_action = product_gradient["control"].split_with_sizes(self._control, 1)
-        torch.mul(d_stack[:, 0], action[:, :1], out=d_update)
         mapped = products["rows"].view(-1, *self._rows)
-        d_mapped = product_gradient["rows"].zero_().view(-1, *self._rows)
+        d_mapped = torch.zeros_like(mapped)
         last, popped = self._stack_size - 1, self._popped
         # Where in the stack each action's candidate rows went, and which of the mapped rows they are.
         parts = [(d_stack[:, 1:], slice(0, last)), (d_stack[:, :popped], slice(1, popped + 1))]
@@ -87,9 +86,10 @@ class StackTreeRNNStepPair:
             found.append((d_part * mapped[:, rows, position]).sum((1, 2)))
             torch.mul(d_part, weights[position], out=d_mapped[:, rows, position])
         found[0] += (d_stack[:, 0] * update).sum(1)
+        d_update = d_stack[:, 0] * action[:, :1]
         d_weights = torch.stack(found, 1)
         weighted = d_weights * action
-        torch.addcmul(weighted, action, weighted.sum(1, keepdim=True), value=-1, out=d_action)
-        sigmoid_backward(d_update, update, d_update)
-        sigmoid_backward(product_gradient["rows"], products["rows"], product_gradient["rows"])
+        torch.addcmul(weighted, action, weighted.sum(1, keepdim=True), value=-1, out=action)
+        sigmoid_backward(d_update, update, update)
+        sigmoid_backward(d_mapped, mapped, mapped)
         return {}

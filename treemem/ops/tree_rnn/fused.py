@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State
+from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.children import Children
 
 
 class TreeRNNStepPair:
@@ -21,12 +22,12 @@ class TreeRNNStepPair:
     """
 
     def __init__(self, activation_name: str, dropout: float = 0.0) -> None:
-        self.reads: tuple[str, ...] = ()
+        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._activation = activation(activation_name)
 
-    def forward(self, products: State, children: State, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h``; return the dropout mask."""
         hidden = self._activation.in_place(products["gates"])
         if not self.dropout:
@@ -39,13 +40,13 @@ class TreeRNNStepPair:
     def backward(
         self,
         products: State,
-        children: State,
+        children: Children,
+        states: State,
         kept: State,
         memo: torch.Tensor | None,
         gradient: State,
-        product_gradient: State,
     ) -> State:
-        """Write the gradient of the preactivation."""
+        """Overwrite the preactivation's value with the gradient of the preactivation."""
         d_hidden = gradient["h"] if memo is None else gradient["h"] * memo
-        self._activation.backward(d_hidden, products["gates"], product_gradient["gates"])
+        self._activation.backward(d_hidden, products["gates"], products["gates"])
         return {}
