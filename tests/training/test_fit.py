@@ -258,6 +258,31 @@ def test_resuming_under_other_terms_is_refused(tmp_path: Path, change: dict[str,
         run(tmp_path, resume=True, **change)  # type: ignore[arg-type]
 
 
+def without_options(output: Path, *names: str) -> None:
+    """Make a run look as if it was begun before those training options, and the task's and network's, were there."""
+    state, _, records = checkpoint.load_training_state(output / "last")
+    for name in names:
+        del state["fingerprint"][name]
+    state["fingerprint"]["task options"] = {}
+    state["fingerprint"]["network options"] = {"hidden_size": 3}
+    checkpoint.save(output / "last", treemem.load(output / "last"), training_state=state, metrics=records)
+
+
+def test_a_run_begun_before_an_option_was_there_resumes_at_its_default(tmp_path: Path) -> None:
+    network = NetworkConfig("KindSum", {"hidden_size": 3})
+    fit(MoreX(), network, toy_data(), OPTIONS, output=tmp_path)
+    without_options(tmp_path, "sort_by_height", "nodes_per_batch")
+    for same in (network, network.replace(dropout=0.0)):
+        fit(MoreX(), same, toy_data(), OPTIONS, output=tmp_path, resume=True)
+    sorting = dataclasses.replace(OPTIONS, sort_by_height=True)
+    with pytest.raises(RecipeError, match=r"sort_by_height was False and is True now\. .*--output.*--overwrite"):
+        fit(MoreX(), network, toy_data(), sorting, output=tmp_path, resume=True)
+    with pytest.raises(RecipeError, match=r"task options was \{'strict': False\} and is \{'strict': True\} now"):
+        fit(MoreX(strict=True), network, toy_data(), OPTIONS, output=tmp_path, resume=True)
+    with pytest.raises(RecipeError, match=r"network options was .*'dropout': 0\.0.* and is .*'dropout': 0\.2"):
+        fit(MoreX(), NETWORK, toy_data(), OPTIONS, output=tmp_path, resume=True)
+
+
 def test_a_new_run_replaces_the_old_one_only_where_asked_to(tmp_path: Path) -> None:
     run(tmp_path / "run", epochs=2, seed=1)
     before = (tmp_path / "run" / "metrics.jsonl").read_bytes()

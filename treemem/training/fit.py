@@ -23,7 +23,14 @@ from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, f
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.run_folder import held
-from treemem.training.state import Progress, check_same_run, fingerprint, random_state, set_random_state
+from treemem.training.state import (
+    Progress,
+    check_same_run,
+    fingerprint,
+    option_defaults,
+    random_state,
+    set_random_state,
+)
 from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
 
@@ -185,7 +192,8 @@ class _Run:
         weights: dict[str, Tensor] = {}
         if last is not None:
             state, weights, records = checkpoint.load_training_state(last)
-            check_same_run(state["fingerprint"], self.fingerprint, str(self.folder))
+            defaults = option_defaults(self.model.task, self.model.network.constructor(self.networks))
+            check_same_run(state["fingerprint"], self.fingerprint, defaults, str(self.folder))
             self.progress = Progress.from_dict(state["progress"], records)
             if problem:
                 _logger.warning("%s; going on from the checkpoint before it", problem)
