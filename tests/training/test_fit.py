@@ -165,6 +165,33 @@ def test_resuming_where_every_checkpoint_is_damaged_is_an_error(tmp_path: Path) 
         run(tmp_path, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda state: state.pop("fingerprint"), "it has no 'fingerprint'"),
+        (lambda state: state.update(fingerprint=[1]), "of another form"),
+        (lambda state: state.pop("progress"), "it has no 'progress'"),
+        (lambda state: state["progress"].update(stage=1), "unexpected keyword argument 'stage'"),
+        (lambda state: state["progress"].update(epoch="3"), "epoch is '3'"),
+        (lambda state: state["progress"].update(epoch=2), "3 records of 2 epochs"),
+        (lambda state: state["progress"].update(best_epoch=9), "of which 9 is best"),
+        (lambda state: state.pop("optimizer"), "it has no 'optimizer'"),
+        (lambda state: state["optimizer"].update(param_groups=[]), "of another form"),
+        (lambda state: state.update(random={}), "it has no 'cpu'"),
+        (lambda state: state["random"].update(cpu=torch.zeros(3)), "of another form"),
+    ],
+)
+def test_a_training_state_of_another_form_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    run(tmp_path)
+    state, _, records = checkpoint.load_training_state(tmp_path / "last")
+    change(state)
+    checkpoint.save(tmp_path / "last", treemem.load(tmp_path / "last"), training_state=state, metrics=records)
+    with pytest.raises(CheckpointError, match=rf"cannot resume from .*{problem}.*--output.*--overwrite"):
+        run(tmp_path, epochs=4, resume=True)
+
+
 def test_a_torn_last_checkpoint_does_not_take_the_place_of_the_whole_one_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

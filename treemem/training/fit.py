@@ -6,8 +6,8 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from treemem import checkpoint
-from treemem.errors import CheckpointError, RecipeError
+from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
@@ -193,19 +193,23 @@ class _Run:
         if last is not None:
             state, weights, records = checkpoint.load_training_state(last)
             defaults = option_defaults(self.model.task, self.model.network.constructor(self.networks))
-            check_same_run(state["fingerprint"], self.fingerprint, defaults, str(self.folder))
-            self.progress = Progress.from_dict(state["progress"], records)
+            with _reading(last):
+                check_same_run(state["fingerprint"], self.fingerprint, defaults, str(self.folder))
+                self.progress = Progress.from_dict(state["progress"], records)
             if problem:
                 _logger.warning("%s; going on from the checkpoint before it", problem)
                 checkpoint.remove_newest(self.folder / "last")
             _logger.info("resuming %s after epoch %d, step %d", self.folder, self.progress.epoch, self.progress.step)
         elif problem:
-            raise CheckpointError(f"cannot resume {self.folder}: {problem}; overwrite it to begin anew")
+            raise CheckpointError(
+                f"cannot resume {self.folder}: {problem}; choose another output folder, or overwrite it to begin anew"
+            )
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
         if last is not None:
-            self.model.load_state_dict(weights)
-            self.optimizer.load_state_dict(state["optimizer"])
-            set_random_state(state["random"], self.device)
+            with _reading(last):
+                self.model.load_state_dict(weights)
+                self.optimizer.load_state_dict(state["optimizer"])
+                set_random_state(state["random"], self.device)
             self.recover_best()
         self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
@@ -367,6 +371,21 @@ class _Run:
         record = self.progress.records[self.progress.best_epoch - 1]
         validation = [Score(**score) for score in record.get("validation", [])]
         return FitResult(best, self.folder, self.progress.best_epoch, validation, self.progress.records)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Tell a training state that lacks something, or holds something else there, as a ``CheckpointError``."""
+    try:
+        yield
+    except TreememError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        problem = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
+        raise CheckpointError(
+            f"cannot resume from {folder}, whose training state is of another form: {problem}; choose another output "
+            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
+        ) from error
 
 
 def _parts(examples: Examples) -> tuple[Any, Any]:

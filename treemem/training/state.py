@@ -58,8 +58,21 @@ class Progress:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], records: list[dict[str, Any]]) -> Progress:
-        """Read what :meth:`to_dict` gave."""
-        return cls(**fields, records=records)
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            TypeError, ValueError: other fields, or values that no run can have.
+        """
+        progress = cls(**fields, records=records)
+        for part in dataclasses.fields(cls):
+            value = getattr(progress, part.name)
+            if part.name != "records" and type(value) not in (int, type(part.default)):
+                raise TypeError(f"{part.name} is {value!r}")
+        if progress.epoch != len(records) or not 0 <= progress.best_epoch <= progress.epoch or progress.step < 0:
+            raise ValueError(
+                f"{len(records)} records of {progress.epoch} epochs, of which {progress.best_epoch} is best"
+            )
+        return progress
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
@@ -135,7 +148,7 @@ def _completed(fingerprint: Mapping[str, Any], defaults: Mapping[str, Any]) -> d
     """A fingerprint with the defaults in place of the options that it does not have."""
     found = {**{name: value for name, value in defaults.items() if name not in _FREE_TO_CHANGE}, **fingerprint}
     for group in ("task options", "network options"):
-        found[group] = {**defaults[group], **found[group]}
+        found[group] = {**defaults[group], **fingerprint.get(group, {})}
     return found
 
 
