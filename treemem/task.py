@@ -228,8 +228,9 @@ class NetworkConfig:
                 )
         try:
             return network_class(vocabulary=vocabulary, **self.options)
-        except (TypeError, ValueError) as error:
-            raise RecipeError(f"{self.network} cannot be made with {self.options}: {error}") from error
+        except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+            problem = str(error).partition("\n")[0]  # torch adds where in its own code
+            raise RecipeError(f"{self.network} cannot be made with {self.options}: {problem}") from error
 
 
 class Model(nn.Module):
