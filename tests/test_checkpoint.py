@@ -290,6 +290,14 @@ def test_rooms_are_there_after_importing_the_library_alone() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_full_disk_leaves_the_checkpoint_as_it_was(saved: Path, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("full_disk")
+    with pytest.raises(CheckpointError, match=r"cannot write .*model: No space left on device; free some space"):
+        checkpoint.save(saved, new_model(1))
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
+    assert torch.equal(treemem.load(saved).encoder.leaves.weight, new_model().encoder.leaves.weight)
+
+
 def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(CheckpointError, match="cannot write the checkpoint"):

@@ -205,6 +205,27 @@ def test_dash_is_standard_input_and_output(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "parquet", "jsonl.gz"])
+def test_a_full_disk_is_told_and_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, request: pytest.FixtureRequest, suffix: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"old")
+    request.getfixturevalue("full_disk")
+    with pytest.raises(RecipeError, match=rf"cannot write .*a\.{suffix}: No space left on device; free some space"):
+        write_records(path, [{"a": 1}])
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_standard_output_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=full))
+    with full, pytest.raises(RecipeError, match="cannot write standard output: No space left"):
+        write_records("-", [{"a": 1}], format="jsonl")
+
+
 def failing() -> object:
     yield {"a": 1}
     raise KeyError("stop")

@@ -18,7 +18,7 @@ import yaml
 from torch import Tensor, nn
 
 from treemem.errors import CheckpointError, RecipeError, TreememError
-from treemem.records import json_line
+from treemem.records import cannot_write, json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task
 from treemem.trees.vocabulary import Vocabulary
 
@@ -127,7 +127,7 @@ def save(
     try:
         _write_folder(path, files)
     except OSError as error:
-        raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+        raise CheckpointError(f"cannot write the checkpoint {path}: {cannot_write(error)}") from error
 
 
 def check_options(model: Model) -> None:

@@ -50,6 +50,15 @@ def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
 
 
+def test_a_plot_that_finds_the_disk_full_leaves_the_one_before(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "accuracy.png"
+    path.write_bytes(b"old")
+    request.getfixturevalue("full_disk")
+    with pytest.raises(RecipeError, match=r"cannot write .*accuracy\.png: No space left on device; free some space"):
+        plot_accuracy(SCORES, path)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("accuracy.png", b"old")]
+
+
 def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_figure() -> None:
     figure = accuracy_figure(SCORES, PUBLISHED, title="Equation verification")
     (axes,) = figure.axes

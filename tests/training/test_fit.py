@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from toy_task import KindSum, MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
-from treemem.errors import CheckpointError, RecipeError
+from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NetworkConfig
 from treemem.training.fit import FitResult, fit
@@ -470,6 +472,40 @@ def test_own_network_classes_can_be_given(tmp_path: Path) -> None:
     network = NetworkConfig("Mine", {"hidden_size": 3})
     result = fit(MoreX(), network, toy_data(), OPTIONS, output=tmp_path, networks={"Mine": Mine})
     assert isinstance(result.model.encoder, Mine)
+
+
+def test_a_log_on_a_full_disk_keeps_its_whole_lines(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = RunLog(path, [{"epoch": 1}])
+    log.add({"epoch": 2})
+    request.getfixturevalue("full_disk")
+    with pytest.raises(RecipeError, match=r"cannot write .*metrics\.jsonl: No space left on device; free some space"):
+        log.add({"epoch": 3})
+    with pytest.raises(RecipeError, match=r"cannot write .*metrics\.jsonl: No space left on device"):
+        RunLog(path, [])
+    assert path.read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
+
+
+def test_a_run_that_finds_the_disk_full_goes_on_to_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "whole")
+    fsync, left = os.fsync, 30  # within the second epoch
+
+    def filling(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", filling)
+        with pytest.raises(TreememError, match=r"No space left on device; free some space there and do the same again"):
+            run(tmp_path / "full")
+    assert 1 <= len(checkpoint.load_records(tmp_path / "full" / "last")) < 3
+    run(tmp_path / "full", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "full")
 
 
 def test_tensorboard_files_are_written_when_asked_for(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def fit(
             begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``;
             a folder that cannot be written, or in which another process is training; a network option that a
             checkpoint cannot hold.
-        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written.
+        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
+            the one before it stays.
         VocabularyError: data with a label that the task does not know.
     """
     options = TrainingOptions() if options is None else options
