@@ -57,6 +57,8 @@ def read_records(
 ) -> Iterator[Record]:
     """Read a file record by record; text forms are never held in memory as a whole.
 
+    Blank lines of JSONL are no records; they count where lines are numbered.
+
     Args:
         source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
         format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
@@ -252,6 +254,8 @@ def _text_records(stream: IO[bytes], names: Sequence[str]) -> Iterator[Record]:
 
 def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
     for number, text, error in _lines(stream):
+        if error is None and not text.strip():
+            continue
         fields: Any = {}
         if error is None:
             try:
