@@ -264,6 +264,24 @@ def test_resuming_an_empty_folder_begins_and_a_finished_run_ends_at_once(tmp_pat
     assert (tmp_path / "metrics.jsonl").read_text() == content
 
 
+def test_a_finished_run_says_so_and_one_with_steps_left_says_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            run(tmp_path, checkpoint_steps=2)
+    with caplog.at_level(logging.INFO, "treemem.training"):
+        run(tmp_path, resume=True)
+        assert f"resuming {tmp_path} in epoch 1 after step 4" in caplog.text
+        caplog.clear()
+        run(tmp_path, resume=True)
+        assert caplog.messages == [f"{tmp_path} is finished: epoch 3 was its last"]
+        caplog.clear()
+        run(tmp_path, epochs=4, resume=True)
+        assert f"resuming {tmp_path} in epoch 4" in caplog.messages
+
+
 def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
     run(tmp_path / "whole", epochs=4)
     run(tmp_path / "longer", epochs=2)
@@ -550,7 +568,7 @@ def test_one_line_an_epoch_is_logged_and_no_bar_is_drawn_without_a_terminal(
 ) -> None:
     with caplog.at_level(logging.INFO, "treemem.training"):
         run(tmp_path)
-    assert "epoch 3/3: loss" in caplog.text
+    assert "seed 7, epoch 3/3: loss" in caplog.text
     assert "trees/s" in caplog.text
     assert "of the time for making batches" in caplog.text
     assert capsys.readouterr() == ("", "")

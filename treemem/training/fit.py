@@ -200,7 +200,11 @@ class _Run:
             if problem:
                 _logger.warning("%s; going on from the checkpoint before it", problem)
                 checkpoint.remove_newest(self.folder / "last")
-            _logger.info("resuming %s after epoch %d, step %d", self.folder, self.progress.epoch, self.progress.step)
+            if self.progress.finished(options):
+                _logger.info("%s is finished: epoch %d was its last", self.folder, self.progress.epoch)
+            else:
+                step = f" after step {self.progress.step}" if self.progress.step else ""
+                _logger.info("resuming %s in epoch %d%s", self.folder, self.progress.epoch + 1, step)
         elif problem:
             raise CheckpointError(
                 f"cannot resume {self.folder}: {problem}; choose another output folder, or overwrite it to begin anew"
@@ -250,7 +254,7 @@ class _Run:
         done = sum(map(len, plan[: progress.step]))
         begin = shown_at = time.perf_counter()
         self.loader.seconds = 0.0
-        title = f"epoch {progress.epoch + 1}/{options.epochs}"
+        title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
         with closing(batches), progress_bar(len(self.train_ids), title, self.shown) as bar:
             bar.update(done)
             for batch in batches:
@@ -330,7 +334,7 @@ class _Run:
             self.save("best")
         self.save("last")
         self.log.add(record)
-        _logger.info("%s", _told(record, options.epochs, is_best))
+        _logger.info("%s", _told(record, options, is_best))
 
     def evaluate(self, record: dict[str, Any]) -> list[Score]:
         """Evaluate on the validation examples and put loss and scores into the epoch's record."""
@@ -402,9 +406,9 @@ def _parts(examples: Examples) -> tuple[Any, Any]:
     return train, validation
 
 
-def _told(record: Mapping[str, Any], epochs: int, is_best: bool) -> str:
+def _told(record: Mapping[str, Any], options: TrainingOptions, is_best: bool) -> str:
     """An epoch in one line."""
-    line = f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.4f}"
+    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}"
     if "validation_accuracy" in record:
         line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
     trees_per_second = record["trees"] / record["seconds"]
