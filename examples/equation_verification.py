@@ -2,24 +2,33 @@
 
 With no arguments this generates equations, trains Tree-LSTM and Tree-LSTM with a stack on depth 1-7, tests them on
 depth 8-13, prints a table by depth and draws a plot of it. A run that was interrupted goes on where it stopped.
+
+Networks that earlier runs trained on the same equations in the same folder stay in the results, the table and the plot.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
+
+if __name__ == "__main__":  # until all is imported, Ctrl-C ends the program at once and without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import logging
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from treemem import Forest, RecipeError, TreememError
 from treemem.explore import accuracy_table, overall_table, plot_accuracy
-from treemem.records import replacing, write_records
+from treemem.records import read_records, replacing, write_records, writing
 from treemem.task import Score
 from treemem.tasks.equation_verification import read_equations
-from treemem.training import FitResult, evaluate, fit_seeds, load_recipe, mean_scores, score_row
+from treemem.training import FitResult, evaluate, fit_seeds, load_recipe, mean_scores, row_score, score_row
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
+RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -39,7 +48,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--evaluate", type=Path, nargs="+", default=[], metavar="FILE",
-        help="also score these labelled equations (text, CSV, JSONL, Parquet)",
+        help=f"also score these labelled equations (text, CSV, JSONL, Parquet); the scores go to {EVALUATION} too",
     )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="begin anew where the output folder holds a run")
     parser.add_argument("--output", type=Path, default=Path("runs/equation_verification"), help="folder (%(default)s)")
@@ -60,8 +69,41 @@ def read_labelled(path: Path, numeric: bool) -> Forest:
     return forest
 
 
-def mean_over_seeds(fits: Sequence[FitResult], forest: Forest) -> list[Score]:
-    return mean_scores([evaluate(fit.model, forest).scores for fit in fits])
+def evaluation_rows(network: str, fits: Sequence[FitResult], path: Path, forest: Forest) -> Iterator[dict[str, Any]]:
+    """Mean scores of a network's seeds on a file, on all of it and by where its equations hold, if it says so."""
+    parts = {"": forest, **{held: forest[forest.tree_data["holds"] == held] for held in HELD}}
+    for held, part in parts.items():
+        if len(part):
+            what = f"{path}{held and f', equations that hold {HELD[held]}'}"
+            runs = [evaluate(fit.model, part, title=f"{network}, {fit.folder.name}, {what}").scores for fit in fits]
+            for score in mean_scores(runs):
+                yield {"file": str(path), "holds": held or None, **score_row(network, score, "depth")}
+
+
+def gathered(output: Path, file: str, first: Sequence[str], card: str) -> list[dict[str, Any]]:
+    """The rows in ``file`` of the networks in ``output``: the ``first`` ones, then others trained on the same data."""
+    others = []
+    for path in sorted(output.glob(f"*/{CARD}")):
+        name = path.parent.name
+        if name in first or not path.with_name(file).exists():
+            continue
+        if path.read_bytes() == card.encode():
+            others.append(name)
+        else:
+            logging.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)
+    return [record.fields for name in (*first, *others) for record in read_records(output / name / file)]
+
+
+def scores_by_network(rows: Sequence[dict[str, Any]]) -> dict[str, list[Score]]:
+    scores: dict[str, list[Score]] = {}
+    for row in rows:
+        scores.setdefault(row["network"], []).append(row_score(row, "depth"))
+    return scores
+
+
+def write_card(path: Path, card: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(card.encode())
 
 
 def run(options: argparse.Namespace) -> None:
@@ -72,42 +114,56 @@ def run(options: argparse.Namespace) -> None:
     numeric = bool(recipe.task_options.get("numeric"))
     files = {path: read_labelled(path, numeric) for path in options.evaluate}
     data = task.make_data(recipe.data)
+    output, networks = options.output, list(recipe.networks)
 
-    fits: dict[str, list[FitResult]] = {}
-    scores: dict[str, list[Score]] = {}
     for name, network in recipe.networks.items():
         logging.info("-- %s", name)
+        folder = output / name
+        if options.overwrite and folder.is_dir():
+            with writing(folder):
+                for file in (RESULTS, EVALUATION):
+                    (folder / file).unlink(missing_ok=True)
         result = fit_seeds(
             task, network, data, recipe.training,
-            seeds=recipe.seeds or [recipe.training.seed], output=options.output / name,
+            seeds=recipe.seeds or [recipe.training.seed], output=folder,
             resume=not options.overwrite, overwrite=options.overwrite,
         )  # fmt: skip
-        fits[name], scores[name] = result.fits, result.scores
         training, scoring = result.fits[0], result.evaluations[0]
         logging.info(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
             name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
         )  # fmt: skip
+        write_card(folder / CARD, data.card)
+        write_records(folder / RESULTS, [score_row(name, score, "depth") for score in result.scores])
+        if files:
+            rows = [row for file, forest in files.items() for row in evaluation_rows(name, result.fits, file, forest)]
+            write_records(folder / EVALUATION, rows)
 
-    plot = options.output / "accuracy_by_depth.png"
-    plot_accuracy(scores, plot, task.published, title="Equation verification, trained on depth 1-7")
-    rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
-    write_records(options.output / "results.jsonl", rows)
-    with replacing(options.output / "data.md") as card:
-        card.write_text(data.card, encoding="utf-8")
+    rows = gathered(output, RESULTS, networks, data.card)
+    scores = scores_by_network(rows)
     print("\nTest equations: accuracy in %\n")
     print(accuracy_table(scores, task.published))
     print("\nTest equations, all depths: % (published figures in parentheses)\n")
     print(overall_table(scores, task.published))
-    for path, forest in files.items():
+    evaluations = gathered(output, EVALUATION, networks, data.card) if files else []
+    for path in files:
+        rows_of_file = [row for row in evaluations if row["file"] == str(path)]
         print(f"\n{path}: accuracy in %\n")
-        print(accuracy_table({name: mean_over_seeds(own, forest) for name, own in fits.items()}))
-        chosen = {told: forest[forest.tree_data["holds"] == value] for value, told in HELD.items()}
-        parts = {told: part for told, part in chosen.items() if len(part)}
-        for name, own in fits.items() if parts else ():
-            held = [f"{told} {mean_over_seeds(own, part)[-1].accuracy:.1%}" for told, part in parts.items()]
-            print(f"{name}, by where the equations hold: {', '.join(held)}")
-    print(f"\nplot: {plot}; data: {options.output / 'data.md'}")
+        print(accuracy_table(scores_by_network([row for row in rows_of_file if row["holds"] is None])))
+        held: dict[str, list[str]] = {}
+        for row in rows_of_file:
+            if row["holds"] is not None and row["depth"] == "all":
+                held.setdefault(row["network"], []).append(f"{HELD[row['holds']]} {row['accuracy']:.1%}")
+        for name, parts in held.items():
+            print(f"{name}, by where the equations hold: {', '.join(parts)}")
+
+    write_card(output / CARD, data.card)
+    write_records(output / RESULTS, rows)
+    if files:
+        write_records(output / EVALUATION, evaluations)
+    plot = output / "accuracy_by_depth.png"
+    plot_accuracy(scores, plot, task.published, title="Equation verification, trained on depth 1-7")
+    print(f"\nplot: {plot}; scores: {output / RESULTS}; data: {output / CARD}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,4 +181,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())

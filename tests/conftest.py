@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +38,16 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the published data are not at {folder}")
     return folder
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file can be brought to disk from here on, as where the disk is full."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
 
 
 @pytest.fixture

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
+from typing import get_args
+
 import numpy as np
+import pytest
 import torch
 
 from treemem.nn import TreeNetwork, TreeStates
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
+
+HAS_DGL = importlib.util.find_spec("dgl") is not None
+NO_DGL = "DGL is not installed"
+needs_dgl = pytest.mark.skipif(not HAS_DGL, reason=NO_DGL)
+
+ENGINES: tuple[Engine, ...] = tuple(
+    engine for engine in get_args(Engine) if engine != "auto" and (engine != "naive" or HAS_DGL)
+)
+REFERENCE: Engine = "naive" if HAS_DGL else "recursive"
+"""The readable engine that the others are held to."""
 
 
 def results(

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
+import pickle
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import yaml
 from toy_task import KindSum, MoreX, toy_data
@@ -127,6 +131,7 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, saved: Path) 
         (lambda config: config["network"]["options"].update(hidden_size=5), "does not fit the network"),
         (lambda config: config["network"]["options"].update(hidden_size=10**15), "does not"),
         (lambda config: config["network"]["options"].update(hidden_size="x"), "does not describe a model"),
+        (lambda config: config["network"]["options"].update(hidden_size=-1), "does not describe a model"),
         (lambda config: config["task"].update(name="moore_x"), "no task 'moore_x'; did you mean more_x"),
         (lambda config: config["task"]["options"].update(kind=3), "does not describe a model"),
         (lambda config: config.pop("network"), "does not describe a model: no 'network'"),
@@ -138,6 +143,47 @@ def test_a_foreign_configuration_is_refused(saved: Path, change: Callable[[dict]
     with_config(saved, change)
     with pytest.raises(CheckpointError, match=problem):
         treemem.load(saved)
+
+
+DEEP = b"[" * 50_000
+MALFORMED = [b"", b"\xff", b"3", b"[1]", b"{", b"9" * 5000, b"!!int ''", b'{"a": ' * 50_000, DEEP, DEEP + b"]" * 50_000]
+
+
+@pytest.mark.parametrize("content", MALFORMED, ids=range(len(MALFORMED)))
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_form_is_refused_though_the_manifest_vouches_for_it(
+    saved: Path, name: str, content: bytes
+) -> None:
+    empty_log = (name, content) == ("metrics.jsonl", b"")
+    replace_file(saved, name, content)
+    if name in ("config.yaml", "vocabulary.json", "model.safetensors"):
+        with pytest.raises(CheckpointError, match="model"):
+            treemem.load(saved)
+    elif empty_log:
+        assert checkpoint.load_records(saved) == []
+    else:
+        with pytest.raises(CheckpointError, match=name) as caught:
+            checkpoint.load_training_state(saved)
+        assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("precision", [torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_weights_that_are_no_floating_point_numbers_are_refused(saved: Path, precision: torch.dtype) -> None:
+    weights = {name: tensor.to(precision) for name, tensor in new_model().state_dict().items()}
+    replace_file(saved, "model.safetensors", safetensors.torch.save(weights))
+    with pytest.raises(CheckpointError, match=rf"encoder\.leaves\.weight is of {precision}, not torch\.float32"):
+        treemem.load(saved)
+
+
+def test_a_training_state_that_is_no_plain_data_is_refused_without_advice_to_load_it_unsafely(saved: Path) -> None:
+    for state in ([1], {"step": print}, {"step": NetworkConfig}):
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        for content in (buffer.getvalue(), buffer.getvalue()[:-50], pickle.dumps(state)):
+            replace_file(saved, "training_state.pt", content)
+            with pytest.raises(CheckpointError, match=r"training_state\.pt is no training state: it ") as caught:
+                checkpoint.load_training_state(saved)
+            assert "weights_only" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_python_objects_in_the_configuration_are_not_made(saved: Path, tmp_path: Path) -> None:
@@ -242,6 +288,14 @@ def test_an_option_that_is_not_plain_data_is_named() -> None:
 def test_rooms_are_there_after_importing_the_library_alone() -> None:
     program = "import treemem; treemem.checkpoint.load; treemem.task.TASKS; assert 'task' in dir(treemem)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_full_disk_leaves_the_checkpoint_as_it_was(saved: Path, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("full_disk")
+    with pytest.raises(CheckpointError, match=r"cannot write .*model: No space left on device; free some space"):
+        checkpoint.save(saved, new_model(1))
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
+    assert torch.equal(treemem.load(saved).encoder.leaves.weight, new_model().encoder.leaves.weight)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engine_parity import needs_dgl
+
 ROOT = Path(__file__).parents[1]
 
 FAKE_DGL = """
@@ -81,6 +83,7 @@ def test_a_missing_dgl_is_said_to_be_missing(tmp_path: Path) -> None:
     assert "it is not installed" in told
 
 
+@needs_dgl
 def test_importing_dgl_writes_nothing_and_prints_nothing(tmp_path: Path) -> None:
     script = (
         "import warnings\nwarnings.simplefilter('ignore')\n"

@@ -56,6 +56,12 @@ def test_the_later_parts_of_a_text_line_may_be_missing(tmp_path: Path) -> None:
     assert fields_of(path, text_fields=("a", "b"), strict=False)[:3] == [{"a": "x", "b": "1"}, {"a": "y"}, {"a": ""}]
 
 
+def test_blank_lines_of_jsonl_are_no_records_and_count_in_the_line_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf\n{"a": 1}\r\n\r\n \t\n{"a": 2}\n\n')
+    assert [(record.line, record.fields) for record in read_records(path)] == [(2, {"a": 1}), (5, {"a": 2})]
+
+
 def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(b"x = x\nsin(\xff) = 1\ny = y\n")
@@ -74,7 +80,7 @@ def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) 
     [
         ("a.txt", "x\ty\tz\n", 1, "3 parts between tabs"),
         ("a.jsonl", '{"a": 1}\n{"a": \n', 2, "no JSON here"),
-        ("a.jsonl", '{"a": 1}\n\n{"a": 2}\n', 2, "no JSON here"),
+        ("a.jsonl", '{"a": 1}\n\n{"a": \n', 3, "no JSON here"),
         ("a.jsonl", "[1]\n", 1, "a JSON list"),
         ("a.jsonl", "[" * 100_000 + "\n", 1, "JSON that cannot be read|no JSON here"),
         ("a.jsonl", '{"a": ' + "9" * 10_000 + "}\n", 1, "JSON that cannot be read"),
@@ -203,6 +209,27 @@ def test_dash_is_standard_input_and_output(monkeypatch: pytest.MonkeyPatch) -> N
         {"line": 1, "text": "x = x"},
         {"line": 2, "text": "y = y"},
     ]
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "parquet", "jsonl.gz"])
+def test_a_full_disk_is_told_and_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, request: pytest.FixtureRequest, suffix: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"old")
+    request.getfixturevalue("full_disk")
+    with pytest.raises(RecipeError, match=rf"cannot write .*a\.{suffix}: No space left on device; free some space"):
+        write_records(path, [{"a": 1}])
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_standard_output_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=full))
+    with full, pytest.raises(RecipeError, match="cannot write standard output: No space left"):
+        write_records("-", [{"a": 1}], format="jsonl")
 
 
 def failing() -> object:

@@ -141,6 +141,15 @@ def test_predict_names_the_text_with_a_variable_too_many(monkeypatch: pytest.Mon
         model.predict(["x", "a+b+c+d+f+g+h+i+j+k+l"])
 
 
+def test_predict_names_the_line_within_a_text_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = toy_model()
+    monkeypatch.setattr(type(model.task), "parse", lambda self, text: parse_expression(text))
+    with pytest.raises(ParseError, match=r"^line 1, line 2 of the text, column 1: unexpected name 'y'"):
+        model.predict(["x\ny"])
+    with pytest.raises(VocabularyError, match=r"^line 2, line 3 of the text, column 2: 'l' is variable number 11"):
+        model.predict(["x", "a+b+c\n+d+f+g+h+i+j+k\n+l"])
+
+
 def test_the_model_is_its_head_on_its_encoder() -> None:
     model = toy_model()
     batch = TreeBatch.from_trees([Tree("x"), Tree("y")], model.vocabulary)

@@ -7,8 +7,8 @@ import io
 import json
 import logging
 import os
-import pickle
 import shutil
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import yaml
 from torch import Tensor, nn
 
 from treemem.errors import CheckpointError, RecipeError, TreememError
-from treemem.records import json_line
+from treemem.records import cannot_write, json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task
 from treemem.trees.vocabulary import Vocabulary
 
@@ -27,6 +27,12 @@ FORMAT = 1
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
 _METRICS, _TRAINING_STATE, _MANIFEST = "metrics.jsonl", "training_state.pt", "manifest.json"
 _REQUIRED = (_CONFIG, _VOCABULARY, _WEIGHTS, _METRICS)
+_FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+# What readers of YAML, JSON and safetensors raise, and constructors given foreign options; a RecursionError too.
+_MALFORMED = (
+    TreememError, yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
+    MemoryError,
+)  # fmt: skip
 
 
 def load(
@@ -67,7 +73,7 @@ def load(
         weights = _weights(files[_WEIGHTS], expected, folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
-    except (TreememError, yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+    except _MALFORMED as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{folder} does not describe a model: {_told(error)}") from error
@@ -121,7 +127,7 @@ def save(
     try:
         _write_folder(path, files)
     except OSError as error:
-        raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+        raise CheckpointError(f"cannot write the checkpoint {path}: {cannot_write(error)}") from error
 
 
 def check_options(model: Model) -> None:
@@ -147,7 +153,8 @@ def load_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises:
         CheckpointError: it is torn or altered.
     """
-    return _records(verified_files(Path(path)))
+    folder = Path(path)
+    return _records(verified_files(folder), folder)
 
 
 def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor], list[dict[str, Any]]]:
@@ -160,11 +167,8 @@ def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], d
     files = verified_files(folder)
     if _TRAINING_STATE not in files:
         raise CheckpointError(f"{folder} holds a model only; training cannot go on from it")
-    try:
-        state = torch.load(io.BytesIO(files[_TRAINING_STATE]), weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise CheckpointError(f"{folder / _TRAINING_STATE} is no training state: {_told(error)}") from error
-    return state, _weights(files[_WEIGHTS], None, folder), _records(files)
+    state = _training_state(files[_TRAINING_STATE], folder)
+    return state, _weights(files[_WEIGHTS], None, folder), _records(files, folder)
 
 
 def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
@@ -216,7 +220,7 @@ def verified_files(folder: Path) -> dict[str, bytes]:
         listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
     files = {}
     for name in (*_REQUIRED, _TRAINING_STATE):
@@ -258,15 +262,36 @@ def _weights(content: bytes, expected: Mapping[str, Tensor] | None, folder: Path
 
     try:
         weights = safetensors.torch.load(content)
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+    except (safetensors.SafetensorError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} is no safetensors file: {_told(error)}") from error
     if expected is not None:
         for name in sorted({*weights, *expected}):
-            saved = list(weights[name].shape) if name in weights else "missing"
-            wanted = list(expected[name].shape) if name in expected else "no such weight"
+            saved: object = list(weights[name].shape) if name in weights else "missing"
+            wanted: object = list(expected[name].shape) if name in expected else "no such weight"
+            if saved == wanted:
+                types = _FLOATING if expected[name].is_floating_point() else (expected[name].dtype,)
+                if weights[name].dtype not in types:
+                    saved, wanted = f"of {weights[name].dtype}", " or ".join(map(str, types))
             if saved != wanted:
                 raise CheckpointError(f"{folder / _WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
     return weights
+
+
+def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
+    """What :func:`save` was given as training state. Anything but plain data and tensors is refused, never loaded."""
+    problem = "it is no file of torch.save"
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        try:
+            state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        # Foreign bytes make the reader raise errors of many classes. Some advise to load the file unsafely, so none is
+        # told, not even as the cause.
+        except Exception:
+            problem = "it is damaged, or holds more than tensors, numbers, texts, lists and dictionaries"
+        else:
+            if isinstance(state, dict):
+                return state
+            problem = f"it holds no dictionary but {type(state).__name__}"
+    raise CheckpointError(f"{folder / _TRAINING_STATE} is no training state: {problem}")
 
 
 def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
@@ -288,8 +313,15 @@ def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
         _delete(temporary)
 
 
-def _records(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in files[_METRICS].decode().splitlines()]
+def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
+    try:
+        records = [json.loads(line) for line in files[_METRICS].decode().splitlines()]
+    except _MALFORMED as error:
+        raise CheckpointError(f"{folder / _METRICS} holds no records of a run: {_told(error)}") from error
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict):
+            raise CheckpointError(f"{folder / _METRICS} holds no records of a run: line {number} is no JSON object")
+    return records
 
 
 def _delete(folder: Path) -> None:

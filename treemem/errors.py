@@ -20,11 +20,12 @@ class ParseError(TreememError, ValueError):
         text: the whole text that was being parsed.
         offset: 0-based character offset of the problem within ``text``.
         expected: what would have been right there.
-        line: 1-based line, where the text is a line of a file; counted within ``text`` by default.
+        line: 1-based line of a file, or number in a list, where the text stands; counted within ``text`` by default.
         source: name of the file that the text came from.
 
     Attributes:
-        line, column: where the problem is; both count from 1.
+        line, column: where the problem is; both count from 1. In a text of several lines that stands in a file or list,
+            ``line`` is where the text stands, and the column counts in the text's own line, which the message says.
         expected: what would have been right.
     """
 
@@ -42,8 +43,9 @@ class ParseError(TreememError, ValueError):
         self.offset = offset
         self.expected = expected
         self.source = source
-        self.line = line if line is not None else text.count("\n", 0, offset) + 1
-        self.column = offset - (text.rfind("\n", 0, offset) + 1) + 1
+        text_line, self.column = line_and_column(text, offset)
+        self.line = text_line if line is None else line
+        self._place = _place(source, line, text_line, self.column, text)
         super().__init__(problem, text, offset, expected, line, source)
 
     def at(self, line: int, source: str = "") -> ParseError:
@@ -51,8 +53,7 @@ class ParseError(TreememError, ValueError):
         return ParseError(self.problem, self.text, self.offset, self.expected, line, source)
 
     def __str__(self) -> str:
-        place = f"{self.source}, line {self.line}" if self.source else f"line {self.line}"
-        message = f"{place}, column {self.column}: {self.problem}"
+        message = f"{self._place}: {self.problem}"
         if self.expected:
             message += f"; expected {self.expected}"
         excerpt = excerpt_around(self.text, self.offset)
@@ -77,8 +78,11 @@ class VocabularyError(TreememError, ValueError):
         self.text = text
         self.offset = offset
         self.source = source
-        self.line = text.count("\n", 0, offset) + 1 if line is None and text else line
-        self.column = offset - (text.rfind("\n", 0, offset) + 1) + 1 if text else None
+        text_line: int | None
+        self.column: int | None
+        text_line, self.column = line_and_column(text, offset) if text else (None, None)
+        self.line = text_line if line is None else line
+        self._place = _place(source, line, text_line, self.column, text)
         super().__init__(problem, text, offset, line, source)
 
     def at(self, line: int, source: str = "") -> VocabularyError:
@@ -86,13 +90,7 @@ class VocabularyError(TreememError, ValueError):
         return VocabularyError(self.problem, self.text, self.offset, line, source)
 
     def __str__(self) -> str:
-        places = [
-            self.source,
-            "" if self.line is None else f"line {self.line}",
-            "" if self.column is None else f"column {self.column}",
-        ]
-        place = ", ".join(place for place in places if place)
-        message = f"{place}: {self.problem}" if place else self.problem
+        message = f"{self._place}: {self.problem}" if self._place else self.problem
         excerpt = excerpt_around(self.text, self.offset)
         return f"{message}\n{excerpt}" if excerpt else message
 
@@ -111,6 +109,25 @@ class CheckpointError(TreememError):
 
 class RecipeError(TreememError, ValueError):
     """A recipe or option that is unknown, ill-typed or contradicts another."""
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """Where the character at ``offset`` is in ``text``; both count from 1."""
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def _place(source: str, line: int | None, text_line: int | None, column: int | None, text: str) -> str:
+    """Where a problem is, as far as that is known; in a text of several lines that stands in a line, its own too."""
+    parts = [source] if source else []
+    if line is not None:
+        parts.append(f"line {line}")
+        if "\n" in text:
+            parts.append(f"line {text_line} of the text")
+    elif text_line is not None:
+        parts.append(f"line {text_line}")
+    if column is not None:
+        parts.append(f"column {column}")
+    return ", ".join(parts)
 
 
 def excerpt_around(text: str, offset: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import gzip
 import io
 import itertools
@@ -55,6 +56,8 @@ def read_records(
     strict: bool = True,
 ) -> Iterator[Record]:
     """Read a file record by record; text forms are never held in memory as a whole.
+
+    Blank lines of JSONL are no records; they count where lines are numbered.
 
     Args:
         source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
@@ -136,7 +139,7 @@ def write_records(
 
     Raises:
         RecipeError: the format cannot be told, a record has other fields than the first, or values that the format
-            cannot hold.
+            cannot hold; or the place cannot be written, as where a disk is full.
     """
     name, path = _named(target)
     write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[
@@ -151,8 +154,9 @@ def write_records(
             yield record
 
     if path is None:
-        write(sys.stdout.buffer, counted(), fields)
-        sys.stdout.buffer.flush()
+        with writing("standard output"):
+            write(sys.stdout.buffer, counted(), fields)
+            sys.stdout.buffer.flush()
         return count
     with replacing(path) as temporary, temporary.open("wb") as plain:
         if name.lower().endswith(".gz"):
@@ -168,7 +172,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary name beside ``path``; what is written there takes the place of ``path`` if the block ends well.
 
     Raises:
-        RecipeError: the folder does not exist, or ``path`` is one.
+        RecipeError: the folder does not exist, or ``path`` is one, or it cannot be written, as where a disk is full.
+            What stood at ``path`` is then as it was.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -176,13 +181,34 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if path.is_dir():
         raise RecipeError(f"cannot write {path}: it is a folder")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        try:
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Tell the system's errors of the block as ones of writing to ``place``.
+
+    Raises:
+        RecipeError: it cannot be written; says why and what to do.
+    """
     try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        raise RecipeError(f"cannot write {place}: {cannot_write(error)}") from error
+
+
+def cannot_write(error: OSError) -> str:
+    """Why something could not be written, and what to do."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "free some space there and do the same again" if full else "make it writable"
+    return f"{error.strerror or error}; {remedy}, or choose another place"
 
 
 def _named(place: str | os.PathLike[str]) -> tuple[str, Path | None]:
@@ -228,6 +254,8 @@ def _text_records(stream: IO[bytes], names: Sequence[str]) -> Iterator[Record]:
 
 def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
     for number, text, error in _lines(stream):
+        if error is None and not text.strip():
+            continue
         fields: Any = {}
         if error is None:
             try:

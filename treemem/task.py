@@ -205,13 +205,21 @@ class NetworkConfig:
         """The same network with some options changed."""
         return NetworkConfig(self.network, {**self.options, **options})
 
+    def constructor(self, own: Mapping[str, Callable[..., nn.Module]] | None = None) -> Callable[..., nn.Module]:
+        """What makes the network; ``own`` are classes by name that count before the registered ones.
+
+        Raises:
+            RecipeError: a name that is not registered.
+        """
+        return (own or {}).get(self.network) or NETWORKS.find(self.network)
+
     def build(self, vocabulary: Vocabulary, own: Mapping[str, Callable[..., nn.Module]] | None = None) -> nn.Module:
         """The network with fresh weights; ``own`` are classes by name that count before the registered ones.
 
         Raises:
             RecipeError: a name that is not registered, or an option that the network does not have or take.
         """
-        network_class = (own or {}).get(self.network) or NETWORKS.find(self.network)
+        network_class = self.constructor(own)
         known = [name for name in inspect.signature(network_class).parameters if name != "vocabulary"]
         for name in self.options:
             if name not in known:
@@ -220,8 +228,9 @@ class NetworkConfig:
                 )
         try:
             return network_class(vocabulary=vocabulary, **self.options)
-        except (TypeError, ValueError) as error:
-            raise RecipeError(f"{self.network} cannot be made with {self.options}: {error}") from error
+        except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+            problem = str(error).partition("\n")[0]  # torch adds where in its own code
+            raise RecipeError(f"{self.network} cannot be made with {self.options}: {problem}") from error
 
 
 class Model(nn.Module):

@@ -22,7 +22,7 @@ from treemem.tasks.equation_verification.generator import EquationData, generate
 from treemem.tasks.equation_verification.numeric import generate_numeric
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import read_equations
-from treemem.tasks.equation_verification.splits import split_by_depth
+from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.training.metrics import binary_scores
 from treemem.trees.equation_labels import EQUALITY, NUMBER
@@ -106,13 +106,21 @@ class EquationVerification(Task):
         """The equations that ``options`` ask for.
 
         Raises:
-            RecipeError: numeric equations for a task that is not numeric, or a file without equations.
+            RecipeError: numeric equations for a task that is not numeric, a size so small that training, validation or
+                test have no equations, or a file without equations.
             ParseError, VocabularyError, GraphError: a record of the file that is no equation.
         """
         if options.numeric and not self.numeric:
             raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
         if options.path is None:
             data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
+            wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
+            empty = [split for split in wanted if split not in data.forest.tree_data["split"]]
+            if empty:
+                raise RecipeError(
+                    f"data.size is {options.size}, which leaves no equation for {' and '.join(empty)}; "
+                    "it must be larger, 1,000 or more to learn from"
+                )
             if not options.numeric:
                 return TaskData(data.forest, data.card())
             parts = [data.forest, generate_numeric(options.numeric, seed=options.seed)]

@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from engine_parity import assert_same, results
-from golden.stack_tree_files import ENGINES, same
+from engine_parity import ENGINES, REFERENCE, assert_same, results
+from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
-from treemem.dgl_import import import_dgl
 from treemem.nn import TreeNetwork
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.tree_cell import GatedRecursiveCell
 from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
 
-dgl = import_dgl()
+VOCABULARY = Vocabulary(["leaf"], [("node", 2)])
 
 
 def check(path: Path) -> None:
@@ -50,9 +51,9 @@ def check_gated_cell(arrays: Arrays) -> None:
         cell.norm.bias.copy_(torch.from_numpy(arrays["ln_b"]))
     left, right = torch.from_numpy(arrays["horizontal"]), torch.from_numpy(arrays["vertical"])
     network = TreeNetwork(cell, input_size=size)
-    leaf, node = np.arange(2 * num_nodes), np.arange(2 * num_nodes) // 2 + 2 * num_nodes
-    batch = TreeBatch.from_dgl(dgl.graph((leaf, node)))
-    feat = torch.cat([torch.stack([left, right], 1).flatten(0, 1), torch.zeros(num_nodes, size)])
+    pair = Tree("node", [Tree("leaf"), Tree("leaf")])
+    batch = TreeBatch.from_trees([pair] * num_nodes, VOCABULARY, share_subtrees=False)
+    feat = torch.stack([left, right, torch.zeros_like(left)], 1).flatten(0, 1)  # in post-order
     for dtype in (torch.float64, torch.float32):
         network, children = network.to(dtype), {"h": torch.stack([left, right], 1).to(dtype)}
         preactivation = cell.gates(children, None, 0)["gates"]
@@ -61,7 +62,7 @@ def check_gated_cell(arrays: Arrays) -> None:
         found = {engine: results(network, batch, engine, feat.to(dtype)) for engine in ENGINES}
         for engine, values in found.items():
             same(values["root"][:, 0], arrays["output"], f"output ({engine})", dtype)
-            assert_same(values, found["naive"], engine)
+            assert_same(values, found[REFERENCE], engine)
 
 
 def left_first(values: torch.Tensor, size: int, dim: int) -> torch.Tensor:

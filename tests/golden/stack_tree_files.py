@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from engine_parity import ENGINES
 from golden.stack_tree_networks import (
     Arrays,
     Network,
@@ -31,7 +32,6 @@ from treemem.nn import (
     TreeLayer,
     TreeLSTM,
 )
-from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_lstm import stack_tree_lstm_gates
 from treemem.ops.stack_tree_rnn import stack_candidates
 from treemem.ops.tree_lstm import tree_lstm_gates
@@ -40,7 +40,6 @@ from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-ENGINES: tuple[Engine, ...] = tuple(engine for engine in get_args(Engine) if engine != "auto")
 EQUALITY = "Equality"
 
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 import torch
-from engine_parity import assert_same, results
-from golden.stack_tree_files import ENGINES
+from engine_parity import ENGINES, HAS_DGL, NO_DGL, assert_same, results
 
 from treemem.dgl_import import import_dgl
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM, TreeNetwork, TreeRNN
@@ -15,6 +14,8 @@ from treemem.ops import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
+if not HAS_DGL:
+    pytest.skip(NO_DGL, allow_module_level=True)
 dgl = import_dgl()
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")

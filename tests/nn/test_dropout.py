@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from engine_parity import assert_same, results
+from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.errors import RecipeError
@@ -43,7 +43,7 @@ def test_of_a_tree_rnn_the_output_is_dropped(layer_class: type[TreeLayer]) -> No
     vocabulary = Vocabulary(["x"], [("f", 1)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
     layer = layer_class(400, vocabulary, dropout=0.25)
-    for engine in ("fused", "naive"):
+    for engine in ("fused", REFERENCE):
         layer.engine = engine  # type: ignore[assignment]
         root = layer(batch).root.flatten()
         kept = root != 0
@@ -57,7 +57,7 @@ def test_of_a_tree_lstm_the_update_is_dropped(layer_class: type[TreeLayer]) -> N
     vocabulary = Vocabulary(["x"], [("f", 1)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
     layer = layer_class(400, vocabulary, dropout=0.25)
-    for engine in ("fused", "naive"):
+    for engine in ("fused", REFERENCE):
         layer.engine = engine  # type: ignore[assignment]
         cell = layer(batch).c[-1]  # i * u, for a leaf's c is 0
         kept = cell != 0
@@ -71,7 +71,7 @@ def test_of_a_stack_tree_lstm_what_is_pushed_is_dropped(options: dict[str, str])
     vocabulary = Vocabulary(["x"], [("f", 1)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
     layer = StackTreeLSTM(400, vocabulary, dropout=0.25, **options)
-    for engine in ("fused", "naive"):
+    for engine in ("fused", REFERENCE):
         layer.engine = engine  # type: ignore[assignment]
         top = layer(batch).S[-1, 0]  # a_push * u, for a leaf's stack is 0
         kept = top != 0
@@ -101,10 +101,10 @@ def test_a_tree_cell_with_the_same_random_numbers_is_the_same_on_every_engine(ra
     layer = TreeCell(4, VOCABULARY, **rates).double()
     batch = TreeBatch.from_trees([chain(8)], VOCABULARY)  # one node a level: all engines draw in the same order
     found = {}
-    for engine in ("naive", "fused", "recursive"):
+    for engine in (REFERENCE, *ENGINES):
         torch.manual_seed(7)
         found[engine] = results(layer, batch, engine)
-        assert_same(found[engine], found["naive"], engine)
+        assert_same(found[engine], found[REFERENCE], engine)
     layer.eval()
     assert not torch.equal(results(layer, batch, "fused")["root"], found["fused"]["root"])
 
@@ -126,7 +126,7 @@ def test_a_tree_cell_that_drops_everything_learns_biases_only() -> None:
     vocabulary = Vocabulary(["x"], [("f", 2)])
     everything = TreeCell(3, vocabulary, dropout=1.0).double()
     pair = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("x")])], vocabulary)
-    for engine in ("fused", "naive"):
+    for engine in ("fused", REFERENCE):
         everything.engine = engine  # type: ignore[assignment]
         everything.zero_grad()
         states = everything(pair)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from engine_parity import HAS_DGL, NO_DGL
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.dgl_import import import_dgl
@@ -11,6 +12,8 @@ from treemem.errors import GraphError, VocabularyError
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
+if not HAS_DGL:
+    pytest.skip(NO_DGL, allow_module_level=True)
 dgl = import_dgl()
 
 # Two trees with their nodes in no order: 4 <- (2, 0), 2 <- (1, 5); 3 <- (6).

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from engine_parity import needs_dgl
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError
@@ -71,6 +72,7 @@ def test_an_empty_batch_has_no_encodings(encoder_class: type[LSTM] | type[RNN]) 
     assert states.root.shape == (0, 2, 4)
 
 
+@needs_dgl
 def test_a_graph_has_no_tokens() -> None:
     graph = TreeBatch.from_trees([Tree("x")], VOCABULARY).graph
     with pytest.raises(GraphError, match="no tokens"):

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from engine_parity import ENGINES
 
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLSTM
-from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-ENGINES: list[Engine] = ["fused", "naive", "recursive"]
 VOCABULARY = Vocabulary(["x", "y"], [("f", 1), ("g", 2), ("k", 2)])
 X, Y = Tree("x"), Tree("y")
 TREE = Tree("g", [Tree("k", [Tree("f", [X]), Y]), Tree("g", [Tree("k", [Y, X]), X])])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_parity import assert_same, results
+from engine_parity import REFERENCE, assert_same, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tree_strategies import VOCABULARY, forests, random_forest
@@ -74,7 +74,7 @@ def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
 def test_all_engines_agree_with_and_without_shared_subtrees(name: str) -> None:
     forest = random_forest(seed=1, num_trees=5, size=12)
     layer = make(name)
-    expected = results(layer, TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False), "naive")
+    expected = results(layer, TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False), REFERENCE)
     assert any(value.abs().max() > 1e-3 for name, value in expected.items() if name.startswith("gradient"))
     for share in (True, False):
         batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
@@ -86,7 +86,7 @@ def test_all_engines_agree_with_and_without_shared_subtrees(name: str) -> None:
 def test_fused_agrees_with_naive_in_float32(name: str) -> None:
     layer = make(name).float()
     batch = TreeBatch.from_forest(random_forest(seed=2, num_trees=6, size=12), VOCABULARY)
-    assert_same(results(layer, batch, "fused"), results(layer, batch, "naive"), "float32")
+    assert_same(results(layer, batch, "fused"), results(layer, batch, REFERENCE), "float32")
 
 
 @pytest.mark.parametrize("node_features", [False, True])
@@ -96,7 +96,7 @@ def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
     layer = make(name, input_size=2, node_features=node_features)
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
     feat = torch.randn(forest.num_nodes, 2, dtype=torch.float64)
-    expected = results(layer, batch, "naive", feat)
+    expected = results(layer, batch, REFERENCE, feat)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine, feat), expected, engine)
     gradient = expected["gradient of feat"]
@@ -110,7 +110,7 @@ def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
 def test_engines_agree_on_any_forest(forest: Forest, share: bool, name: str) -> None:
     layer = make(name, hidden_size=2)
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
-    expected = results(layer, batch, "naive")
+    expected = results(layer, batch, REFERENCE)
     assert expected["root"].shape == (len(forest), 1, layer.hidden_size)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine), expected, f"{name}, {engine}")
@@ -135,4 +135,4 @@ def test_fused_equals_naive_on_many_random_trees(name: str) -> None:
     for seed in range(10):
         forest = random_forest(seed=seed, num_trees=10_000, size=30)
         batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=seed % 2 == 0)
-        assert_same(results(layer, batch, "fused"), results(layer, batch, "naive"), f"{name}, seed {seed}")
+        assert_same(results(layer, batch, "fused"), results(layer, batch, REFERENCE), f"{name}, seed {seed}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from engine_parity import assert_same, results
+from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.nn import (
@@ -132,14 +132,14 @@ def test_under_autocast_products_are_short_and_states_are_not(layer_class: type[
     layer = layer_class(8, VOCABULARY)
     exact = results(layer, batch, "fused")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = {engine: results(layer, batch, engine) for engine in ("fused", "naive", "recursive")}
+        found = {engine: results(layer, batch, engine) for engine in ENGINES}
     for engine, values in found.items():
         assert values["h"].dtype == torch.float32
         assert not torch.equal(values["h"], exact["h"]), engine
         for name, value in values.items():
             # Rounding takes some entries across the step in the rectifier's derivative, on every engine alike.
             jumps = layer_class is TreeCell and name.startswith("gradient")
-            expected = found["naive"][name] if jumps else exact[name]
+            expected = found[REFERENCE][name] if jumps else exact[name]
             largest = max(1.0, float(expected.abs().max()))
             torch.testing.assert_close(value, expected, rtol=0, atol=0.05 * largest, msg=f"{name}, {engine}")
 
@@ -158,7 +158,7 @@ def test_under_autocast_a_users_states_stay_in_float32(batch: TreeBatch) -> None
 
     network = TreeNetwork(Linear(), vocabulary=VOCABULARY, embedding_size=3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = [results(network, batch, engine) for engine in ("fused", "recursive", "naive")]
+        found = [results(network, batch, engine) for engine in ENGINES]
     for values in found:
         assert values["h"].dtype == torch.float32
         torch.testing.assert_close(values["root"], found[0]["root"], rtol=0, atol=0.02)
@@ -182,7 +182,7 @@ def test_nan_features_reach_the_ancestors_and_no_other_node(layer_class: type[Tr
 @pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
 def test_an_empty_batch_has_empty_states_and_zero_gradients(network: TreeNetwork) -> None:
     batch = TreeBatch.from_trees([], VOCABULARY, trees_per_example=2)
-    for engine in ("fused", "naive", "recursive"):
+    for engine in ENGINES:
         network.engine = engine  # type: ignore[assignment]
         states = network(batch)
         assert states.root.shape == (0, 2, 3)
@@ -199,7 +199,7 @@ def test_trees_of_one_node_are_their_leaves(network: TreeNetwork) -> None:
     expected = network.cell.leaf(embedding[[1, 0]], 0)["h"]
     if not isinstance(network, TreeCell):
         torch.testing.assert_close(expected, embedding[[1, 0]])
-    for engine in ("fused", "naive", "recursive"):
+    for engine in ENGINES:
         network.engine = engine  # type: ignore[assignment]
         torch.testing.assert_close(network(batch).root[:, 0], expected)
 
@@ -238,7 +238,7 @@ def test_a_node_of_many_children_runs_where_children_are_summed() -> None:
     small = TreeBatch.from_trees([Tree("f", [Tree("x")] * 3)], Vocabulary(["x"], [("f", 3)]))
     assert_same(
         results(_with_vocabulary(layer, small), small, "fused"),
-        results(_with_vocabulary(layer, small), small, "naive"),
+        results(_with_vocabulary(layer, small), small, REFERENCE),
         "",
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_parity import assert_same, results
+from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import CellError, RecipeError
@@ -19,8 +19,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
-
-ENGINES: list[Engine] = ["fused", "naive", "recursive"]
 
 
 class TwoStates(torch.nn.Module):
@@ -55,7 +53,7 @@ def test_a_users_cell_gives_the_same_on_every_engine(share: bool) -> None:
     torch.manual_seed(0)
     network = network_of(TwoStates(4, 3, VOCABULARY.num_kinds))
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY, share_subtrees=share)
-    expected = results(network, batch, "naive")
+    expected = results(network, batch, REFERENCE)
     for engine in ("fused", "recursive"):
         assert_same(results(network, batch, engine), expected, engine)
 
@@ -67,7 +65,7 @@ def test_a_users_cell_reads_features_on_every_engine() -> None:
     forest = random_forest(seed=1, num_trees=7, size=12)
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
     feat = torch.randn(forest.num_nodes, 3, dtype=torch.float64)
-    expected = results(network, batch, "naive", feat)
+    expected = results(network, batch, REFERENCE, feat)
     for engine in ("fused", "recursive"):
         assert_same(results(network, batch, engine, feat), expected, engine)
 
@@ -211,7 +209,7 @@ def test_what_a_subclass_of_a_librarys_cell_redefines_runs_on_every_engine(
     assert is_split(layer.cell)
     layer.cell.__class__ = redefine(layer.cell)
     layer.cell.scale = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
-    expected = results(layer, batch, "naive")
+    expected = results(layer, batch, REFERENCE)
     assert not torch.allclose(expected["root"], before)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine), expected, engine)
@@ -343,7 +341,7 @@ def test_what_a_cell_computes_once_a_batch_may_be_used_in_every_segment(at_leave
     torch.manual_seed(0)
     network = network_of(Once(at_leaves))
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
-    expected = results(network, batch, "naive")
+    expected = results(network, batch, REFERENCE)
     for engine in ("fused", "recursive", "fused"):
         assert_same(results(network, batch, engine), expected, engine)
 

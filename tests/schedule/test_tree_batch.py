@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from engine_parity import HAS_DGL, needs_dgl
 from hypothesis import given
 from hypothesis import strategies as st
 from tree_strategies import NUMBER, VOCABULARY, chain, forests, random_forest, subtrees, trees
@@ -22,7 +24,7 @@ from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-dgl = import_dgl()
+dgl: Any = import_dgl() if HAS_DGL else None
 
 
 def roots(batch: TreeBatch, labels: list[str], values: list[float | None]) -> list[Tree]:
@@ -111,7 +113,7 @@ def test_examples_that_are_not_there_are_refused(examples: Any, message: str) ->
 def test_what_is_no_vocabulary_is_refused(vocabulary: Any) -> None:
     with pytest.raises(VocabularyError, match=f"a Vocabulary is needed, not {type(vocabulary).__name__}"):
         TreeBatch.from_trees([Tree("x")], vocabulary)
-    if vocabulary is not None:
+    if vocabulary is not None and HAS_DGL:
         with pytest.raises(VocabularyError, match="a Vocabulary is needed"):
             TreeBatch.from_dgl(dgl.graph(PAIR), vocabulary)
 
@@ -133,6 +135,7 @@ def test_trees_that_do_not_make_whole_examples_are_refused(trees_per_example: in
         TreeBatch.from_index(SubtreeIndex(forest, VOCABULARY), trees_per_example=trees_per_example)
 
 
+@needs_dgl
 @given(forests(), st.booleans())
 def test_the_graph_says_what_the_forest_says(forest: Forest, share_subtrees: bool) -> None:
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share_subtrees)
@@ -151,12 +154,14 @@ def test_the_graph_says_what_the_forest_says(forest: Forest, share_subtrees: boo
     assert ("value" in graph.ndata) == (forest.value is not None)
 
 
+@needs_dgl
 def test_unknown_leaves_have_the_unknown_label_in_the_graph() -> None:
     vocabulary = Vocabulary(["x", "<unk>"], [("add", 2)], unknown="<unk>")
     batch = TreeBatch.from_trees([Tree("add", [Tree("z"), Tree("add")])], vocabulary)
     assert [vocabulary.labels[label] for label in batch.graph.ndata["label"].tolist()] == ["<unk>", "<unk>", "add"]
 
 
+@needs_dgl
 @given(forests(), st.integers(0, 99))
 def test_a_graph_gives_its_trees_whatever_the_order_of_nodes_and_edges(forest: Forest, seed: int) -> None:
     graph, renamed = shuffled_graph(forest, VOCABULARY, seed)
@@ -176,6 +181,7 @@ def test_a_graph_gives_its_trees_whatever_the_order_of_nodes_and_edges(forest: F
     assert symbol[renamed].tolist() == VOCABULARY.encode(forest).symbol.tolist()
 
 
+@needs_dgl
 def test_a_graph_made_batch_keeps_its_graph_with_positions_and_kinds() -> None:
     graph = dgl.batch([dgl.graph(([1, 0], [2, 2])), dgl.graph(([], []), num_nodes=1)])
     graph.ndata["h"] = torch.ones(4, 3)
@@ -190,6 +196,7 @@ def test_a_graph_made_batch_keeps_its_graph_with_positions_and_kinds() -> None:
     assert batch.num_trees == 2
 
 
+@needs_dgl
 def test_labels_may_index_a_table_of_their_own() -> None:
     graph = dgl.graph(([0, 1], [2, 2]))
     graph.ndata["label"] = torch.tensor([1, 2, 0])
@@ -198,6 +205,7 @@ def test_labels_may_index_a_table_of_their_own() -> None:
     assert VOCABULARY.kinds[batch.schedule.kind_of_row[2]].label == "add"
 
 
+@needs_dgl
 def test_kinds_may_be_given_instead_of_labels() -> None:
     graph = dgl.graph(([0, 1], [2, 2]))
     graph.ndata["kind"] = torch.tensor([0, 0, VOCABULARY.find("add", 2)[0]])
@@ -208,6 +216,7 @@ def test_kinds_may_be_given_instead_of_labels() -> None:
     assert TreeBatch.from_dgl(graph).schedule.kind_of_row.tolist() == [0, 7, 3]
 
 
+@needs_dgl
 def test_arity_alone_gives_the_kind_where_kinds_go_by_arity() -> None:
     by_arity = Vocabulary([], [("a", 2), ("b", 2), ("c", 1), ("d", 3)], kinds="arity")
     graph = dgl.graph(([0, 1, 2], [1, 3, 3]))
@@ -228,41 +237,53 @@ def with_fields(graph: Any, **fields: list[float]) -> Any:
 PAIR = ([0, 1], [2, 2])
 
 
+@needs_dgl
 @pytest.mark.parametrize(
-    ("graph", "options", "message"),
+    ("make_graph", "options", "message"),
     [
-        (dgl.graph(([0, 1, 2], [1, 2, 1])), {}, "a cycle of 2 nodes, from child to parent: node"),
-        (dgl.graph(([0, 0], [1, 2])), {}, "node 0 has 2 parents"),
-        (dgl.graph(([0], [0])), {}, "a cycle of 1 nodes"),
-        (with_fields(dgl.graph(PAIR), position=[0, 2]), {}, "node 2 has 2 children at the positions 0, 2"),
-        (with_fields(dgl.graph(PAIR), position=[1, 1]), {}, "node 2 has 2 children at the positions 1, 1"),
-        (with_fields(dgl.graph(PAIR), position=[0.0, 1.0]), {}, "the field 'position' must hold one integer each"),
-        (dgl.graph(PAIR), {"labels": ["x"]}, "labels say nothing without a vocabulary"),
-        (dgl.graph(PAIR), {"vocabulary": VOCABULARY, "labels": ["x"]}, "no node field 'label' that could index"),
-        (dgl.graph(PAIR), {"trees_per_example": 2}, "1 trees cannot be split into examples of 2"),
+        (lambda: dgl.graph(([0, 1, 2], [1, 2, 1])), {}, "a cycle of 2 nodes, from child to parent: node"),
+        (lambda: dgl.graph(([0, 0], [1, 2])), {}, "node 0 has 2 parents"),
+        (lambda: dgl.graph(([0], [0])), {}, "a cycle of 1 nodes"),
+        (lambda: with_fields(dgl.graph(PAIR), position=[0, 2]), {}, "node 2 has 2 children at the positions 0, 2"),
+        (lambda: with_fields(dgl.graph(PAIR), position=[1, 1]), {}, "node 2 has 2 children at the positions 1, 1"),
         (
-            with_fields(dgl.graph(PAIR), label=[0, 1, 99]),
+            lambda: with_fields(dgl.graph(PAIR), position=[0.0, 1.0]),
+            {},
+            "the field 'position' must hold one integer each",
+        ),
+        (lambda: dgl.graph(PAIR), {"labels": ["x"]}, "labels say nothing without a vocabulary"),
+        (
+            lambda: dgl.graph(PAIR),
+            {"vocabulary": VOCABULARY, "labels": ["x"]},
+            "no node field 'label' that could index",
+        ),
+        (lambda: dgl.graph(PAIR), {"trees_per_example": 2}, "1 trees cannot be split into examples of 2"),
+        (
+            lambda: with_fields(dgl.graph(PAIR), label=[0, 1, 99]),
             {"vocabulary": VOCABULARY},
             "node 2: its label 99 is no index into the 8 labels",
         ),
         (
-            with_fields(dgl.graph(PAIR), kind=[0, 0, 99]),
+            lambda: with_fields(dgl.graph(PAIR), kind=[0, 0, 99]),
             {"vocabulary": VOCABULARY},
             "node 2 has kind 99; the vocabulary has 9 kinds",
         ),
         (
-            with_fields(dgl.graph(PAIR), kind=[0, 0, 2]),
+            lambda: with_fields(dgl.graph(PAIR), kind=[0, 0, 2]),
             {"vocabulary": VOCABULARY},
             "node 2 has 2 children; its kind 'f' has 1",
         ),
         (
-            with_fields(dgl.graph(PAIR), kind=[0, 0, 4], symbol=[0, 4, -1]),
+            lambda: with_fields(dgl.graph(PAIR), kind=[0, 0, 4], symbol=[0, 4, -1]),
             {"vocabulary": VOCABULARY},
             "node 1 has symbol 4; there are 4 leaves",
         ),
     ],
 )
-def test_graphs_that_cannot_be_read_are_refused(graph: Any, options: dict[str, Any], message: str) -> None:
+def test_graphs_that_cannot_be_read_are_refused(
+    make_graph: Callable[[], Any], options: dict[str, Any], message: str
+) -> None:
+    graph = make_graph()
     with pytest.raises(GraphError, match=message):
         TreeBatch.from_dgl(graph, **options)
 
@@ -270,6 +291,7 @@ def test_graphs_that_cannot_be_read_are_refused(graph: Any, options: dict[str, A
 ADD = VOCABULARY.find("add", 2)[0]  # type: ignore[index]
 
 
+@needs_dgl
 @pytest.mark.parametrize(
     "fields",
     [{"kind": [0, 1, ADD]}, {"label": [0, 4, VOCABULARY.labels.index("add")]}],
@@ -293,6 +315,7 @@ def test_values_of_graphs_are_checked_however_they_say_their_kinds(
         TreeBatch.from_dgl(graph, VOCABULARY)
 
 
+@needs_dgl
 def test_values_are_checked_where_the_arity_says_the_kinds() -> None:
     vocabulary = Vocabulary(["x"], [("add", 2)], number=NUMBER)
     batch = TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[2.5, np.nan, np.nan]), vocabulary)
@@ -306,17 +329,20 @@ def test_values_are_checked_where_the_arity_says_the_kinds() -> None:
         TreeBatch.from_dgl(graph, Vocabulary(["x"], [("add", 2)]))
 
 
+@needs_dgl
 def test_a_label_with_an_arity_that_the_vocabulary_does_not_know_is_refused() -> None:
     graph = with_fields(dgl.graph(([0, 1, 2], [3, 3, 3])), label=[0, 0, 0, VOCABULARY.labels.index("add")])
     with pytest.raises(VocabularyError, match="node 3: 'add' is known with 2 children and has 3 here"):
         TreeBatch.from_dgl(graph, VOCABULARY)
 
 
+@needs_dgl
 def test_nodes_with_several_parents_are_read_where_that_is_allowed() -> None:
     graph = dgl.graph(([0, 0, 1], [1, 1, 2]))
     assert TreeBatch.from_dgl(graph, allow_several_parents=True).schedule.child.tolist() == [0, 0, 1]
 
 
+@needs_dgl
 @pytest.mark.parametrize("num_nodes", [0, 1, 3])
 def test_a_graph_without_edges_is_a_forest_of_leaves(num_nodes: int) -> None:
     batch = TreeBatch.from_dgl(dgl.graph(([], []), num_nodes=num_nodes))
@@ -324,6 +350,7 @@ def test_a_graph_without_edges_is_a_forest_of_leaves(num_nodes: int) -> None:
     assert batch.graph.num_nodes() == num_nodes
 
 
+@needs_dgl
 def test_a_chain_and_a_wide_node_from_a_graph() -> None:
     forest = Forest.from_trees([chain(100_000), Tree("max", [Tree("x")] * 50_000)])
     vocabulary = Vocabulary.from_forest(forest)
@@ -343,21 +370,24 @@ def test_tokens_have_the_ids_of_the_vocabulary(forest: Forest, form: Any) -> Non
     assert words == forest.tokens(form).strings()
 
 
+@needs_dgl
 def test_a_graph_made_batch_has_no_tokens() -> None:
     with pytest.raises(GraphError, match="a batch made from a graph has no tokens"):
         TreeBatch.from_dgl(dgl.graph(([0], [1]))).tokens("leaves")
 
 
-@pytest.mark.parametrize("make", ["from_trees", "from_forest", "from_index", "from_dgl"])
+@pytest.mark.parametrize("make", ["from_trees", "from_forest", "from_index", pytest.param("from_dgl", marks=needs_dgl)])
 def test_an_empty_batch(make: str) -> None:
     empty = Forest.from_trees([])
-    source = {"from_trees": [], "from_forest": empty, "from_dgl": dgl.graph(([], []), num_nodes=0)}
+    source: dict[str, Any] = {"from_trees": [], "from_forest": empty}
+    if make == "from_dgl":
+        source[make] = dgl.graph(([], []), num_nodes=0)
     if make == "from_index":
         batch = TreeBatch.from_index(SubtreeIndex(random_forest(0, 4, 5), VOCABULARY), [], trees_per_example=2)
     else:
         batch = getattr(TreeBatch, make)(source[make], VOCABULARY, trees_per_example=2)
     assert batch.num_trees == batch.num_examples == batch.num_nodes == 0
-    assert batch.graph.num_nodes() == 0
+    assert not HAS_DGL or batch.graph.num_nodes() == 0
     if batch.forest is not None:
         assert batch.tokens("function")[0].shape == (0, 0)
 
@@ -380,9 +410,14 @@ def test_a_pickled_batch_takes_its_own_trees_along_and_no_others() -> None:
     assert list(again.forest) == [forest[3]]
     assert isinstance(again.schedule, Schedule)
     assert again.example_ids.tolist() == [3]
+
+
+@needs_dgl
+def test_a_pickled_batch_of_a_graph_takes_its_graph_along() -> None:
     assert pickle.loads(pickle.dumps(TreeBatch.from_dgl(dgl.graph(([0], [1]))))).graph.num_nodes() == 2
 
 
+@needs_dgl
 def test_numbers_are_leaves_of_their_own_kind() -> None:
     batch = TreeBatch.from_trees([Tree("add", [Tree(NUMBER, value=2.5), Tree("x")])], VOCABULARY)
     assert batch.schedule.symbol.tolist() == [0, -1]

@@ -28,7 +28,7 @@ def toy_model() -> Model:
 def test_scores_agree_with_the_predictions(caplog: pytest.LogCaptureFixture) -> None:
     model, data = toy_model(), toy_data(80)
     with caplog.at_level(logging.INFO):
-        evaluation = evaluate(model, data, split="test")
+        evaluation = evaluate(model, data, split="test", title="a network on a file")
     chosen = data.tree_data["split"] == "test"
     np.testing.assert_array_equal(evaluation.chosen, np.flatnonzero(chosen))
     np.testing.assert_allclose(evaluation.probabilities, model.predict(data[chosen]), rtol=1e-5)
@@ -38,6 +38,7 @@ def test_scores_agree_with_the_predictions(caplog: pytest.LogCaptureFixture) -> 
     assert evaluation.trees_per_second == pytest.approx(evaluation.examples_per_second)
     assert evaluation.network_trees_per_second > evaluation.trees_per_second
     assert 0 < evaluation.loader_share < 1
+    assert "a network on a file: scored 16 examples: accuracy" in caplog.text
     assert "trees/s without making the batches" in caplog.text
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from toy_task import KindSum, MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
-from treemem.errors import CheckpointError, RecipeError
+from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import NetworkConfig
 from treemem.training.fit import FitResult, fit
@@ -165,6 +167,33 @@ def test_resuming_where_every_checkpoint_is_damaged_is_an_error(tmp_path: Path) 
         run(tmp_path, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda state: state.pop("fingerprint"), "it has no 'fingerprint'"),
+        (lambda state: state.update(fingerprint=[1]), "of another form"),
+        (lambda state: state.pop("progress"), "it has no 'progress'"),
+        (lambda state: state["progress"].update(stage=1), "unexpected keyword argument 'stage'"),
+        (lambda state: state["progress"].update(epoch="3"), "epoch is '3'"),
+        (lambda state: state["progress"].update(epoch=2), "3 records of 2 epochs"),
+        (lambda state: state["progress"].update(best_epoch=9), "of which 9 is best"),
+        (lambda state: state.pop("optimizer"), "it has no 'optimizer'"),
+        (lambda state: state["optimizer"].update(param_groups=[]), "of another form"),
+        (lambda state: state.update(random={}), "it has no 'cpu'"),
+        (lambda state: state["random"].update(cpu=torch.zeros(3)), "of another form"),
+    ],
+)
+def test_a_training_state_of_another_form_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    run(tmp_path)
+    state, _, records = checkpoint.load_training_state(tmp_path / "last")
+    change(state)
+    checkpoint.save(tmp_path / "last", treemem.load(tmp_path / "last"), training_state=state, metrics=records)
+    with pytest.raises(CheckpointError, match=rf"cannot resume from .*{problem}.*--output.*--overwrite"):
+        run(tmp_path, epochs=4, resume=True)
+
+
 def test_a_torn_last_checkpoint_does_not_take_the_place_of_the_whole_one_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +264,24 @@ def test_resuming_an_empty_folder_begins_and_a_finished_run_ends_at_once(tmp_pat
     assert (tmp_path / "metrics.jsonl").read_text() == content
 
 
+def test_a_finished_run_says_so_and_one_with_steps_left_says_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            run(tmp_path, checkpoint_steps=2)
+    with caplog.at_level(logging.INFO, "treemem.training"):
+        run(tmp_path, resume=True)
+        assert f"resuming {tmp_path} in epoch 1 after step 4" in caplog.text
+        caplog.clear()
+        run(tmp_path, resume=True)
+        assert caplog.messages == [f"{tmp_path} is finished: epoch 3 was its last"]
+        caplog.clear()
+        run(tmp_path, epochs=4, resume=True)
+        assert f"resuming {tmp_path} in epoch 4" in caplog.messages
+
+
 def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
     run(tmp_path / "whole", epochs=4)
     run(tmp_path / "longer", epochs=2)
@@ -256,6 +303,31 @@ def test_resuming_under_other_terms_is_refused(tmp_path: Path, change: dict[str,
     run(tmp_path)
     with pytest.raises(RecipeError, match=problem):
         run(tmp_path, resume=True, **change)  # type: ignore[arg-type]
+
+
+def without_options(output: Path, *names: str) -> None:
+    """Make a run look as if it was begun before those training options, and the task's and network's, were there."""
+    state, _, records = checkpoint.load_training_state(output / "last")
+    for name in names:
+        del state["fingerprint"][name]
+    state["fingerprint"]["task options"] = {}
+    state["fingerprint"]["network options"] = {"hidden_size": 3}
+    checkpoint.save(output / "last", treemem.load(output / "last"), training_state=state, metrics=records)
+
+
+def test_a_run_begun_before_an_option_was_there_resumes_at_its_default(tmp_path: Path) -> None:
+    network = NetworkConfig("KindSum", {"hidden_size": 3})
+    fit(MoreX(), network, toy_data(), OPTIONS, output=tmp_path)
+    without_options(tmp_path, "sort_by_height", "nodes_per_batch")
+    for same in (network, network.replace(dropout=0.0)):
+        fit(MoreX(), same, toy_data(), OPTIONS, output=tmp_path, resume=True)
+    sorting = dataclasses.replace(OPTIONS, sort_by_height=True)
+    with pytest.raises(RecipeError, match=r"sort_by_height was False and is True now\. .*--output.*--overwrite"):
+        fit(MoreX(), network, toy_data(), sorting, output=tmp_path, resume=True)
+    with pytest.raises(RecipeError, match=r"task options was \{'strict': False\} and is \{'strict': True\} now"):
+        fit(MoreX(strict=True), network, toy_data(), OPTIONS, output=tmp_path, resume=True)
+    with pytest.raises(RecipeError, match=r"network options was .*'dropout': 0\.0.* and is .*'dropout': 0\.2"):
+        fit(MoreX(), NETWORK, toy_data(), OPTIONS, output=tmp_path, resume=True)
 
 
 def test_a_new_run_replaces_the_old_one_only_where_asked_to(tmp_path: Path) -> None:
@@ -420,6 +492,40 @@ def test_own_network_classes_can_be_given(tmp_path: Path) -> None:
     assert isinstance(result.model.encoder, Mine)
 
 
+def test_a_log_on_a_full_disk_keeps_its_whole_lines(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "metrics.jsonl"
+    log = RunLog(path, [{"epoch": 1}])
+    log.add({"epoch": 2})
+    request.getfixturevalue("full_disk")
+    with pytest.raises(RecipeError, match=r"cannot write .*metrics\.jsonl: No space left on device; free some space"):
+        log.add({"epoch": 3})
+    with pytest.raises(RecipeError, match=r"cannot write .*metrics\.jsonl: No space left on device"):
+        RunLog(path, [])
+    assert path.read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
+
+
+def test_a_run_that_finds_the_disk_full_goes_on_to_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "whole")
+    fsync, left = os.fsync, 30  # within the second epoch
+
+    def filling(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", filling)
+        with pytest.raises(TreememError, match=r"No space left on device; free some space there and do the same again"):
+            run(tmp_path / "full")
+    assert 1 <= len(checkpoint.load_records(tmp_path / "full" / "last")) < 3
+    run(tmp_path / "full", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "full")
+
+
 def test_tensorboard_files_are_written_when_asked_for(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -462,7 +568,7 @@ def test_one_line_an_epoch_is_logged_and_no_bar_is_drawn_without_a_terminal(
 ) -> None:
     with caplog.at_level(logging.INFO, "treemem.training"):
         run(tmp_path)
-    assert "epoch 3/3: loss" in caplog.text
+    assert "seed 7, epoch 3/3: loss" in caplog.text
     assert "trees/s" in caplog.text
     assert "of the time for making batches" in caplog.text
     assert capsys.readouterr() == ("", "")

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from treemem.errors import RecipeError
 from treemem.task import Score
-from treemem.training.metrics import binary_scores, score_row
+from treemem.training.metrics import binary_scores, row_score, score_row
 
 
 def test_scores_of_a_worked_example() -> None:
@@ -31,6 +32,13 @@ def test_no_example_gives_one_score_without_an_accuracy() -> None:
     (score,) = binary_scores(np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, int))
     assert (score.group, score.examples) == ("all", 0)
     assert math.isnan(score.accuracy)
+
+
+def test_a_row_gives_its_score_back_and_one_of_another_form_is_refused() -> None:
+    for score in (Score(8, 10, 0.5, 0.6), Score("all", 10, 0.5, 0.6, 0.1, 0.2, 0.3, deviation=0.4)):
+        assert row_score(score_row("Tree-LSTM", score, "depth"), "depth") == score
+    with pytest.raises(RecipeError, match=r"needs the fields network, length, examples, .*; no 'length'"):
+        row_score(score_row("Tree-LSTM", Score(8, 10, 0.5, 0.6), "depth"), "length")
 
 
 def test_a_row_names_the_group_as_the_task_does() -> None:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
-from toy_task import MoreX, ToyDataOptions
+from toy_task import KindSum, MoreX, ToyDataOptions
 
 from treemem.errors import RecipeError
-from treemem.task import NetworkConfig
+from treemem.task import NETWORKS, NetworkConfig
 from treemem.training.options import TrainingOptions
 from treemem.training.recipes import load_recipe, parse_recipe, recipe_names
+from treemem.trees.vocabulary import Vocabulary
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -82,7 +83,14 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"networks": {}}, "the field 'networks' is missing"),
         ({"task": "more_z"}, "no task 'more_z'; did you mean more_x"),
         ({"task": None}, "the field 'task' is missing"),
-        ({"task_options": {"strikt": True}}, "no option 'strikt'; did you mean strict"),
+        ({"networks": {"a": {"network": "KindSum", "options": {}}}}, r"networks\.a\.options: .*required.*hidden_size"),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": "abc"}}}}, "hidden_size.*int.*abc"),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": -1}}}}, r"networks\.a\.options: .*-1"),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": 10**30}}}}, "'hidden_size': 1000"),
+        ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 0}}}}, "hidden_size must be at least 1"),
+        ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 3, "leaf": "x"}}}}, "leaf.*'embedding'"),
+        ({"task_options": {"strict": "maybe"}}, "task_options: .*strict.*bool.*maybe"),
+        ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
         ({"seeds": ["a"]}, "seeds.*int"),
         ({"seeds": 3}, "seeds"),
     ],
@@ -102,19 +110,98 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ("task.name=x", "'task' has no fields"),
         ("training.epochs=[", "is no YAML value"),
         ("training.epohcs=3", "did you mean epochs"),
+        ("training.epochs=0", r"^the override 'training\.epochs=0': epochs must be at least 1"),
+        ("networks.sum.options.hidden_size=1e2", r"networks\.sum\.options: .*hidden_size.*int.*100\.0"),
+        ("networks.sum.options={hidden_size: 3, dropout: maybe}", r"networks\.sum\.options: .*dropout.*float.*maybe"),
+        ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
+        ("training.epochs=2024-13-45", "is no YAML value"),
+        ("training.epochs=!!int ''", "is no YAML value"),
+        ("training.epochs=" + "[" * 50_000, r"is no YAML value"),
+        ("training=" + "[" * 200 + "]" * 200, "training must be fields"),
     ],
 )
-def test_an_override_that_makes_no_sense_is_refused(tmp_path: Path, override: str, problem: str) -> None:
-    with pytest.raises(RecipeError, match=problem):
-        load_recipe(written(tmp_path), [override])
+def test_an_override_that_makes_no_sense_is_refused_by_its_name(tmp_path: Path, override: str, problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        load_recipe(written(tmp_path), ["training.batch_size=4", override, "data.seed=3"])
+    assert "recipe.yaml" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("text", ["", "- a\n", "a: [", "a: !!python/object/apply:os.getcwd []\n", "\xff"])
+def test_a_file_is_blamed_for_its_own_mistakes_whatever_the_overrides(tmp_path: Path) -> None:
+    path = written(tmp_path, training={"epochs": 0})
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: epochs must be at least 1"):
+        load_recipe(path, ["training.batch_size=4"])
+    assert load_recipe(path, ["training.epochs=1"]).training.epochs == 1
+    with pytest.raises(RecipeError, match=r"^the override 'seeds=x': "):
+        load_recipe(path, ["training.epochs=1", "seeds=x"])
+
+
+def test_options_of_networks_are_read_as_the_types_they_are_declared_with(tmp_path: Path) -> None:
+    options = {"hidden_size": "4", "dropout": "1e-1"}
+    recipe = load_recipe(written(tmp_path, networks={"sum": {"network": "KindSum", "options": options}}))
+    assert recipe.networks["sum"].options == {"hidden_size": 4, "dropout": 0.1}
+
+
+def test_a_network_whose_types_only_checkers_see_and_one_made_by_a_function_are_checked_by_making_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(KindSum):
+        def __init__(self, hidden_size: OnlyForCheckers, vocabulary: Vocabulary, **more: float) -> None:  # noqa: F821
+            super().__init__(hidden_size, vocabulary, **more)
+
+    def made(vocabulary: Vocabulary, hidden_size: int = 2) -> KindSum:
+        return KindSum(hidden_size, vocabulary)
+
+    monkeypatch.setattr(NETWORKS, "_targets", {**NETWORKS._targets, "Late": Late, "made": made})
+    for name, size in (("Late", 3), ("made", 4)):
+        networks = {"a": {"network": name, "options": {"hidden_size": size}}}
+        assert parse_recipe(content(networks=networks)).networks["a"].options == {"hidden_size": size}
+        networks["a"]["options"] = {"hidden_size": "abc"}
+        with pytest.raises(RecipeError, match=r"networks\.a\.options: .*abc"):
+            parse_recipe(content(networks=networks))
+
+
+@pytest.mark.parametrize("text", ["task: more_x\ntask: more_x\n", "training: {epochs: 3, 'epochs': 4}\ntask: more_x\n"])
+def test_a_field_given_twice_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: the field '(task|epochs)' is given twice .*line \d"):
+        load_recipe(path)
+
+
+def test_merged_fields_may_be_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    network = "network: KindSum, options: {hidden_size: 3}"
+    networks = f"  a: &a {{{network}}}\n  b: &b {{<<: *a, options: {{hidden_size: 4}}}}\n  c: {{<<: *b}}\n"
+    path.write_text(f"task: more_x\nnetworks:\n{networks}")
+    assert load_recipe(path).networks["c"].options == {"hidden_size": 4}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- a\n", "a: [", "a: !!python/object/apply:os.getcwd []\n", "\xff", "[" * 50_000, "a: !!int ''", "2024-13-45"],
+    ids=range(8),
+)
 def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(RecipeError, match=r"recipe\.yaml"):
         load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("task_options.numeric=maybe", "task_options: .*numeric.*bool.*maybe"),
+        ("task_options.decoder_activation=softplus", "task_options: .*decoder_activation.*softplus"),
+        ("networks.Tree-LSTM.options.hidden_size=1e2", "Tree-LSTM.options: .*hidden_size.*int"),
+        ("networks.Tree-LSTM+stack+normalize+no-op.options.no_op=maybe", "no-op.options: .*no_op.*bool.*maybe"),
+        ("networks.Tree-LSTM+stack+normalize+no-op.options.stack_size=0", "stack_size must be at least 1, not 0"),
+    ],
+)
+def test_options_of_the_packaged_task_and_networks_are_checked_with_the_recipe(override: str, problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        load_recipe("equation_verification/small", [override])
 
 
 def test_an_unknown_recipe_names_the_near_ones() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from engine_parity import HAS_DGL, NO_DGL
 from hypothesis import given
 from tree_strategies import LEAVES, NUMBER, VOCABULARY, chain, forests, trees
 
@@ -11,6 +12,8 @@ from treemem.trees.dgl_bridge import forest_from_dgl, forest_to_dgl
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
+if not HAS_DGL:
+    pytest.skip(NO_DGL, allow_module_level=True)
 dgl = import_dgl()
 LABELS = VOCABULARY.labels
 

@@ -17,7 +17,7 @@ END = "an operator or the end of the text"
 @pytest.mark.parametrize(
     ("text", "line", "column", "problem", "expected"),
     [
-        ("sin(x", 1, 6, "end of the text; the '(' at line 1, column 4 is not closed", "an operator or ')'"),
+        ("sin(x", 1, 6, "end of the text; the '(' at column 4 is not closed", "an operator or ')'"),
         ("x = ", 1, 5, "unexpected end of the text", OPERAND),
         ("x =\n", 1, 4, "unexpected end of the text", OPERAND),
         ("2 +* 3 = 1", 1, 4, "unexpected '*'", OPERAND),
@@ -58,8 +58,9 @@ END = "an operator or the end of the text"
         ("x = (y, z)", 1, 7, "unexpected ','", "an operator or ')'"),
         ("x, y = 1", 1, 2, "unexpected ','", "an operator or '='"),
         ("x) = 1", 1, 2, "')' without a '(' before it", "an operator or '='"),
-        ("(x = 1)", 1, 4, "unexpected '='; the '(' at line 1, column 1 is not closed", "an operator or ')'"),
-        ("((x) = 1", 1, 6, "the '(' at line 1, column 1 is not closed", "an operator or ')'"),
+        ("(x = 1)", 1, 4, "unexpected '='; the '(' at column 1 is not closed", "an operator or ')'"),
+        ("((x) = 1", 1, 6, "the '(' at column 1 is not closed", "an operator or ')'"),
+        ("(\n(x)\n = 1", 3, 2, "the '(' at line 1 of the text, column 1 is not closed", "an operator or ')'"),
         ("x = ()", 1, 6, "unexpected ')'", OPERAND),
         ("x != 1", 1, 3, "no character '!'", "an operator or '='"),
         ("x <= 1", 1, 3, "no character '<'", "an operator or '='"),

@@ -25,8 +25,9 @@ def plot_accuracy(
 ) -> None:
     """Plot accuracy against the group (the depth of an equation), a line a network.
 
-    Scores of several runs get bars of one deviation. A dashed line is the majority class; a dotted one in a network's
-    colour is its published accuracy over all groups.
+    Scores of several seeds get bars of one deviation; the legend says which scores are of one seed. A dashed line is
+    the majority class; a dotted one in a network's colour is its published accuracy over all groups, on the data set
+    that it was published for.
 
     Args:
         scores: network to its scores by group; one group may be ``"all"``, which is not drawn.
@@ -68,22 +69,26 @@ def accuracy_figure(
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     axes = figure.add_subplot()
     majority: dict[int, float] = {}
+    beside_published: set[int] = set()
     for network, own in scores.items():
         points = sorted((score.group, score) for score in own if isinstance(score.group, int))
         groups = [name for name, _ in points]
         majority.update((name, score.majority) for name, score in points)
         errors = [score.deviation or 0.0 for _, score in points]
         accuracy = [score.accuracy for _, score in points]
-        (line, *_) = axes.errorbar(groups, accuracy, yerr=errors if any(errors) else None, marker="o", label=network)
+        several = any(score.deviation is not None for _, score in points)
+        label = f"{network}, {'mean of seeds' if several else 'one seed'}"
+        (line, *_) = axes.errorbar(groups, accuracy, yerr=errors if any(errors) else None, marker="o", label=label)
         if network in figures and groups:
-            axes.hlines(
-                figures[network].value, groups[0], groups[-1],
-                colors=line.get_color(), linestyles="dotted",
-                label=f"{network}, published ({group} {'-'.join(map(str, sorted({groups[0], groups[-1]})))})",
-            )  # fmt: skip
+            axes.hlines(figures[network].value, groups[0], groups[-1], colors=line.get_color(), linestyles="dotted")
+            beside_published.update(groups)
     if majority:
         names = sorted(majority)
         axes.plot(names, [majority[name] for name in names], color="grey", linestyle="dashed", label="majority class")
+    if beside_published:
+        span = "-".join(map(str, sorted({min(beside_published), max(beside_published)})))
+        label = f"published (on the published data set, {group} {span})"
+        axes.plot([], [], color="grey", linestyle="dotted", label=label)
     axes.set_xlabel(group)
     axes.set_ylabel("accuracy")
     axes.set_title(title)

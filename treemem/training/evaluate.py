@@ -80,6 +80,7 @@ def evaluate(
     cache_bytes: int | None = None,
     threads: int | None = 1,
     progress: bool | None = None,
+    title: str = "",
 ) -> Evaluation:
     """Score a model on labelled data, by group (the depth of an equation) and overall.
 
@@ -94,6 +95,7 @@ def evaluate(
             which makes its batches when they are needed; None: within batches only.
         threads: of torch on the CPU; None: as many as torch was told to use.
         progress: show a progress bar; by default on a terminal only.
+        title: what is scored, for the log: a network and a file, say.
 
     Raises:
         RecipeError: no such split, no example in it, or examples without labels.
@@ -129,7 +131,8 @@ def evaluate(
         cache,
     )
     _logger.info(
-        "scored %d examples: accuracy %.4f; %.0f trees/s, %.0f trees/s without making the batches",
+        "%sscored %d examples: accuracy %.4f; %.0f trees/s, %.0f trees/s without making the batches",
+        f"{title}: " if title else "",
         len(chosen), evaluation.overall.accuracy, evaluation.trees_per_second, evaluation.network_trees_per_second,
     )  # fmt: skip
     if cache is not None:

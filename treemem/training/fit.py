@@ -6,8 +6,8 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from treemem import checkpoint
-from treemem.errors import CheckpointError, RecipeError
+from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.run_folder import held
-from treemem.training.state import Progress, check_same_run, fingerprint, random_state, set_random_state
+from treemem.training.state import (
+    Progress,
+    check_same_run,
+    fingerprint,
+    option_defaults,
+    random_state,
+    set_random_state,
+)
 from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
 
@@ -103,7 +110,8 @@ def fit(
             begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``;
             a folder that cannot be written, or in which another process is training; a network option that a
             checkpoint cannot hold.
-        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written.
+        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
+            the one before it stays.
         VocabularyError: data with a label that the task does not know.
     """
     options = TrainingOptions() if options is None else options
@@ -185,19 +193,28 @@ class _Run:
         weights: dict[str, Tensor] = {}
         if last is not None:
             state, weights, records = checkpoint.load_training_state(last)
-            check_same_run(state["fingerprint"], self.fingerprint, str(self.folder))
-            self.progress = Progress.from_dict(state["progress"], records)
+            defaults = option_defaults(self.model.task, self.model.network.constructor(self.networks))
+            with _reading(last):
+                check_same_run(state["fingerprint"], self.fingerprint, defaults, str(self.folder))
+                self.progress = Progress.from_dict(state["progress"], records)
             if problem:
                 _logger.warning("%s; going on from the checkpoint before it", problem)
                 checkpoint.remove_newest(self.folder / "last")
-            _logger.info("resuming %s after epoch %d, step %d", self.folder, self.progress.epoch, self.progress.step)
+            if self.progress.finished(options):
+                _logger.info("%s is finished: epoch %d was its last", self.folder, self.progress.epoch)
+            else:
+                step = f" after step {self.progress.step}" if self.progress.step else ""
+                _logger.info("resuming %s in epoch %d%s", self.folder, self.progress.epoch + 1, step)
         elif problem:
-            raise CheckpointError(f"cannot resume {self.folder}: {problem}; overwrite it to begin anew")
+            raise CheckpointError(
+                f"cannot resume {self.folder}: {problem}; choose another output folder, or overwrite it to begin anew"
+            )
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
         if last is not None:
-            self.model.load_state_dict(weights)
-            self.optimizer.load_state_dict(state["optimizer"])
-            set_random_state(state["random"], self.device)
+            with _reading(last):
+                self.model.load_state_dict(weights)
+                self.optimizer.load_state_dict(state["optimizer"])
+                set_random_state(state["random"], self.device)
             self.recover_best()
         self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
@@ -237,7 +254,7 @@ class _Run:
         done = sum(map(len, plan[: progress.step]))
         begin = shown_at = time.perf_counter()
         self.loader.seconds = 0.0
-        title = f"epoch {progress.epoch + 1}/{options.epochs}"
+        title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
         with closing(batches), progress_bar(len(self.train_ids), title, self.shown) as bar:
             bar.update(done)
             for batch in batches:
@@ -317,7 +334,7 @@ class _Run:
             self.save("best")
         self.save("last")
         self.log.add(record)
-        _logger.info("%s", _told(record, options.epochs, is_best))
+        _logger.info("%s", _told(record, options, is_best))
 
     def evaluate(self, record: dict[str, Any]) -> list[Score]:
         """Evaluate on the validation examples and put loss and scores into the epoch's record."""
@@ -361,6 +378,21 @@ class _Run:
         return FitResult(best, self.folder, self.progress.best_epoch, validation, self.progress.records)
 
 
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Tell a training state that lacks something, or holds something else there, as a ``CheckpointError``."""
+    try:
+        yield
+    except TreememError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        problem = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
+        raise CheckpointError(
+            f"cannot resume from {folder}, whose training state is of another form: {problem}; choose another output "
+            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
+        ) from error
+
+
 def _parts(examples: Examples) -> tuple[Any, Any]:
     """Numbers of the examples to train on and to validate with."""
     if examples.split is None:
@@ -374,9 +406,9 @@ def _parts(examples: Examples) -> tuple[Any, Any]:
     return train, validation
 
 
-def _told(record: Mapping[str, Any], epochs: int, is_best: bool) -> str:
+def _told(record: Mapping[str, Any], options: TrainingOptions, is_best: bool) -> str:
     """An epoch in one line."""
-    line = f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.4f}"
+    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}"
     if "validation_accuracy" in record:
         line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
     trees_per_second = record["trees"] / record["seconds"]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.errors import RecipeError
 from treemem.task import Score
 
 
@@ -58,3 +63,16 @@ def score_row(network: str, score: Score, group: str) -> dict[str, int | float |
         "f1": score.f1,
         "deviation": score.deviation,
     }
+
+
+def row_score(row: Mapping[str, Any], group: str) -> Score:
+    """The score that :func:`score_row` made a record of.
+
+    Raises:
+        RecipeError: a record of another form.
+    """
+    names = [part.name for part in dataclasses.fields(Score) if part.name != "group"]
+    absent = [name for name in ("network", group, *names) if name not in row]
+    if absent:
+        raise RecipeError(f"a record of scores needs the fields network, {group}, {', '.join(names)}; no {absent[0]!r}")
+    return Score(row[group], **{name: row[name] for name in names})

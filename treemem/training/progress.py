@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.records import json_line, replacing
+from treemem.records import json_line, replacing, writing
 
 
 def progress_bar(total: int, what: str, shown: bool | None) -> Any:
@@ -28,7 +28,8 @@ class RunLog:
         tensorboard: write event files into the folder ``tensorboard`` beside it.
 
     Raises:
-        RecipeError: TensorBoard was asked for and is not installed.
+        RecipeError: TensorBoard was asked for and is not installed; or a file cannot be written, as where a disk is
+            full.
     """
 
     def __init__(self, path: Path, records: Sequence[Mapping[str, Any]] = (), *, tensorboard: bool = False) -> None:
@@ -41,18 +42,27 @@ class RunLog:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
                 raise RecipeError("tensorboard is not installed; pip install 'treemem[log]'") from error
-            self._writer = SummaryWriter(str(path.parent / "tensorboard"), purge_step=len(records) + 1)
+            self._curves = path.parent / "tensorboard"
+            with writing(self._curves):
+                self._writer = SummaryWriter(str(self._curves), purge_step=len(records) + 1)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append one epoch's record."""
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json_line(record))
-            stream.flush()
-            os.fsync(stream.fileno())
+        """Append one epoch's record, or nothing where it cannot be written as a whole."""
+        line = json_line(record).encode("utf-8")
+        with writing(self.path), self.path.open("ab", buffering=0) as stream:
+            end = stream.tell()
+            try:
+                while line:
+                    line = line[stream.write(line) :]
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)
+                raise
         if self._writer is not None:
-            for name, value in record.items():
-                if isinstance(value, (int, float)) and name != "epoch":
-                    self._writer.add_scalar(name, value, int(record["epoch"]))
+            with writing(self._curves):
+                for name, value in record.items():
+                    if isinstance(value, (int, float)) and name != "epoch":
+                        self._writer.add_scalar(name, value, int(record["epoch"]))
 
     def __enter__(self) -> RunLog:
         return self
@@ -63,4 +73,5 @@ class RunLog:
     def close(self) -> None:
         """Finish the event files."""
         if self._writer is not None:
-            self._writer.close()
+            with writing(self._curves):
+                self._writer.close()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+import torch
 import yaml
 
 from treemem.errors import RecipeError, near_names
-from treemem.task import NETWORKS, TASKS, NetworkConfig, Task
+from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Task
 from treemem.training.options import TrainingOptions
+from treemem.trees.source_text import shorten
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
 
 
 @dataclass(frozen=True)
@@ -65,28 +71,42 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
 
     Raises:
         RecipeError: there is no such recipe; a field is unknown (with the near names) or has a value of the wrong
-            type or range.
+            type or range. It names the override that is to blame, else the file.
     """
     path = _recipe_path(os.fspath(source))
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RecipeError(f"cannot read the recipe {path}: {' '.join(str(error).split())}") from error
+        content = _read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, RecipeError) as error:
+        raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"the recipe {path} must be fields and their values, not {type(content).__name__}")
-    for override in overrides:
-        _override(content, override)
+    contents = [_overridden(content, overrides[:count]) for count in range(len(overrides) + 1)]
     try:
-        return parse_recipe(content)
+        return parse_recipe(contents[-1])
     except RecipeError as error:
-        raise RecipeError(f"{path}: {error}") from error
+        number, problem = _blamed(contents, error)
+        place = f"the override {shorten(overrides[number - 1], 80)}" if number else str(path)
+        raise RecipeError(f"{place}: {problem}") from error
+
+
+def _blamed(contents: Sequence[Mapping[str, Any]], error: RecipeError) -> tuple[int, RecipeError]:
+    """The number of the content that is a wrong recipe where the one before it was a right one, and what is wrong."""
+    for number in range(len(contents) - 1, 0, -1):
+        try:
+            parse_recipe(contents[number - 1])
+        except RecipeError as earlier:
+            error = earlier
+        else:
+            return number, error
+    return 0, error
 
 
 def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     """A recipe from plain dictionaries, checked field by field.
 
     Raises:
-        RecipeError: a field is unknown or missing, or has a value of the wrong type or range.
+        RecipeError: a field is unknown or missing, or has a value of the wrong type or range; so too the options of
+            task and networks.
     """
     _check_names(content, [part.name for part in dataclasses.fields(Recipe)], "")
     for name in ("task", "networks"):
@@ -104,18 +124,28 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
             raise RecipeError(f"the network's name {name!r} is to name a folder; leave out slashes and lone dots")
         _check_names(fields, ["network", "options"], f"networks.{name}.")
     values = _typed(content, data_class)
+    networks = {
+        str(name): NetworkConfig(
+            fields["network"],
+            _typed_options(NETWORKS.find(fields["network"]), fields["options"], f"networks.{name}.options"),
+        )
+        for name, fields in values["networks"].items()
+    }
     recipe = Recipe(
         values["task"],
-        values["task_options"],
+        _typed_options(task_class, values["task_options"], "task_options"),
         _made(data_class, values["data"], "data", "data"),
-        {str(name): NetworkConfig(**fields) for name, fields in values["networks"].items()},
+        networks,
         _made(TrainingOptions, values["training"], "training", "training"),
         tuple(values["seeds"]),
     )
+    task = recipe.make_task()
     for name, network in recipe.networks.items():
-        known = [each for each in inspect.signature(NETWORKS.find(network.network)).parameters if each != "vocabulary"]
-        _check_names(network.options, known, f"networks.{name}.options.")
-    recipe.make_task()
+        try:
+            with torch.device("meta"), torch.random.fork_rng(devices=[]):  # no memory, and no random number
+                Model(task, network)
+        except RecipeError as error:
+            raise RecipeError(f"networks.{name}.options: {error}") from error
     return recipe
 
 
@@ -126,7 +156,7 @@ def recipe_names() -> list[str]:
 
 def _typed(content: Mapping[str, Any], data_class: type) -> dict[str, Any]:
     """The values as jsonargparse reads them: of the types that the dataclasses declare."""
-    from jsonargparse import ArgumentError, ArgumentParser
+    from jsonargparse import ArgumentParser
 
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--task", type=str)
@@ -135,9 +165,46 @@ def _typed(content: Mapping[str, Any], data_class: type) -> dict[str, Any]:
     parser.add_argument("--networks", type=dict[str, NetworkConfig])
     parser.add_argument("--training", type=TrainingOptions, default=TrainingOptions())
     parser.add_argument("--seeds", type=list[int], default=[])
-    given = {name: value for name, value in content.items() if value is not None}
+    return _parsed(parser, {name: value for name, value in content.items() if value is not None})
+
+
+def _typed_options(constructor: Callable[..., Any], options: Mapping[str, Any], field_name: str) -> dict[str, Any]:
+    """The options as jsonargparse reads them: of the types that the constructor's parameters declare."""
+    from jsonargparse import ArgumentParser
+
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(constructor).parameters.items()
+        if name != "vocabulary" and parameter.kind not in several
+    }
+    _check_names(options, parameters, f"{field_name}.")
+    types = _declared_types(constructor)
+    parser = ArgumentParser(exit_on_error=False)
+    for name, parameter in parameters.items():
+        required = parameter.default is inspect.Parameter.empty
+        default = {} if required else {"default": parameter.default}
+        parser.add_argument(f"--{name}", type=types.get(name, Any), required=required, **default)
     try:
-        return parser.parse_object(given).as_dict()
+        values = _parsed(parser, options)
+    except RecipeError as error:
+        raise RecipeError(f"{field_name}: {error}") from error
+    return {name: values[name] for name in options}
+
+
+def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters; none where one of them is written with a name that only type checkers see."""
+    try:
+        return get_type_hints(constructor.__init__ if isinstance(constructor, type) else constructor)  # type: ignore[misc]
+    except NameError:
+        return {}
+
+
+def _parsed(parser: ArgumentParser, given: Mapping[str, Any]) -> dict[str, Any]:
+    from jsonargparse import ArgumentError
+
+    try:
+        return parser.parse_object(copy.deepcopy(dict(given))).as_dict()  # which writes into what it is given
     except (ArgumentError, TypeError, ValueError) as error:
         raise RecipeError(" ".join(str(error).replace("Parser key ", "").split())) from error
 
@@ -162,24 +229,57 @@ def _made(target: Any, options: Mapping[str, Any], what: str, name: str) -> Any:
         raise RecipeError(f"{what} of {name}: {problem}") from error
 
 
-def _override(content: dict[str, Any], override: str) -> None:
-    """Set one field of nested dictionaries."""
-    path, equals, text = override.partition("=")
-    parts = path.strip().split(".")
-    if not equals or not all(parts):
-        raise RecipeError(f"cannot override {override!r}; write FIELD=VALUE, such as training.epochs=3")
-    place: dict[str, Any] = content
-    for part in parts[:-1]:
-        inner = place.setdefault(part, {})
-        if inner is None:
-            inner = place[part] = {}
-        if not isinstance(inner, dict):
-            raise RecipeError(f"cannot override {path!r}: {part!r} has no fields")
-        place = inner
+def _overridden(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Nested dictionaries with some fields set; ``content`` itself stays as it is."""
+    result: dict[str, Any] = copy.deepcopy(dict(content))
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        parts = path.strip().split(".")
+        if not equals or not all(parts):
+            raise RecipeError(f"cannot override {override!r}; write FIELD=VALUE, such as training.epochs=3")
+        place = result
+        for part in parts[:-1]:
+            inner = place.setdefault(part, {})
+            if inner is None:
+                inner = place[part] = {}
+            if not isinstance(inner, dict):
+                raise RecipeError(f"cannot override {path!r}: {part!r} has no fields")
+            place = inner
+        try:
+            place[parts[-1]] = _read_yaml(text)
+        except RecipeError as error:
+            raise RecipeError(f"cannot override {path!r}: {shorten(text)} is no YAML value ({error})") from error
+    return result
+
+
+class _DistinctFields(yaml.SafeLoader):
+    """YAML in which no field is given twice; the second one would silently count."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """A mapping as it is written, before others are merged into it."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    problem = f"the field {shorten(key.value)} is given twice"
+                    raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
+
+
+def _read_yaml(text: str) -> Any:
+    """The plain data that a YAML text says.
+
+    Raises:
+        RecipeError: it is no YAML, gives a field twice or is nested too deeply.
+    """
     try:
-        place[parts[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"cannot override {path!r}: {text!r} is no YAML value") from error
+        return yaml.load(text, Loader=_DistinctFields)
+    except RecursionError as error:
+        raise RecipeError("its brackets are nested too deeply") from error
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
 
 
 def _recipe_path(source: str) -> Path:

@@ -78,7 +78,8 @@ def fit_seeds(
             networks=networks,
         )
         fits.append(result)
-        evaluations.append(evaluate(result.model, data, split=split, progress=progress))
+        title = f"{Path(output).name}, seed {seed}, {split or 'all'} examples"
+        evaluations.append(evaluate(result.model, data, split=split, progress=progress, title=title))
     return SeedsResult(fits, evaluations, mean_scores([evaluation.scores for evaluation in evaluations]))
 
 

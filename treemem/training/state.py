@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from treemem.errors import RecipeError
-from treemem.task import Examples, Model
+from treemem.task import Examples, Model, Task
 from treemem.training.options import TrainingOptions
 
 _FREE_TO_CHANGE = frozenset({
@@ -57,8 +58,21 @@ class Progress:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], records: list[dict[str, Any]]) -> Progress:
-        """Read what :meth:`to_dict` gave."""
-        return cls(**fields, records=records)
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            TypeError, ValueError: other fields, or values that no run can have.
+        """
+        progress = cls(**fields, records=records)
+        for part in dataclasses.fields(cls):
+            value = getattr(progress, part.name)
+            if part.name != "records" and type(value) not in (int, type(part.default)):
+                raise TypeError(f"{part.name} is {value!r}")
+        if progress.epoch != len(records) or not 0 <= progress.best_epoch <= progress.epoch or progress.step < 0:
+            raise ValueError(
+                f"{len(records)} records of {progress.epoch} epochs, of which {progress.best_epoch} is best"
+            )
+        return progress
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
@@ -91,21 +105,51 @@ def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> d
     }
 
 
-def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], place: str) -> None:
+def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> None:
     """Refuse to go on with a run under other terms than it was begun with.
+
+    Args:
+        saved, asked: fingerprints. An option that one of them does not have, as where it came with a later version, is
+            at its default.
+        defaults: what :func:`option_defaults` gives.
+        place: the folder of the run.
 
     Raises:
         RecipeError: it names each thing that differs.
     """
+    before, now = _completed(saved, defaults), _completed(asked, defaults)
     different = [
-        f"the {name} are others now" if name == "data" else f"{name} was {saved.get(name)!r} and is {asked[name]!r} now"
-        for name in asked
-        if saved.get(name) != asked[name]
+        f"the {name} are others now" if name == "data" else f"{name} was {before.get(name)!r} and is {now[name]!r} now"
+        for name in now
+        if before.get(name) != now[name]
     ]
     if different:
         raise RecipeError(
-            f"{place} holds another run: {'; '.join(different)}. Resume with the same, or overwrite it to begin anew"
+            f"{place} holds another run: {'; '.join(different)}. Go on with the same as before, choose another output "
+            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
         )
+
+
+def option_defaults(task: Task, network: Callable[..., nn.Module]) -> dict[str, Any]:
+    """What the options of a fingerprint are where nobody chose: by name, those of task and network in their groups."""
+    return {
+        **_defaults_of(TrainingOptions),
+        "task options": _defaults_of(type(task)),
+        "network options": _defaults_of(network),
+    }
+
+
+def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(made).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+
+
+def _completed(fingerprint: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A fingerprint with the defaults in place of the options that it does not have."""
+    found = {**{name: value for name, value in defaults.items() if name not in _FREE_TO_CHANGE}, **fingerprint}
+    for group in ("task options", "network options"):
+        found[group] = {**defaults[group], **fingerprint.get(group, {})}
+    return found
 
 
 def data_digest(examples: Examples) -> str:

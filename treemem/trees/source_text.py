@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.errors import ParseError
+from treemem.errors import ParseError, line_and_column
 
 
 def decode_source(source: str | bytes) -> str:
@@ -30,6 +30,9 @@ def shorten(text: str, longest: int = 40) -> str:
 
 
 def place(text: str, offset: int) -> str:
-    """Line and column of ``offset``, for an error message that names a second place."""
-    line_begin = text.rfind("\n", 0, offset) + 1
-    return f"line {text.count(chr(10), 0, offset) + 1}, column {offset - line_begin + 1}"
+    """Where ``offset`` is, for an error message that names a second place: a line only where the text has several.
+
+    Lines count within the text, whatever line of a file it stands in.
+    """
+    line, column = line_and_column(text, offset)
+    return f"line {line} of the text, column {column}" if "\n" in text else f"column {column}"

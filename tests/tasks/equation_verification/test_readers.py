@@ -111,6 +111,15 @@ def test_a_bad_line_is_collected_with_its_place_or_raised(
         read_equations(path, strict=True)
 
 
+def test_an_open_parenthesis_is_told_with_a_place_that_agrees_with_the_line_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "equations.jsonl"
+    write_records(path, [{"equation": "x = x"}, {"equation": "sin(x = 1"}, {"equation": "x =\nsin(x\n+ 1"}])
+    told = [str(bad.error).splitlines()[0] for bad in read_equations(path).bad]
+    assert told[0].startswith(f"{path}, line 2, column 7: unexpected '='; the '(' at column 4 is not closed")
+    assert told[1].startswith(f"{path}, line 3, line 3 of the text, column 4: unexpected end of the text; ")
+    assert "the '(' at line 2 of the text, column 4 is not closed" in told[1]
+
+
 def test_bytes_that_are_not_utf8_spoil_their_line_only(tmp_path: Path) -> None:
     path = tmp_path / "equations.txt"
     path.write_bytes(b"x = x\n\xff = 1\ny = y\n")

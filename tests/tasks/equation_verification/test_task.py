@@ -213,6 +213,19 @@ def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None
         TASK.make_data(EquationDataOptions(path=str(tmp_path / "empty.txt")))
 
 
+@pytest.mark.parametrize(
+    ("size", "empty"), [(0, "train and validation and test"), (5, "validation and test"), (12, "validation")]
+)
+def test_a_size_that_leaves_a_split_without_equations_is_refused(size: int, empty: str) -> None:
+    with pytest.raises(RecipeError, match=rf"data\.size is {size}, which leaves no equation for {empty}; .* larger"):
+        TASK.make_data(EquationDataOptions(size=size), progress=False)
+
+
+def test_shallow_equations_alone_are_no_mistake() -> None:
+    data = TASK.make_data(EquationDataOptions(size=60, max_depth=4), progress=False)
+    assert set(data.forest.tree_data["split"]) == {"train", "validation"}
+
+
 def test_a_score_of_exactly_zero_is_wrong_for_either_label() -> None:
     scores = TASK.scores(torch.zeros(2), {"label": np.array([0, 1])}, np.array([1, 1]))
     assert scores[-1].accuracy == 0

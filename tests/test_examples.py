@@ -1,0 +1,156 @@
+"""The examples do what they say, on small budgets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "equation_verification.py"
+SMALL = ["--size", "200", "--epochs", "1", "--set", "training.accelerator=cpu"]
+
+Run = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("equation_verification_example", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(example: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Run:
+    """Run the example in a folder of its own; a later option counts more than an earlier one."""
+
+    def running(*options: str) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            return int(example.main([*SMALL, "--output", str(tmp_path / "out"), *options]))
+
+    return running
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def networks(path: Path) -> list[str]:
+    return list(dict.fromkeys(row["network"] for row in rows(path)))
+
+
+def test_networks_trained_before_on_the_same_data_stay_in_the_results(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    results = tmp_path / "out" / "results.jsonl"
+    assert run("--networks", "Tree-RNN") == 0
+    first = rows(results)
+    plot = (tmp_path / "out" / "accuracy_by_depth.png").read_bytes()
+    capsys.readouterr()
+    assert run("--networks", "RNN") == 0
+    assert networks(results) == ["RNN", "Tree-RNN"]
+    assert [row for row in rows(results) if row["network"] == "Tree-RNN"] == first
+    assert (tmp_path / "out" / "accuracy_by_depth.png").read_bytes() != plot
+    assert capsys.readouterr().out.count("| Tree-RNN") == 2
+
+    (tmp_path / "out" / "RNN" / "results.jsonl").unlink()
+    assert run("--networks", "Tree-RNN") == 0
+    assert rows(results) == first
+
+    assert run("--networks", "LSTM", "--set", "data.seed=5") == 0
+    assert networks(results) == ["LSTM"]
+    assert "Tree-RNN was trained on other data" in caplog.text
+
+
+def test_overwriting_a_network_keeps_the_others_and_takes_back_its_own_scores(
+    example: ModuleType, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "out" / "results.jsonl"
+    assert run("--networks", "Tree-RNN", "RNN") == 0
+    assert run("--networks", "RNN", "--overwrite", "--set", "training.seed=3") == 0
+    assert networks(results) == ["RNN", "Tree-RNN"]
+    with monkeypatch.context() as patch:
+        patch.setattr(example, "fit_seeds", interrupted)
+        assert run("--networks", "RNN", "--overwrite") == 130
+    assert run("--networks", "Tree-RNN") == 0
+    assert networks(results) == ["Tree-RNN"]
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_scores_of_a_file_are_written_and_the_log_names_network_seed_and_file(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text(
+        '{"equation": "x + y = y + x", "label": 1, "holds": "all"}\n'
+        '{"equation": "sin(x) = cos(x)", "label": 0, "holds": "some"}\n'
+    )
+    options = ["--seeds", "1", "2", "--evaluate", str(own)]
+    assert run("--networks", "Tree-RNN", *options) == 0
+    for line in ("seed 1, epoch 1/1: loss", "seed 2, epoch 1/1: loss", "Tree-RNN, seed 2, test examples: scored "):
+        assert line in caplog.text
+    assert f"Tree-RNN, seed-2, {own}: scored 2 examples" in caplog.text
+    assert f"Tree-RNN, seed-1, {own}, equations that hold at some: scored 1 examples" in caplog.text
+    found = rows(tmp_path / "out" / "evaluation.jsonl")
+    assert {row["file"] for row in found} == {str(own)}
+    assert [(row["holds"], row["depth"], row["examples"]) for row in found] == [
+        (None, 2, 2), (None, "all", 2), ("all", 2, 1), ("all", "all", 1), ("some", 2, 1), ("some", "all", 1),
+    ]  # fmt: skip
+    assert found[1]["deviation"] is not None
+
+    capsys.readouterr()
+    assert run("--networks", "RNN", *options) == 0
+    assert networks(tmp_path / "out" / "evaluation.jsonl") == ["RNN", "Tree-RNN"]
+    assert "Tree-RNN, by where the equations hold: at every real point" in capsys.readouterr().out
+    assert run("--networks", "Tree-RNN", "--seeds", "1", "2") == 0
+    assert f"{tmp_path / 'out' / 'Tree-RNN' / 'seed-1'} is finished: epoch 1 was its last" in caplog.text
+    assert networks(tmp_path / "out" / "evaluation.jsonl") == ["RNN", "Tree-RNN"]
+
+
+def test_too_few_equations_are_refused_before_training(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--size", "12") == 2
+    assert "data.size is 12, which leaves no equation for validation" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_is_a_file_is_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("")
+    assert run("--overwrite") == 2
+    assert "error: cannot train in" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_an_interruption_while_libraries_are_imported_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "treemem").mkdir()
+    (tmp_path / "treemem" / "__init__.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    program = tmp_path / "example.py"
+    program.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == ""
+
+
+def test_an_interruption_says_how_to_go_on(
+    example: ModuleType, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(example, "fit_seeds", interrupted)
+    assert run() == 130
+    assert "the same command goes on from" in capsys.readouterr().err
