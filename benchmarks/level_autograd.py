@@ -17,7 +17,9 @@ from benchmarks.problem import Problem
 from benchmarks.ways import ByBatch
 from treemem.nn import TreeLayer
 from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.ops.cell import State
+from treemem.ops.activation import activation
+from treemem.ops.cell import Product, State
+from treemem.ops.reading import HiddenLayer
 from treemem.schedule.schedule import Schedule, Segment
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -73,10 +75,10 @@ def _leaf_inputs(layer: TreeLayer, schedule: Schedule, feat: Tensor | None) -> T
 def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], children: State) -> State:
     """The states of rows of one arity."""
     arity, start = segments[0].arity, segments[0].begin
-    results = {}
+    results: State = {}
     for product in cell.products(arity):
         weight, bias = weights[product.weights]
-        inputs, copies = product.reading.gather(children), product.reading.copies(arity)
+        inputs, copies = _inputs(product, children, results), product.reading.copies(arity)
         parts = []
         for segment in segments:
             own = inputs[(segment.begin - start) * copies : (segment.end - start) * copies]
@@ -84,6 +86,12 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
             parts.append(functional.linear(own, weight[used], bias[used]))
         results[product.name] = _cat(parts)
     return cell.step(results, {name: children[name] for name in cell.reads})
+
+
+def _inputs(product: Product, children: State, results: State) -> Tensor:
+    if isinstance(product.reading, HiddenLayer):
+        return activation(product.reading.activation_name).function(results[product.reading.product])
+    return product.reading.gather(children)
 
 
 def _sources(schedule: Schedule) -> list[tuple[tuple[Segment, ...], list[int], Tensor]]:

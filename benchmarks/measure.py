@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
+
+from torch._inductor.utils import fresh_cache
 
 from benchmarks.agreement import check_agreement, has_dgl
 from benchmarks.memory import least_bytes, peak_bytes
@@ -10,6 +14,7 @@ from benchmarks.problem import Problem
 from benchmarks.timing import Arm, Budget, Row, compare
 from benchmarks.ways import Way, by_engine
 from benchmarks.workloads import BASELINES, NEED_DGL, Workload
+from treemem.ops.compiled_step import forget_compiled_steps
 
 MODES = ("training", "inference")
 
@@ -28,6 +33,8 @@ def measured(workload: Workload, baselines: Sequence[str], budget: Budget) -> It
         theirs = BASELINES[name](problem)
         for mode in MODES:
             yield compare(workload.name, mode, name, _arm(ours, mode), _arm(theirs, mode), budget)
+    if workload.compiling:
+        yield from _compiling(workload, problem, budget)
     if workload.memory:
         yield from _memory(workload, problem, [name for name in chosen if name == "level-autograd"])
 
@@ -49,6 +56,21 @@ def cost_per_node(forests: Sequence[Workload], budget: Budget) -> Iterator[Row]:
 def available(baseline: str) -> bool:
     """Whether a baseline can run here."""
     return baseline not in NEED_DGL or has_dgl()
+
+
+def _compiling(workload: Workload, problem: Problem, budget: Budget) -> Iterator[Row]:
+    """How long compiling takes where nothing is left of it from before, against what a batch gains by it."""
+    ours, theirs = by_engine(problem), by_engine(problem, compiled=False)
+    for mode in MODES:
+        row = compare(workload.name, mode, "uncompiled", _arm(ours, mode), _arm(theirs, mode), budget)
+        gained = problem.batch_size * (1 / row.baseline_rate - 1 / row.rate)
+        forget_compiled_steps()
+        begin = time.perf_counter()
+        with fresh_cache():
+            _arm(ours, mode)()
+        seconds = time.perf_counter() - begin
+        batches = seconds / gained if gained > 0 else math.inf
+        yield Row(workload.name, f"compiling for {mode}", "batch", batches, seconds, gained, (batches, batches))
 
 
 def _memory(workload: Workload, problem: Problem, baselines: Sequence[str]) -> Iterator[Row]:

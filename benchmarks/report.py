@@ -21,16 +21,18 @@ def environment() -> str:
     )
 
 
+_RATES = {"memory": ("bytes/row", "baseline's"), "compiling": ("seconds", "gained a batch")}
+
+
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The rows as Markdown: a table of speeds and, if there are such rows, one of memory."""
-    speeds = [row for row in rows if row.mode != "memory"]
-    memory = [row for row in rows if row.mode == "memory"]
-    tables = []
-    if speeds:
-        tables.append(_table(("workload", "mode", "baseline", "ratio", "spread", "examples/s", "baseline's"), speeds))
-    if memory:
-        tables.append(_table(("workload", "mode", "baseline", "ratio", "spread", "bytes/row", "baseline's"), memory))
-    return "\n\n".join(tables)
+    """The rows as Markdown: a table of speeds and, if there are such rows, one of memory and one of compiling."""
+    by_sort: dict[str, list[Row]] = {}
+    for row in rows:
+        by_sort.setdefault(row.mode.split()[0] if row.mode.split()[0] in _RATES else "speed", []).append(row)
+    first = ("workload", "mode", "baseline", "ratio", "spread")
+    return "\n\n".join(
+        _table((*first, *_RATES.get(sort, ("examples/s", "baseline's"))), of_sort) for sort, of_sort in by_sort.items()
+    )
 
 
 def as_json(rows: Sequence[Row]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -33,7 +34,9 @@ class Budget:
 class Row:
     """One line of the table; rates are in examples (equations, sentences, pairs) a second.
 
-    In rows of mode ``memory`` the rates are bytes a row of the schedule instead.
+    In rows of mode ``memory`` the rates are bytes a row of the schedule instead. In rows of mode ``compiling for ...``
+    they are the seconds that compiling takes and those that a batch then gains, and the ratio is after how many batches
+    it has paid.
 
     Attributes:
         ratio: median over the rounds of (our rate / the baseline's rate in the same round).
@@ -49,8 +52,8 @@ class Row:
     spread: tuple[float, float]
 
     def as_record(self) -> dict[str, object]:
-        """The row as plain data for JSON."""
-        return asdict(self)
+        """The row as plain data for JSON, which knows no infinity."""
+        return {name: None if value == math.inf else value for name, value in asdict(self).items()}
 
 
 def rate_of(arm: Arm, at_least: float) -> float:

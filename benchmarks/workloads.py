@@ -23,7 +23,7 @@ from benchmarks.problem import Head, Problem
 from benchmarks.products import Products
 from benchmarks.recursion import ByRecursion
 from benchmarks.ways import ByBatch, Way, by_engine
-from treemem.nn import ClassifierHead, EqualityHead, RelationHead, StackTreeLSTM, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import ClassifierHead, EqualityHead, RelationHead, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.trees.vocabulary import Vocabulary
 
 Network = Callable[[Vocabulary], tuple[TreeLayer, Head]]
@@ -40,6 +40,11 @@ def unshared(problem: Problem) -> ByBatch:
     return by_engine(problem.with_sharing(False))
 
 
+def uncompiled(problem: Problem) -> ByBatch:
+    """Our engine with its steps as they are without a compiler, or in a run too short for it to pay."""
+    return by_engine(problem, compiled=False)
+
+
 BASELINES: dict[str, Callable[[Problem], Way]] = {
     "recursion": ByRecursion,
     "naive": partial(by_engine, engine="naive"),
@@ -48,6 +53,7 @@ BASELINES: dict[str, Callable[[Problem], Way]] = {
     "products": Products,
     "unshared": unshared,
     "prepared": prepared,
+    "uncompiled": uncompiled,
 }
 NEED_DGL = ("naive", "dgl")
 
@@ -65,6 +71,7 @@ class Workload:
         baselines: keys of ``BASELINES``.
         share_subtrees: whether equal subtrees of a batch are computed once.
         memory: whether the memory of a training step is measured too.
+        compiling: whether the time that compiling takes is measured too.
     """
 
     name: str
@@ -75,6 +82,7 @@ class Workload:
     baselines: tuple[str, ...]
     share_subtrees: bool = False
     memory: bool = False
+    compiling: bool = False
 
     def problem(self, most: int) -> Problem:
         """The problem with at most ``most`` examples, or one batch of them if that is more."""
@@ -108,6 +116,11 @@ def logic_network(vocabulary: Vocabulary) -> tuple[TreeLayer, Head]:
     return TreeRNN(200, vocabulary, activation="tanh"), RelationHead(200, NUM_RELATIONS)
 
 
+def gated_network(vocabulary: Vocabulary) -> tuple[TreeLayer, Head]:
+    """The gated recursive cell of the Ordered Memory with one composition function, and the same head."""
+    return TreeCell(200, vocabulary, shared_kinds=True), RelationHead(200, NUM_RELATIONS)
+
+
 def plain_network(vocabulary: Vocabulary) -> tuple[TreeLayer, Head]:
     """A Tree-LSTM of modest width and a class for every tree: for trees of which there are many nodes."""
     return TreeLSTM(60, vocabulary), ClassifierHead(60, 2)
@@ -121,9 +134,10 @@ def of_equations(least: int, greatest: int, batch_size: int, share_subtrees: boo
         partial(equations, least, greatest),
         lambda: equations(least, greatest, 256).first(_SMALL),
         batch_size,
-        ("naive", "level-autograd", "products") + ("recursion", "prepared", "unshared") * share_subtrees,
+        ("naive", "level-autograd", "products", "uncompiled") + ("recursion", "prepared", "unshared") * share_subtrees,
         share_subtrees,
         memory,
+        compiling=memory and share_subtrees,
     )
 
 
@@ -135,8 +149,9 @@ def of_sentences(hidden_size: int) -> Workload:
         lambda most: sentences(min(most, 1024)),
         lambda: sentences(_SMALL),
         256,
-        ("dgl", "level-autograd", "products", "prepared"),
+        ("dgl", "level-autograd", "products", "prepared", "uncompiled"),
         memory=True,
+        compiling=True,
     )
 
 
@@ -173,7 +188,7 @@ def of_one_tree(nodes: int) -> Workload:
         lambda _: equal_trees(1, (nodes + 1) // 2),
         lambda: equal_trees(1, 150),
         1,
-        ("level-autograd", "products", "prepared"),
+        ("level-autograd", "products", "prepared", "uncompiled"),
         memory=True,
     )
 
@@ -198,7 +213,11 @@ WORKLOADS = (
         for size in (32, 256, 1024)
         for share_subtrees in (True, False)
     ),
-    *(of_logic("tree-rnn hidden 200", logic_network, share_subtrees) for share_subtrees in (True, False)),
+    *(
+        of_logic(name, network, share_subtrees)
+        for name, network in (("tree-cell hidden 200", gated_network), ("tree-rnn hidden 200", logic_network))
+        for share_subtrees in (True, False)
+    ),
     of_chains(10_000),
     of_one_tree(1_000_000),
 )

@@ -256,8 +256,10 @@ class TreeNetwork(torch.nn.Module):
         feat = self._checked_features(schedule, feat)
         if like is not None:
             feat = feat.to(like.device, like.dtype)
-        own = feat.index_select(0, schedule.node_of_row)
-        return own[:num_leaves], own[schedule.num_leaf_rows :] if self.node_features else None
+        of_leaves = feat.index_select(0, schedule.node_of_row[:num_leaves])
+        if not self.node_features:
+            return of_leaves, None
+        return of_leaves, feat.index_select(0, schedule.node_of_row[schedule.num_leaf_rows :])
 
     def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
         if feat is None:

@@ -14,10 +14,11 @@ import torch
 from treemem.errors import RecipeError
 
 ENVIRONMENT_VARIABLE = "TREEMEM_COMPILE"
-WORTH_NODES = 40_000_000
+WORTH_NODES = 8_000_000
 """Nodes of a training run from which on compiling pays under ``auto``.
 
-Compiling takes 10 to 30 s, and saves 2 us for each row that is trained on; equal subtrees are one row.
+Compiling a network of two arities takes about 10 s and saves 3 us for each node of a tree in training, and 2 to 4 s and
+0.6 us in scoring: ``python -m benchmarks --only "equations 1-7 batch 256 shared" --threads 1``.
 """
 
 _forced: ContextVar[bool | None] = ContextVar("_forced", default=None)
@@ -46,11 +47,12 @@ def compile_steps(compiled: bool) -> Iterator[None]:
 
 @contextmanager
 def announced_run(nodes: int, training: bool) -> Iterator[None]:
-    """Say that the block will run about so many nodes, by which ``auto`` decides.
+    """Say that the block will run about so many nodes, by which ``auto`` decides; in a longer run its number counts.
 
     The number, and not a clock, decides, so that a run that is repeated or resumed has the same numbers.
     """
-    token = _announced.set(nodes if training else nodes // 3)  # what scoring a row saves
+    own = nodes if training else nodes // 3  # what scoring a row saves
+    token = _announced.set(max(own, _announced.get()))
     try:
         yield
     finally:

@@ -50,6 +50,11 @@ def compiled_where_wanted(
     return compiled
 
 
+def forget_compiled_steps() -> None:
+    """Compile every step anew when it is next needed."""
+    _steps.clear()
+
+
 class CompiledStep:
     """An unrolled step, compiled forwards and backwards, as a step pair (:class:`treemem.ops.cell.StepPair`).
 

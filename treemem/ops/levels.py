@@ -12,6 +12,7 @@ from torch.nn.functional import dropout
 from treemem.ops.cell import LearnedStepPair, SplitCell, State, leaf_products, leaf_states
 from treemem.ops.children import Children
 from treemem.ops.compiled_step import compiled_where_wanted
+from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards, level_plan
 from treemem.ops.level_product import LevelProduct
 from treemem.ops.once import differentiable_once
@@ -23,7 +24,7 @@ Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
 Key = tuple[int, str]
 """An arity, and the name of a product or of what a step pair keeps."""
 
-_ROWS_AT_ONCE = 1024  # of a level on a CPU; larger steps leave its caches, smaller ones cost more calls
+_ROWS_AT_ONCE = 512  # of a level on a CPU; larger steps leave its caches, smaller ones cost more calls
 
 
 def run_levels(
@@ -138,7 +139,7 @@ class LevelRun:
             kept: filled.
         """
         last = self.plan.num_leaves
-        buffers = {name: value.new_empty(self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
+        buffers = {name: empty_rows(value, self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
         for name, value in leaves.items():
             buffers[name][last - len(value) : last] = value
         like = next(iter(leaves.values()))
@@ -324,7 +325,7 @@ class LevelRun:
                 if kept is None and x is None:
                     rows[key] = _heads(like.new_empty(max(sizes), each.outputs), sizes)
                     continue
-                values = like.new_empty(sum(sizes), each.outputs)
+                values = empty_rows(like, sum(sizes), each.outputs)
                 if x is not None and each.product.dropout:
                     mask = dropout(torch.ones_like(x), each.product.dropout)
                     x = x * mask
@@ -342,7 +343,7 @@ class LevelRun:
             return {}
         for arity, pair in self.pairs.items():
             for name, shape in pair.kept.items():
-                kept.rows[arity, name] = like.new_empty(self.plan.rows_of_arity[arity], *shape)
+                kept.rows[arity, name] = empty_rows(like, self.plan.rows_of_arity[arity], *shape)
         return {key: cut(value, self.plan.sizes(key[0])) for key, value in kept.rows.items()}
 
     def _rows_backwards(

@@ -8,6 +8,7 @@ import torch
 
 from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, cell_name, checked_state, leaf_states
+from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import level_plan
 from treemem.ops.once import differentiable_once
 from treemem.schedule.schedule import Schedule, Segment
@@ -76,7 +77,7 @@ class SegmentRun:
 
     def forward(self, leaves: State, x: torch.Tensor | None, graphs: list[Graph] | None = None) -> State:
         """The states of all rows, ``[rows, ...]``; the graph of each segment is appended to ``graphs``."""
-        buffers = {name: value.new_empty(self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
+        buffers = {name: empty_rows(value, self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
         for name, value in leaves.items():
             buffers[name][: self.num_leaves] = value
         for segment in self.segments:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import Selection
 
 _FEW = 3  # rows that are added faster one by one, which chains are made of
@@ -27,10 +28,11 @@ class StateGradient:
 
     def __init__(self, state: torch.Tensor, gradient: torch.Tensor | None, num_leaves: int, of_leaves: bool) -> None:
         self._skipped = 0 if of_leaves else num_leaves - 1
+        self.values = empty_rows(state, len(state) - self._skipped, *state.shape[1:])
         if gradient is None:
-            self.values = torch.zeros_like(state[self._skipped :])
+            self.values.zero_()
         else:
-            self.values = gradient[self._skipped :].clone(memory_format=torch.contiguous_format)
+            self.values.copy_(gradient[self._skipped :])
 
     def places(self, rows: torch.Tensor) -> torch.Tensor:
         """Where the gradients of some rows (int64) are in ``values``."""

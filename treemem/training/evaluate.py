@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
 from treemem.nn.row_cache import RowCache
+from treemem.ops import announced_run
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Model, Score, forest_of
@@ -106,7 +107,9 @@ def evaluate(
     if not len(chosen):
         raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
     targets = examples.targets_of(chosen)
-    with progress_bar(len(chosen), "scoring", progress) as bar, torch_threads(threads):
+    nodes = examples.forest.num_nodes * len(chosen) // len(examples)
+    shown = progress_bar(len(chosen), "scoring", progress)
+    with shown as bar, torch_threads(threads), announced_run(nodes, training=False):
         begin = time.perf_counter()
         index = SubtreeIndex(examples.forest, model.vocabulary)
         loader = TreeLoader(

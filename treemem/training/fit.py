@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError, TreememError
+from treemem.ops import announced_run
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
@@ -126,7 +127,9 @@ def fit(
             checkpoint.clear_unfinished(folder / name)
             if overwrite:
                 checkpoint.remove(folder / name)
-        with torch.random.fork_rng(devices=run.cuda_devices), torch_threads(options.threads):
+        nodes = run.train_nodes * options.epochs
+        alone = torch.random.fork_rng(devices=run.cuda_devices)
+        with alone, torch_threads(options.threads), announced_run(nodes, training=True):
             run.begin()
             with run.log:
                 while not run.progress.finished(options):
@@ -160,6 +163,7 @@ class _Run:
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []
         self.examples = task.examples(forest_of(data))
         self.train_ids, self.validation_ids = _parts(self.examples)
+        self.train_nodes = self.examples.forest.num_nodes * len(self.train_ids) // max(1, len(self.examples))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
