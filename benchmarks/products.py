@@ -107,7 +107,7 @@ class Products:
     def _of_leaves(
         self, rows: int, workspace: Workspace, forward: list[Multiplication], backward: list[Multiplication]
     ) -> None:
-        """The map of the leaves' features, whose own gradients nobody needs."""
+        """The map of what the leaves read; the gradients of features nobody needs, those of learned vectors somebody."""
         leaf_map = getattr(self._problem.cell, "leaf_map", None)
         if leaf_map is None:
             return
@@ -117,6 +117,8 @@ class Products:
         forward.append((read, weight.t(), workspace.rows("outputs leaves", rows, outputs)))
         gradient = workspace.rows("gradients leaves", rows, outputs)
         backward.append((gradient.t(), read, workspace.rows("weight gradients", outputs, inputs)))
+        if self._problem.layer.leaves is not None:
+            backward.append((gradient, weight, workspace.rows("input gradients", rows, inputs)))
 
 
 def _runs(problem: Problem, schedule: Schedule) -> list[Run]:
