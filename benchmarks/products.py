@@ -107,7 +107,7 @@ class Products:
     def _of_leaves(
         self, rows: int, workspace: Workspace, forward: list[Multiplication], backward: list[Multiplication]
     ) -> None:
-        """The map of what the leaves read; the gradients of features nobody needs, those of learned vectors somebody."""
+        """The map of what the leaves read; of features nobody needs the gradient, of learned vectors somebody does."""
         leaf_map = getattr(self._problem.cell, "leaf_map", None)
         if leaf_map is None:
             return

@@ -76,6 +76,9 @@ class MoreX(Task):
     def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         return outputs.double().sigmoid().numpy()
 
+    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        return (outputs.numpy() > 0) == (targets["label"] == 1)
+
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         return binary_scores(outputs.numpy() > 0, targets["label"] == 1, group)
 

@@ -185,6 +185,10 @@ class Task(ABC):
         """The outputs as probabilities: of true ``[examples]``, or of each class ``[examples, classes]``."""
 
     @abstractmethod
+    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Which examples the outputs are right about, ``[examples]``."""
+
+    @abstractmethod
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """A score for each group in ascending order, and last one for all examples."""
 

@@ -200,14 +200,19 @@ class EquationVerification(Task):
         close = NumberDecoder.correct(_decoded(outputs, side), torch.from_numpy(targets["value"])).double()
         return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
 
-    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class.
+    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Which equations are judged rightly.
 
-        An equation whose probability is exactly one half counts as wrongly judged, whatever its label, as in the
-        published evaluation.
+        One whose probability is exactly one half counts as wrongly judged, whatever its label, as in the published
+        evaluation.
         """
-        probability, actual = self.probabilities(outputs, targets), targets["label"] == 1
-        return binary_scores(np.where(probability == 0.5, ~actual, probability > 0.5), actual, group)
+        probability = self.probabilities(outputs, targets)
+        return np.where(targets["label"] == 1, probability > 0.5, probability < 0.5)
+
+    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class."""
+        actual = targets["label"] == 1
+        return binary_scores(actual == self.right(outputs, targets), actual, group)
 
 
 class NumericEqualityHead(nn.Module):

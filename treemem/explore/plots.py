@@ -1,4 +1,4 @@
-"""Plots of results, written as PNG files."""
+"""Plots of results, written as PNG or SVG files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plot_accuracy(
 
     Args:
         scores: network to its scores by group; one group may be ``"all"``, which is not drawn.
-        path: the PNG file to write.
+        path: the file to write, PNG or, where its name ends in ``.svg``, SVG.
         published: figures of others.
         group: what the groups are.
         split: of the published figures.
@@ -41,10 +41,11 @@ def plot_accuracy(
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
     figure = accuracy_figure(scores, published, group=group, split=split, title=title)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib import rc_context
 
-    with replacing(path) as temporary:
-        FigureCanvasAgg(figure).print_png(str(temporary))
+    form = "svg" if Path(path).suffix == ".svg" else "png"
+    with replacing(path) as temporary, rc_context({"svg.hashsalt": "treemem"}):
+        figure.savefig(temporary, format=form, metadata={"Date": None} if form == "svg" else None)
 
 
 def accuracy_figure(

@@ -6,23 +6,31 @@ from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
 from treemem.training.metrics import binary_scores, row_score, score_row
 from treemem.training.options import TrainingOptions
+from treemem.training.paired import Comparison, compare
 from treemem.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.training.seeds import SeedsResult, fit_seeds, mean_scores
+from treemem.training.study import StudyRun, read_study, right_answers, run_study
 
 __all__ = [
+    "Comparison",
     "Evaluation",
     "FitResult",
     "Recipe",
     "SeedsResult",
+    "StudyRun",
     "TrainingOptions",
     "binary_scores",
+    "compare",
     "evaluate",
     "fit",
     "fit_seeds",
     "load_recipe",
     "mean_scores",
     "parse_recipe",
+    "read_study",
     "recipe_names",
+    "right_answers",
     "row_score",
+    "run_study",
     "score_row",
 ]

@@ -30,6 +30,7 @@ class Evaluation:
         scores: one for each group, the last one for all examples.
         chosen: int64, numbers of the examples in the data.
         probabilities: of true, or of each class, in the order of ``chosen``.
+        right: bool, which examples the model was right about, in the same order.
         seconds: what scoring took: finding equal subtrees, making the batches, running the network.
         loader_seconds: of these, what went by before the network had its batches.
         num_trees: trees that were run; two for each equation.
@@ -39,6 +40,7 @@ class Evaluation:
     scores: list[Score]
     chosen: NDArray[np.int64]
     probabilities: NDArray[np.float64]
+    right: NDArray[np.bool_]
     seconds: float
     loader_seconds: float
     num_trees: int
@@ -128,6 +130,7 @@ def evaluate(
         model.task.scores(outputs, targets, examples.group[chosen]),
         chosen,
         model.task.probabilities(outputs, targets),
+        model.task.right(outputs, targets),
         seconds,
         loader.seconds,
         len(chosen) * examples.trees_per_example,

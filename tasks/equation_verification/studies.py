@@ -1,0 +1,143 @@
+"""Which runs the published tables and figures take, and what else is asked of the networks."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from treemem.task import NetworkConfig
+from treemem.tasks.equation_verification.splits import shuffled
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.training import StudyRun, TrainingOptions
+from treemem.trees.forest import Forest
+
+SIZE, DATA_SEED = 41_894, 2020
+"""Equations, and the seed of their generation, which no choice of recipe has seen the test part of."""
+
+SEEDS = (12093, 12345, 45678)
+SHARES = (20, 40, 60, 80, 100)
+"""Percent of the training equations, for the sample efficiency."""
+
+TABLE_2 = (
+    "Tree-RNN",
+    "Tree-RNN+stack",
+    "Tree-RNN+stack+no-op",
+    "Tree-LSTM",
+    "Tree-LSTM+stack",
+    "Tree-LSTM+stack+normalize",
+    "Tree-LSTM+stack+normalize+no-op",
+)
+"""Rows of Table 2 of Arabshahi et al. 2020, but for the majority class."""
+
+RATES = (0.001, 0.003)
+PUBLISHED_TRAINING = TrainingOptions(epochs=60, batch_size=64, learning_rate=0.003, weight_decay=1e-5)
+"""Adam with 1e-5 of L2, as published. The rate is that of ``RATES`` which is better on validation equations."""
+
+
+def rate_runs() -> list[StudyRun]:
+    """One seed of each network at each rate, to choose among them by validation accuracy."""
+    return [
+        run
+        for rate in RATES
+        for run in _runs(
+            TABLE_2,
+            dataclasses.replace(PUBLISHED_TRAINING, learning_rate=rate, epochs=20),
+            SEEDS[:1],
+            "rates",
+            suffix=f", rate {rate}",
+        )
+    ]
+
+
+def table_2_runs() -> list[StudyRun]:
+    """Seven networks, three seeds: Table 2 and, by depth, figure 5."""
+    return _runs(TABLE_2, PUBLISHED_TRAINING, SEEDS, "table-2")
+
+
+def sample_efficiency_runs() -> list[StudyRun]:
+    """Two networks on parts of the training equations: figure 6; the whole of them is in Table 2."""
+    return [
+        run
+        for share in SHARES[:-1]
+        for run in _runs(
+            ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op"),
+            PUBLISHED_TRAINING,
+            SEEDS,
+            "sample-efficiency",
+            suffix=f", {share} %",
+            data=f"{share} percent",
+        )
+    ]
+
+
+def ablation_runs() -> list[StudyRun]:
+    """One choice at a time changed in the best network of Table 2, and what the stack of a Tree-RNN is read from."""
+    base = {"hidden_size": 50, "stack_size": 5, "normalize": True, "no_op": True}
+    changed: dict[str, dict[str, Any]] = {f"p {size}": {"stack_size": size} for size in (1, 2, 10)}
+    changed |= {f"k {count}": {"top_k": count} for count in (2, 3)}
+    changed |= {"scalar actions": {"actions": "scalar", "normalize": False}}
+    configs = {
+        f"Tree-LSTM+stack+normalize+no-op, {name}": NetworkConfig("StackTreeLSTM", {**base, **options})
+        for name, options in changed.items()
+    }
+    rnn = EquationVerification.networks["Tree-RNN+stack+no-op"]
+    configs["Tree-RNN+stack+no-op, reading its own stack"] = rnn.replace(read="own")
+    return [
+        StudyRun(f"ablation/{name}/seed-{seed}", name, config, dataclasses.replace(PUBLISHED_TRAINING, seed=seed))
+        for name, config in configs.items()
+        for seed in SEEDS
+    ]
+
+
+STUDIES: dict[str, Callable[[], list[StudyRun]]] = {
+    "rates": rate_runs,
+    "table-2": table_2_runs,
+    "sample-efficiency": sample_efficiency_runs,
+    "ablation": ablation_runs,
+}
+
+
+def parts_of(forest: Forest, shares: Sequence[int] = SHARES[:-1], seed: int = DATA_SEED) -> dict[str, Forest]:
+    """The equations with fewer of them to train on, nested: what is in a smaller part is in every larger one.
+
+    Args:
+        forest: with ``tree_data["split"]``.
+        shares: percent of the training equations.
+        seed: of which are left out.
+    """
+    split = forest.tree_data["split"]
+    training = np.flatnonzero(split == "train")
+    order = training[shuffled(len(training), random.Random(f"parts {seed}"))]
+    found = {}
+    for share in shares:
+        left_out = np.ones(len(forest), bool)
+        left_out[order[: round(len(order) * share / 100)]] = False
+        left_out[split != "train"] = False
+        found[f"{share} percent"] = forest[~left_out]
+    return found
+
+
+def _runs(
+    networks: Sequence[str],
+    training: TrainingOptions,
+    seeds: Sequence[int],
+    study: str,
+    suffix: str = "",
+    data: str = "data",
+) -> list[StudyRun]:
+    """Runs seed by seed, so that those done first are a whole table of one seed."""
+    return [
+        StudyRun(
+            f"{study}/{name}{suffix}/seed-{seed}",
+            name + suffix,
+            EquationVerification.networks[name],
+            dataclasses.replace(training, seed=seed),
+            data,
+        )
+        for seed in seeds
+        for name in networks
+    ]

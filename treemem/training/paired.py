@@ -1,0 +1,90 @@
+"""Whether one model is better than another on the same examples: paired statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from treemem.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models, or two networks trained from several seeds, on the same examples.
+
+    Attributes:
+        difference: accuracy of the first less that of the second; a fraction.
+        interval: of the difference, by bootstrap over the examples.
+        level: probability of the interval.
+        only_first, only_second: examples that only one of them has right, added up over the seeds.
+        p_values: McNemar's, exact, one for each seed: how likely counts so far apart are if both are equally good.
+    """
+
+    difference: float
+    interval: tuple[float, float]
+    level: float
+    only_first: int
+    only_second: int
+    p_values: tuple[float, ...]
+
+
+def compare(
+    first: ArrayLike, second: ArrayLike, *, repeats: int = 10_000, level: float = 0.95, seed: int = 0
+) -> Comparison:
+    """Compare two models by which examples they have right.
+
+    The interval is the percentile bootstrap (Efron 1979): examples are drawn with replacement, each with the answers of
+    all seeds, so that it says how sure the difference is for other examples of the same sort; what other seeds would
+    change it does not say. McNemar's test (1947) is exact: of the examples that only one model has right, the first
+    has ``Binomial(n, 1/2)`` if both are equally good.
+
+    Args:
+        first, second: bool ``[examples]`` or ``[seeds, examples]``, whether each example was right.
+        repeats: how often to draw.
+        level: probability of the interval.
+        seed: of the draws.
+
+    Raises:
+        RecipeError: other shapes, no example, or a level that is no probability.
+
+    Example:
+        >>> compare([True, True, True, False], [True, False, False, False]).difference
+        0.5
+    """
+    from scipy.stats import binomtest  # type: ignore[import-untyped]
+
+    ours, theirs = _answers(first), _answers(second)
+    if ours.shape != theirs.shape or not ours.size:
+        raise RecipeError(
+            f"a comparison needs the same examples and seeds on both sides, not {ours.shape} and {theirs.shape}"
+        )
+    if not 0 < level < 1:
+        raise RecipeError(f"level must lie between 0 and 1, not {level}")
+    only_first, only_second = (ours & ~theirs).sum(1), (theirs & ~ours).sum(1)
+    own = (ours.astype(np.int64) - theirs).sum(0)
+    values, counts = np.unique(own, return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(own.size, counts / own.size, size=repeats)
+    differences = drawn @ values / ours.size
+    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
+    return Comparison(
+        float(own.sum() / ours.size),
+        (float(low), float(high)),
+        level,
+        int(only_first.sum()),
+        int(only_second.sum()),
+        tuple(
+            float(binomtest(int(a), int(a + b)).pvalue) if a + b else 1.0
+            for a, b in zip(only_first, only_second, strict=True)
+        ),
+    )
+
+
+def _answers(given: ArrayLike) -> NDArray[np.bool_]:
+    answers = np.asarray(given)
+    if answers.dtype != bool or answers.ndim not in (1, 2):
+        raise RecipeError(
+            f"answers must be bool [examples] or [seeds, examples], not {answers.dtype} {list(answers.shape)}"
+        )
+    return np.atleast_2d(answers)

@@ -1,0 +1,197 @@
+"""Many training runs of one task, each made once, several at a time."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import RecipeError
+from treemem.records import read_records, write_records, writing
+from treemem.task import SPLITS, NetworkConfig, Task
+from treemem.training.evaluate import evaluate
+from treemem.training.fit import fit
+from treemem.training.metrics import score_row
+from treemem.training.options import TrainingOptions
+from treemem.training.state import data_digest
+from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One training run of a study.
+
+    Attributes:
+        name: of its own; also the folder of the run.
+        row: what runs that differ in their seed alone have in common: a row of a table.
+        network: which network, with its options.
+        training: how to train; with the seed.
+        data: which of the study's forests to train on.
+    """
+
+    name: str
+    row: str
+    network: NetworkConfig
+    training: TrainingOptions
+    data: str = "data"
+
+
+def run_study(
+    task: Task,
+    runs: Sequence[StudyRun],
+    forests: Mapping[str, Forest],
+    *,
+    folder: str | Path,
+    results: str | Path,
+    files: Mapping[str, Forest] | None = None,
+    splits: Sequence[str] = SPLITS,
+    processes: int = 1,
+) -> list[dict[str, Any]]:
+    """Train and score what was not yet, and give the records of all runs, in their order.
+
+    A run is recorded as soon as it is done; the same call after an interruption goes on with the others, and where a
+    run was interrupted, with its last checkpoint. A record has the fields ``run``, ``row``, ``network`` (its name and
+    options), ``training``, ``data`` (name, and a hash of the trees), ``parameters``, ``best_epoch``, ``epochs``,
+    ``seconds``, ``trees_per_second``, ``scores`` (by split or file, a list of records of scores) and ``right`` (by the
+    same but for ``train``: which examples were right, in order; see :func:`right_answers`).
+
+    Args:
+        task: what to learn.
+        runs: what to run.
+        forests: labelled trees to train on by name, divided into splits.
+        folder: for the runs and what they share.
+        results: the JSONL file of the records.
+        files: further labelled trees to score, by name.
+        splits: which parts of its own forest each run is scored on; leave the test out while anything is chosen.
+        processes: runs at a time, one thread each.
+
+    Raises:
+        RecipeError: two runs of one name, or a record of a run that has other options now.
+        TreememError: what training raises.
+    """
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise RecipeError(f"two runs of a study have one name: {sorted(names)}")
+    folder, results, files = Path(folder), Path(results), files or {}
+    records = {row["run"]: row for row in read_study(results)}
+    hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
+    for run in runs:
+        if run.name in records:
+            _check_same(run, hashes[run.data], records[run.name], results)
+    waiting = [run for run in runs if run.name not in records]
+    if waiting:
+        with writing(results.parent):
+            results.parent.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            for name, forest in {**forests, **files}.items():
+                forest.save(folder / "trees" / name)
+    jobs = [_Job(task, run, folder, hashes[run.data], tuple(files), tuple(splits)) for run in waiting]
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _quiet_worker) as pool:
+        futures = [pool.submit(_do, job) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                record = future.result()
+                records[record["run"]] = record
+                write_records(results, _in_order(records, names))
+                _logger.info("%s: done in %.0f s (%d of %d)", record["run"], record["seconds"], len(records), len(runs))
+        except BrokenProcessPool as error:
+            raise RecipeError("a process of the study was killed; the same command goes on where it stopped") from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [records[name] for name in names]
+
+
+def read_study(results: str | Path) -> list[dict[str, Any]]:
+    """The records of a study so far; none where there is no file yet."""
+    if not Path(results).exists():
+        return []
+    return [record.fields for record in read_records(results)]
+
+
+def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
+    """Which examples of a split or file a recorded run had right, bool ``[examples]``."""
+    count, packed = record["right"][part]
+    return np.unpackbits(np.frombuffer(base64.b64decode(packed), np.uint8), count=count).astype(bool)
+
+
+@dataclass(frozen=True)
+class _Job:
+    task: Task
+    run: StudyRun
+    folder: Path
+    hash: str
+    files: tuple[str, ...]
+    splits: tuple[str, ...]
+
+
+def _quiet_worker() -> None:
+    """Leave Ctrl-C to the process that waits for this one."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _do(job: _Job) -> dict[str, Any]:
+    """Train and score one run."""
+    run, trees = job.run, job.folder / "trees"
+    forest = Forest.load(trees / run.data)
+    begin = time.perf_counter()
+    result = fit(job.task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
+    scores: dict[str, list[dict[str, Any]]] = {}
+    right: dict[str, list[Any]] = {}
+    parts = {split: (forest, split) for split in job.splits}
+    for name, (data, split) in {**parts, **{name: (Forest.load(trees / name), None) for name in job.files}}.items():
+        found = evaluate(result.model, data, split=split, progress=False)
+        scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
+        if name != "train":
+            right[name] = [len(found.right), base64.b64encode(np.packbits(found.right).tobytes()).decode()]
+    return {
+        "run": run.name,
+        "row": run.row,
+        "network": asdict(run.network),
+        "training": asdict(run.training),
+        "data": {"name": run.data, "hash": job.hash},
+        "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+        "best_epoch": result.best_epoch,
+        "epochs": len(result.records),
+        "seconds": time.perf_counter() - begin,
+        "trees_per_second": result.trees_per_second,
+        "scores": scores,
+        "right": right,
+    }
+
+
+def _check_same(run: StudyRun, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
+    """Make sure that a record is of this run.
+
+    Raises:
+        RecipeError: it is of one with other options.
+    """
+    now = {"network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
+    then = {"network": record["network"], "training": record["training"], "data": record["data"]["hash"]}
+    changed = [name for name, value in now.items() if value != then[name]]
+    if changed:
+        raise RecipeError(
+            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line to run it again, "
+            "or write to another file"
+        )
+
+
+def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The records that are not of this call first, as they were, then those of this call in its order."""
+    others = [record for name, record in records.items() if name not in set(names)]
+    return [*others, *(records[name] for name in names if name in records)]
