@@ -53,7 +53,14 @@ class Row:
 
     def as_record(self) -> dict[str, object]:
         """The row as plain data for JSON, which knows no infinity."""
-        return {name: None if value == math.inf else value for name, value in asdict(self).items()}
+        return {
+            name: [_finite(each) for each in value] if isinstance(value, tuple) else _finite(value)
+            for name, value in asdict(self).items()
+        }
+
+
+def _finite(value: object) -> object:
+    return None if value == math.inf else value
 
 
 def rate_of(arm: Arm, at_least: float) -> float:

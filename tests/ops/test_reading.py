@@ -29,7 +29,7 @@ def children_of(arity: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("with_earlier", [False, True])
 def test_spread_is_the_gradient_of_gather(reading: Reading, arity: int, with_earlier: bool) -> None:
     children = children_of(arity)
-    inputs = reading.gather({name: children[name] for name in reading.states})
+    inputs = reading.gather(children)
     assert len(inputs) == ROWS * reading.copies(arity)
     gradient = torch.randn_like(inputs)
     inputs.backward(gradient)

@@ -140,7 +140,8 @@ class RowCache:
         """Keep the rows that can be met again of those that were run, the last ones of ``states``."""
         if not self._states:
             capacity = min(self.max_bytes // _bytes_of_row(states), int(self._wanted.sum()))
-            self._states = {name: value.new_empty(capacity, *value.shape[1:]) for name, value in states.items()}
+            with torch.inference_mode(False):  # rows are written later too, in whatever mode
+                self._states = {name: value.new_empty(capacity, *value.shape[1:]) for name, value in states.items()}
             self._number = np.full(capacity, -1)
         capacity = len(self._number)
         chosen = np.flatnonzero(self._wanted[inner])[:capacity]

@@ -8,20 +8,18 @@ from dataclasses import asdict
 import torch
 
 from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
 from treemem.ops.stack_tree_lstm.options import Actions, Normalization
 from treemem.trees.vocabulary import Vocabulary
 
 
-class StackTreeLSTMCell(SplitTreeCell):
+class StackTreeLSTMCell(OneProductCell):
     """The cell of :class:`StackTreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
 
     reads = ("S",)
@@ -35,33 +33,16 @@ class StackTreeLSTMCell(SplitTreeCell):
         node_input_size: int | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
         self.stack = stack
-        extra = node_input_size or 0
-        self.maps = LinearByArity(
-            {
-                str(arity): StackedLinear(
-                    sets.count(arity), (arity * hidden_size + extra,), stack.outputs(arity, hidden_size)
-                )
-                for arity in sets.arities
-            }
-        )
-        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), stack.outputs(0, hidden_size))
+        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
 
-    def products(self, arity: int) -> tuple[Product, ...]:
-        """One product, ``gates``."""
-        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+    def outputs(self, arity: int) -> int:
+        """What the variant needs."""
+        return self.stack.outputs(arity, self.hidden_size)
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """One product, ``gates``, of features, for the variants whose step is written by hand."""
-        if self.leaf_map is None or not StackTreeLSTMStepPair.covers(self.stack):
-            return ()
-        return (Product("gates", "leaf", ChildrenInOrder(), None),)
-
-    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By arity; and those of leaves that have features, as ``leaf``."""
-        leaf = {} if self.leaf_map is None else {"leaf": (self.leaf_map.weight, self.leaf_map.bias)}
-        return self.maps.weights("gates") | leaf
+        """One product, of features, for the variants whose step is written by hand."""
+        return self.product_of_leaf_map() if StackTreeLSTMStepPair.covers(self.stack) else ()
 
     def step(self, products: State, children: State) -> State:
         """Gates, stack and what is read from it."""

@@ -8,52 +8,35 @@ import torch
 
 from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
 from treemem.trees.vocabulary import Vocabulary
 
 
-class TreeLSTMCell(SplitTreeCell):
+class TreeLSTMCell(OneProductCell):
     """The cell of :class:`TreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
 
     reads = ("c",)
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
-        self.maps = LinearByArity({str(arity): self._map(arity, sets.count(arity)) for arity in sets.arities})
-        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), 3 * hidden_size)
+    def outputs(self, arity: int) -> int:
+        """A block for each child and three more."""
+        return (arity + 3) * self.hidden_size
 
-    def _map(self, arity: int, num_sets: int) -> StackedLinear:
+    def new_map(self, arity: int) -> StackedLinear:
+        """Each child has a fan-in of its own, where there are several."""
         inputs = [self.hidden_size] * arity + [self.node_input_size or 0]
-        return StackedLinear(num_sets, inputs, (arity + 3) * self.hidden_size, separate=arity > 1)
-
-    def products(self, arity: int) -> tuple[Product, ...]:
-        """One product, ``gates``."""
-        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+        return StackedLinear(self.sets.count(arity), inputs, self.outputs(arity), separate=arity > 1)
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """One product, ``gates``, of features."""
-        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
-
-    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By arity; and those of leaves that have features, as ``leaf``."""
-        leaf = {} if self.leaf_map is None else {"leaf": (self.leaf_map.weight, self.leaf_map.bias)}
-        return self.maps.weights("gates") | leaf
+        """One product, of features."""
+        return self.product_of_leaf_map()
 
     def step(self, products: State, children: State) -> State:
         """Gates and cell."""

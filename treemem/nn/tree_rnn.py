@@ -8,20 +8,18 @@ import torch
 
 from treemem.nn.downward_cells import DownwardTreeRNNCell
 from treemem.nn.leaf_encoder import LeafForm
+from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder
 from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 
 
-class TreeRNNCell(SplitTreeCell):
+class TreeRNNCell(OneProductCell):
     """The cell of :class:`TreeRNN`; arguments as there, ``sets`` saying which kinds share parameters."""
 
     def __init__(
@@ -36,26 +34,14 @@ class TreeRNNCell(SplitTreeCell):
         super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
         activation(activation_name)
         self.activation_name = activation_name
-        self.maps = LinearByArity(
-            {
-                str(arity): StackedLinear(sets.count(arity), (arity * hidden_size, node_input_size or 0), hidden_size)
-                for arity in sets.arities
-            }
-        )
-        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), hidden_size)
 
-    def products(self, arity: int) -> tuple[Product, ...]:
-        """One product, ``gates``."""
-        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+    def outputs(self, arity: int) -> int:
+        """One block."""
+        return self.hidden_size
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """One product, ``gates``, of features."""
-        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
-
-    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By arity; and those of leaves that have features, as ``leaf``."""
-        leaf = {} if self.leaf_map is None else {"leaf": (self.leaf_map.weight, self.leaf_map.bias)}
-        return self.maps.weights("gates") | leaf
+        """One product, of features."""
+        return self.product_of_leaf_map()
 
     def step(self, products: State, children: State) -> State:
         """The activation."""

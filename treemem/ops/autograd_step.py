@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import State
 from treemem.ops.children import Children
 
 
@@ -27,7 +27,6 @@ class AutogradStep:
         self.step = step
         self.reads = reads
         self.random = random
-        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:

@@ -43,7 +43,7 @@ class Cell(Protocol):
 
 
 class Product(NamedTuple):
-    """One matrix product that inner nodes of one arity need before their step.
+    """One matrix product that nodes of one arity need before their step; those of arity 0 read features alone.
 
     Attributes:
         name: the step finds the result under it, ``[m * copies, outputs]``.
@@ -115,11 +115,9 @@ class StepPair(Protocol):
 
     Attributes:
         kept: what ``forward`` writes for ``backward`` beside the products: name to the shape of one row.
-        unrolled: the same step for the compiler; None where there is none.
     """
 
     kept: Mapping[str, tuple[int, ...]]
-    unrolled: UnrolledStep | None
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the new states into ``out``; what is returned is handed to ``backward``.
@@ -146,6 +144,16 @@ class StepPair(Protocol):
             gradient: of the states, ``[m, ...]``; may be overwritten.
         """
         ...
+
+
+def unrolled_step(pair: StepPair) -> UnrolledStep | None:
+    """The same step for the compiler, ``pair.unrolled``; None where there is none.
+
+    There is none either for a subclass that redefines ``forward`` or ``backward`` and not what stands for them.
+    """
+    if any(_redefined(pair, name, "unrolled") for name in ("forward", "backward")):
+        return None
+    return getattr(pair, "unrolled", None)
 
 
 @runtime_checkable
@@ -185,12 +193,17 @@ class SplitCell(Cell, Protocol):
 
 
 def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
-    """The products of leaves that run like a level of their own; none where :meth:`Cell.leaf` is to be called."""
+    """The products of leaves that run like a level of their own, where the cell has ``leaf_products``.
+
+    There are none, and :meth:`Cell.leaf` is called, for a subclass that redefines something that they stand for and
+    not them. The step of leaves is ``step_pair(0)``, which must compute what ``leaf`` does.
+    """
     products = getattr(cell, "leaf_products", None)
     if not callable(products):
         return ()
     owner = getattr(products, "__self__", cell)
-    return () if _redefined(owner, "leaf", "leaf_products") else products()
+    stood_for = ("leaf", "step", "gates", "weights", "step_pair")
+    return () if any(_redefined(owner, name, "leaf_products") for name in stood_for) else products()
 
 
 def is_split(cell: Cell) -> bool:
@@ -208,9 +221,9 @@ def is_split(cell: Cell) -> bool:
     return not any(_redefined(owner, name, "step_pair") for name in ("__call__", "forward", "gates", "step"))
 
 
-def _redefined(cell: Cell, name: str, other: str) -> bool:
-    """Whether ``cell`` has its ``name`` from itself or a class below the one that it has ``other`` from."""
-    for holder in (getattr(cell, "__dict__", {}), *map(vars, type(cell).__mro__)):
+def _redefined(thing: object, name: str, other: str) -> bool:
+    """Whether ``thing`` has its ``name`` from itself or a class below the one that it has ``other`` from."""
+    for holder in (getattr(thing, "__dict__", {}), *map(vars, type(thing).__mro__)):
         if other in holder:
             return False
         if name in holder:

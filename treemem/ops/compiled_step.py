@@ -5,24 +5,34 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
 
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors
+from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors, unrolled_step
 from treemem.ops.children import Children
 from treemem.ops.compile_mode import compiling, give_up
 from treemem.ops.reading import Shapes
 
+_NAMES = {True: ("train", "backward"), False: ("score",)}
+_CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of kernels to the step, for numbers around 1
+_INT32 = 2**31 - 1
+_compiler = Lock()  # compiles one kernel at a time
 _MOST_CHILDREN = 6  # more make a kernel of several loops, which takes half a minute to compile
 
 Kernel = Callable[[list[torch.Tensor]], object]
 """Reads some of its tensors and writes the others; may empty the list."""
 
 
+class WrongNumbers(RuntimeError):
+    """A compiled kernel computes something else than the step that it was made of."""
+
+
 def compiled_where_wanted(
-    pair: StepPair, shapes: Shapes, dtype: torch.dtype, device: torch.device, train: bool
+    pair: StepPair, shapes: Shapes, num_rows: int, dtype: torch.dtype, device: torch.device, train: bool
 ) -> StepPair:
     """The compiled form of a step, where steps are to be compiled and this one can be; else the step pair itself.
 
@@ -31,23 +41,48 @@ def compiled_where_wanted(
     Args:
         pair: the step.
         shapes: of one node's states.
+        num_rows: rows of the states.
         dtype, device: of the states.
         train: whether there will be a backward pass.
     """
-    step = pair.unrolled
-    if step is None or step.arity > _MOST_CHILDREN or not compiling(device):
+    if not compiling(device) or dtype not in _CLOSE:
         return pair
-    key = (step, tuple(shapes.items()), dtype, device, torch.get_num_threads())
-    compiled = _steps.get(key) or _steps.setdefault(key, CompiledStep(step))
-    try:
-        with warnings.catch_warnings(), torch.no_grad(), torch.autocast(device.type, enabled=False):
-            warnings.simplefilter("ignore")
-            compiled.make(shapes, dtype, device, train)
-    except Exception as error:  # whatever compilers raise, the steps run without one
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        give_up(reason[0])
+    step = unrolled_step(pair)
+    if step is None or step.arity > _MOST_CHILDREN:
         return pair
+    if device.type != "cpu" and num_rows * max(map(math.prod, shapes.values())) > _INT32:
+        return pair  # kernels for other devices count in 32 bits
+    num_threads = torch.get_num_threads()
+    key = (step, tuple(shapes.items()), dtype, device, num_threads)
+    with _compiler:
+        compiled = _steps.setdefault(key, CompiledStep(step))
+        if compiled.is_made(train):
+            return compiled
+        if compiled.is_wrong:
+            return pair
+        # In a thread of its own, where nothing is in force that the caller may be in: saved tensor hooks, transforms.
+        with ThreadPoolExecutor(1) as thread:
+            making = thread.submit(_make, compiled, shapes, dtype, device, train, num_threads)
+            try:
+                making.result()
+            except WrongNumbers as error:
+                compiled.is_wrong = True
+                warnings.warn(f"{error}; it runs uncompiled", RuntimeWarning, stacklevel=2)
+                return pair
+            except Exception as error:  # whatever compilers raise, the steps run without one
+                reason = str(error).strip().splitlines() or [type(error).__name__]
+                give_up(reason[0])
+                return pair
     return compiled
+
+
+def _make(
+    compiled: CompiledStep, shapes: Shapes, dtype: torch.dtype, device: torch.device, train: bool, num_threads: int
+) -> None:
+    torch.set_num_threads(num_threads)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        compiled.make(shapes, dtype, device, train)
 
 
 def forget_compiled_steps() -> None:
@@ -66,14 +101,18 @@ class CompiledStep:
     """
 
     def __init__(self, step: UnrolledStep) -> None:
-        self.unrolled: UnrolledStep | None = step
         self.kept: Mapping[str, tuple[int, ...]] = {}
         self._step = step
         self._widths = {name: [width for width, _ in blocks] for name, blocks in step.blocks.items()}
         self._kernels: dict[str, Kernel] = {}
+        self.is_wrong = False
+
+    def is_made(self, train: bool) -> bool:
+        """Whether the kernels are there that training, or scoring, needs."""
+        return all(name in self._kernels for name in _NAMES[train])
 
     def make(self, shapes: Shapes, dtype: torch.dtype, device: torch.device, train: bool) -> None:
-        """Compile the kernels that are needed, where they are not yet, and see whether they compute the step.
+        """Compile the kernels that are needed, and see whether they compute the step.
 
         Args:
             shapes: of one node's states.
@@ -81,11 +120,9 @@ class CompiledStep:
             train: whether there will be a backward pass.
 
         Raises:
-            RuntimeError: they do not.
+            WrongNumbers: they do not.
         """
-        names = ("train", "backward") if train else ("score",)
-        if all(name in self._kernels for name in names):
-            return
+        names = _NAMES[train]
         functions: dict[str, Kernel] = {"score": self._score, "train": self._train, "backward": self._differentiate}
         largest = sum(map(sum, self._widths.values())) + sum(map(math.prod, shapes.values()))
         # Sizes that occur nowhere else, since a compiler takes two equal ones for the same.
@@ -96,9 +133,10 @@ class CompiledStep:
                 found, expected = (self._random_inputs(nodes, 7, shapes, dtype, device)[name] for _ in range(2))
                 made[name](list(found))
                 functions[name](expected)
-                close = 1e-9 if dtype == torch.float64 else 1e-4
+                close = _CLOSE[dtype]
                 if not all(torch.allclose(a, b, rtol=close, atol=close) for a, b in zip(found, expected, strict=True)):
-                    raise RuntimeError("the compiler made a step that computes other numbers than it should")
+                    what = f"{type(self._step).__name__} of {self._step.arity} children"
+                    raise WrongNumbers(f"the compiler made {what} compute other numbers than it should")
         self._kernels |= made
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> None:

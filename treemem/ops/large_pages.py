@@ -22,7 +22,7 @@ def empty_rows(like: torch.Tensor, *shape: int) -> torch.Tensor:
     """
     rows = like.new_empty(shape)
     num_bytes = rows.numel() * rows.element_size()
-    if num_bytes >= _LEAST_BYTES and rows.device.type == "cpu":
+    if num_bytes >= _LEAST_BYTES and rows.device.type == "cpu" and type(rows) is torch.Tensor:
         advise = _advise()
         if advise is not None:
             page = mmap.PAGESIZE

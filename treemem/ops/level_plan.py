@@ -81,7 +81,6 @@ class LevelPlan:
         run_leaves: whether leaf rows, but those whose states are given, are groups too, of arity 0.
 
     Attributes:
-        num_leaves: rows of level 0.
         leaf_segments: ``(begin, end, kind)`` of the leaf rows that are no groups.
         groups: of all levels, or all but the first.
         num_leaves: number of leaf rows.

@@ -12,7 +12,7 @@ from treemem.ops.children import Children
 from treemem.ops.level_plan import Group, KindRows, LevelPlan, selected
 from treemem.ops.reading import HiddenLayer, Shapes
 
-_ROWS_AT_ONCE = 16_384  # of a weight's gradient, so that what is gathered for it is not all there at once
+_ROWS_AT_ONCE = 2048  # of a kind, so that what is gathered of them is not all there at once
 
 
 class LevelProduct:
@@ -88,18 +88,21 @@ class LevelProduct:
             out: written: the product of the features and the bias, for all rows of the arity, level after level,
                 ``[rows * copies, outputs]``.
         """
+        by_node = self._by_node(out)
         for used, kind_rows in self._rows_by_set(plan):
             matrix = self._of_features[used]
-            own = torch.addmm(
-                self._biases[used].to(matrix.dtype), selected(x, kind_rows.features).to(matrix.dtype), matrix.t()
-            )
-            if self.copies > 1:
-                own = own.repeat_interleave(self.copies, 0)
-            rows = self._by_node(own)
-            if isinstance(kind_rows.places, slice):
-                self._by_node(out)[kind_rows.places] = rows
-            else:
-                self._by_node(out).index_copy_(0, kind_rows.places, rows)
+            for part in kind_rows.parts(_ROWS_AT_ONCE):
+                own_x = selected(x, part.features).to(matrix.dtype)
+                if self._shortened is None:
+                    own = torch.addmm(self._biases[used], own_x, matrix.t())
+                else:
+                    own = torch.mm(own_x, matrix.t()) + self._biases[used]
+                if self.copies > 1:
+                    own = own.repeat_interleave(self.copies, 0)
+                if isinstance(part.places, slice):
+                    by_node[part.places] = self._by_node(own)
+                else:
+                    by_node.index_copy_(0, part.places, self._by_node(own.to(out.dtype)))
 
     def forward(self, group: Group, inputs: torch.Tensor, out: torch.Tensor) -> None:
         """Multiply the inputs of a group, ``[m * copies, inputs]``, into ``out``, ``[m * copies, outputs]``.
@@ -107,6 +110,9 @@ class LevelProduct:
         With features, ``out`` holds their part already, which for leaves is all.
         """
         if not self._width:
+            if not self.reads_features:
+                for begin, end, used in self._runs(group):
+                    out[begin:end] = self._biases[used]
             return
         if self._shortened is not None:
             inputs = inputs.to(self._shortened)
@@ -168,11 +174,12 @@ class LevelProduct:
         """
         for used, kind_rows in self._rows_by_set(plan):
             matrix = self._of_features[used]
-            own = torch.mm(self._of_nodes(kind_rows, gradient).to(matrix.dtype), matrix).to(x_gradient.dtype)
-            if isinstance(kind_rows.features, slice):
-                x_gradient[kind_rows.features] += own
-            else:
-                x_gradient.index_add_(0, kind_rows.features, own)
+            for part in kind_rows.parts(_ROWS_AT_ONCE):
+                own = torch.mm(self._of_nodes(part, gradient).to(matrix.dtype), matrix).to(x_gradient.dtype)
+                if isinstance(part.features, slice):
+                    x_gradient[part.features] += own
+                else:
+                    x_gradient.index_add_(0, part.features, own)
 
     def add_weight_gradients(
         self,

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.nn.functional import dropout
 
-from treemem.ops.cell import LearnedStepPair, SplitCell, State, leaf_products, leaf_states
-from treemem.ops.children import Children
-from treemem.ops.compiled_step import compiled_where_wanted
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.level_plan import LevelPlan, cut, cut_backwards, level_plan
-from treemem.ops.level_product import LevelProduct
-from treemem.ops.once import differentiable_once
-from treemem.ops.reading import HiddenLayer, Shapes
+from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
+from treemem.ops.level_plan import level_plan
+from treemem.ops.level_run import Features, Kept, LevelRun, Weights
+from treemem.ops.once import differentiable_once, refuse_transforms
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import Schedule
-
-Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
-Key = tuple[int, str]
-"""An arity, and the name of a product or of what a step pair keeps."""
 
 _ROWS_AT_ONCE = 512  # of a level on a CPU; larger steps leave its caches, smaller ones cost more calls
 
@@ -41,6 +31,7 @@ def run_levels(
     Returns:
         Each state as ``[rows, ...]``, differentiable once.
     """
+    refuse_transforms()
     rows_at_once = _ROWS_AT_ONCE if schedule.device.type == "cpu" else sys.maxsize
     plan = level_plan(schedule, rows_at_once, bool(leaf_products(cell)))
     leaves = leaf_states(cell, leaf_inputs, plan.leaf_segments)
@@ -57,300 +48,6 @@ def run_levels(
         return dict(zip(leaves, buffers, strict=True))
     with torch.no_grad(), torch.autocast(schedule.device.type, enabled=False):
         return run.forward(leaves, weights, features, None)
-
-
-class Features(NamedTuple):
-    """What rows read of their own, in row order.
-
-    Attributes:
-        leaves: ``[leaf rows, input_size]``, or None.
-        inner: ``[inner rows, input_size]``, or None.
-    """
-
-    leaves: torch.Tensor | None
-    inner: torch.Tensor | None
-
-    def of(self, arity: int) -> torch.Tensor | None:
-        """Those of the leaves for the arity 0, else those of the inner rows."""
-        return self.inner if arity else self.leaves
-
-
-class Kept:
-    """What a forward pass keeps for its backward pass, which turns the products into their gradients.
-
-    Attributes:
-        products: by arity and name of the product, ``[rows of the arity * copies, outputs]``.
-        rows: what step pairs keep, by arity and name, ``[rows of the arity, ...]``.
-        masks: by arity and name of the product, what the inputs of each group were multiplied with, for dropout.
-        feature_masks: by the same, what the features of all rows were multiplied with.
-        memos: what step pairs returned, one for each group.
-    """
-
-    def __init__(self) -> None:
-        self.products: dict[Key, torch.Tensor] = {}
-        self.rows: dict[Key, torch.Tensor] = {}
-        self.masks: dict[Key, list[torch.Tensor]] = {}
-        self.feature_masks: dict[Key, torch.Tensor] = {}
-        self.memos: list[Any] = []
-
-
-class LevelRun:
-    """One run of a split cell over the groups of a plan.
-
-    Args:
-        cell: the cell.
-        schedule, plan: the rows and how they are grouped.
-        leaves: the states of the leaf rows that are in no group.
-        weights: the cell's stacked weights and biases.
-        train: whether there will be a backward pass.
-    """
-
-    def __init__(
-        self, cell: SplitCell, schedule: Schedule, plan: LevelPlan, leaves: State, weights: Weights, train: bool
-    ) -> None:
-        device = schedule.device.type
-        like = next(iter(leaves.values()))
-        self.shortened = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        self.child = schedule.child
-        self.num_rows = schedule.num_rows
-        self.plan = plan
-        self.state_names = tuple(leaves)
-        self.weight_keys = tuple(weights)
-        self.shapes: Shapes = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-        self.products = {arity: cell.products(arity) if arity else leaf_products(cell) for arity in plan.rows_of_arity}
-        self.hidden_layers = {
-            (arity, each.reading.product)
-            for arity, products in self.products.items()
-            for each in products
-            if isinstance(each.reading, HiddenLayer)
-        }
-        self.pairs = {
-            arity: compiled_where_wanted(cell.step_pair(arity), self.shapes, like.dtype, like.device, train)
-            for arity in plan.rows_of_arity
-        }
-
-    def forward(self, leaves: State, weights: Weights, features: Features, kept: Kept | None) -> State:
-        """The states of all rows, ``[rows, ...]``; without ``kept`` nothing but them is stored.
-
-        Args:
-            leaves: the states of the leaf rows that are in no group, which come last among the leaf rows.
-            weights: the cell's.
-            features: of the rows.
-            kept: filled.
-        """
-        last = self.plan.num_leaves
-        buffers = {name: empty_rows(value, self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
-        for name, value in leaves.items():
-            buffers[name][last - len(value) : last] = value
-        like = next(iter(leaves.values()))
-        products = self._level_products(weights, features)
-        product_rows = self._product_rows(products, like, features, kept)
-        kept_rows = self._kept_rows(like, kept)
-        out_rows = {name: self.plan.rows_of_groups(value) for name, value in buffers.items()}
-        child_rows = cut(self.child, self.plan.child_sizes())
-        for group in self.plan.groups:
-            arity, pair = group.arity, self.pairs[group.arity]
-            children = Children(buffers, next(child_rows).view(group.end - group.begin, arity))
-            results: State = {}
-            for each in products[arity]:
-                name = each.product.name
-                inputs = each.inputs(children, results)
-                if each.product.dropout:
-                    mask = dropout(torch.ones_like(inputs), each.product.dropout)
-                    inputs = inputs * mask
-                    if kept is not None:
-                        kept.masks.setdefault((arity, name), []).append(mask)
-                results[name] = next(product_rows[arity, name])
-                each.forward(group, inputs, results[name])
-            memo = pair.forward(
-                self._read_by_step(arity, results),
-                children,
-                {name: next(rows) for name, rows in out_rows.items()},
-                None if kept is None else {name: next(kept_rows[arity, name]) for name in pair.kept},
-            )
-            if kept is not None:
-                kept.memos.append(memo)
-        return buffers
-
-    def backward(
-        self,
-        kept: Kept,
-        buffers: State,
-        weights: Weights,
-        features: Features,
-        gradients: dict[str, StateGradient],
-    ) -> dict[Key, torch.Tensor]:
-        """The sweep from the roots to the leaves.
-
-        Args:
-            kept: what the forward pass kept; the products are overwritten.
-            buffers: the states of all rows.
-            weights, features: as in the forward pass.
-            gradients: of the states; completed.
-
-        Returns:
-            The gradients of the products, shaped as in ``kept``.
-        """
-        products = self._level_products(weights, features)
-        hidden_gradients = {key: torch.empty_like(kept.products[key]) for key in self.hidden_layers}
-        product_gradients = kept.products | hidden_gradients
-        result_rows = self._rows_backwards(kept.products, products)
-        gradient_rows = self._rows_backwards(product_gradients, products)
-        kept_rows = {key: cut_backwards(value, self.plan.sizes(key[0])) for key, value in kept.rows.items()}
-        masks = {key: reversed(value) for key, value in kept.masks.items()}
-        state_rows = {name: self.plan.rows_of_groups_backwards(value) for name, value in buffers.items()}
-        own_rows = {name: self.plan.rows_of_groups_backwards(value.values) for name, value in gradients.items()}
-        child_rows = cut_backwards(self.child, self.plan.child_sizes())
-        places = {
-            name: cut_backwards(gradient.places(self.child), self.plan.child_sizes())
-            for name, gradient in gradients.items()
-        }
-        for group, memo in zip(reversed(self.plan.groups), reversed(kept.memos), strict=True):
-            arity, pair = group.arity, self.pairs[group.arity]
-            names = [each.product.name for each in products[arity]]
-            own_gradients = {name: next(gradient_rows[arity, name]) for name in names}
-            results = {name: next(result_rows[arity, name]) for name in names}
-            children_gradient = pair.backward(
-                self._read_by_step(arity, results),
-                Children(buffers, next(child_rows).view(group.end - group.begin, arity)),
-                {name: next(rows) for name, rows in state_rows.items()},
-                {name: next(kept_rows[arity, name]) for name in pair.kept},
-                memo,
-                {name: next(rows) for name, rows in own_rows.items()},
-            )
-            for each in reversed(products[arity]):
-                name = each.product.name
-                inputs_gradient = each.backward(group, own_gradients[name])
-                if each.product.dropout:
-                    inputs_gradient.mul_(next(masks[arity, name]))
-                each.spread(inputs_gradient, self.shapes, children_gradient, results, own_gradients)
-            for name, rows in places.items():
-                own_places = next(rows)
-                if arity and name in children_gradient:
-                    gradients[name].add(own_places, children_gradient[name].reshape(-1, *self.shapes[name]))
-        return product_gradients
-
-    def weight_gradients(
-        self,
-        kept: Kept,
-        product_gradients: dict[Key, torch.Tensor],
-        gradients: dict[str, StateGradient],
-        buffers: State,
-        weights: Weights,
-        features: Features,
-    ) -> list[torch.Tensor]:
-        """The gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
-
-        Args:
-            kept, buffers, weights, features: as for :meth:`backward`.
-            product_gradients: what it returned.
-            gradients: of the states, as it left them.
-        """
-        found = {key: (torch.zeros_like(weight), torch.zeros_like(bias)) for key, (weight, bias) in weights.items()}
-        for arity, level_products in self._level_products(weights, features).items():
-            results = {each.product.name: kept.products[arity, each.product.name] for each in level_products}
-            for each in level_products:
-                key = arity, each.product.name
-                mask = torch.cat(kept.masks[key]) if key in kept.masks else None
-                own = features.of(arity) if each.reads_features else None
-                if own is not None and key in kept.feature_masks:
-                    own = own * kept.feature_masks[key]
-                totals = found[each.product.weights]
-                each.add_weight_gradients(self.plan, product_gradients[key], buffers, own, results, mask, *totals)
-            pair = self.pairs[arity]
-            if isinstance(pair, LearnedStepPair):
-                (every,) = self.plan.kind_rows(arity, by_kind=False)
-                own_gradient = {name: value.of_rows(every.rows) for name, value in gradients.items()}
-                own_kept = {name: kept.rows[arity, name] for name in pair.kept}
-                for total, value in zip(
-                    found[pair.learned], pair.learned_gradients(own_kept, own_gradient), strict=True
-                ):
-                    total += value
-        return [tensor for pair in found.values() for tensor in pair]
-
-    def feature_gradients(
-        self,
-        kept: Kept,
-        product_gradients: dict[Key, torch.Tensor],
-        weights: Weights,
-        features: Features,
-        wanted: Features,
-    ) -> Features:
-        """The gradients of the features that are wanted.
-
-        Args:
-            kept, product_gradients, weights, features: as for the other gradients.
-            wanted: what has a gradient; None for what has none.
-        """
-        found = Features(*(None if x is None else torch.zeros_like(x) for x in wanted))
-        for arity, level_products in self._level_products(weights, features).items():
-            total = found.of(arity)
-            for each in level_products:
-                if total is None or not each.reads_features:
-                    continue
-                key = arity, each.product.name
-                if key in kept.feature_masks:
-                    own = torch.zeros_like(total)
-                    each.add_features_gradient(self.plan, product_gradients[key], own)
-                    total.addcmul_(own, kept.feature_masks[key])
-                else:
-                    each.add_features_gradient(self.plan, product_gradients[key], total)
-        return found
-
-    def _read_by_step(self, arity: int, results: State) -> State:
-        return {name: value for name, value in results.items() if (arity, name) not in self.hidden_layers}
-
-    def _level_products(self, weights: Weights, features: Features) -> dict[int, list[LevelProduct]]:
-        return {
-            arity: [
-                LevelProduct(each, arity, *weights[each.weights], _width(features.of(arity)), self.shortened)
-                for each in products
-            ]
-            for arity, products in self.products.items()
-        }
-
-    def _product_rows(
-        self, products: dict[int, list[LevelProduct]], like: torch.Tensor, features: Features, kept: Kept | None
-    ) -> dict[Key, Iterator[torch.Tensor]]:
-        """Where the products of each group go.
-
-        They have rows of their own if they are kept or hold the part of the features already; else each group has the
-        same rows as the one before.
-        """
-        rows = {}
-        for arity, level_products in products.items():
-            for each in level_products:
-                key, sizes = (arity, each.product.name), self.plan.sizes(arity, each.copies)
-                x = features.of(arity) if each.reads_features else None
-                if kept is None and x is None:
-                    rows[key] = _heads(like.new_empty(max(sizes), each.outputs), sizes)
-                    continue
-                values = empty_rows(like, sum(sizes), each.outputs)
-                if x is not None and each.product.dropout:
-                    mask = dropout(torch.ones_like(x), each.product.dropout)
-                    x = x * mask
-                    if kept is not None:
-                        kept.feature_masks[key] = mask
-                if x is not None:
-                    each.add_features(self.plan, x, values)
-                if kept is not None:
-                    kept.products[key] = values
-                rows[key] = cut(values, sizes)
-        return rows
-
-    def _kept_rows(self, like: torch.Tensor, kept: Kept | None) -> dict[Key, Iterator[torch.Tensor]]:
-        if kept is None:
-            return {}
-        for arity, pair in self.pairs.items():
-            for name, shape in pair.kept.items():
-                kept.rows[arity, name] = empty_rows(like, self.plan.rows_of_arity[arity], *shape)
-        return {key: cut(value, self.plan.sizes(key[0])) for key, value in kept.rows.items()}
-
-    def _rows_backwards(
-        self, values: dict[Key, torch.Tensor], products: dict[int, list[LevelProduct]]
-    ) -> dict[Key, Iterator[torch.Tensor]]:
-        copies = {(arity, each.product.name): each.copies for arity, these in products.items() for each in these}
-        return {key: cut_backwards(value, self.plan.sizes(key[0], copies[key])) for key, value in values.items()}
 
 
 class _Levels(torch.autograd.Function):
@@ -385,14 +82,21 @@ class _Levels(torch.autograd.Function):
     def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         run: LevelRun = ctx.run
         num_states = len(run.state_names)
-        features, saved = Features(*ctx.saved_tensors[:2]), iter(ctx.saved_tensors[2:])
-        buffers = {name: next(saved) for name in run.state_names}
+        saved = iter(ctx.saved_tensors)
+        features = Features(next(saved), next(saved))
+
+        def rows() -> torch.Tensor:
+            return next(saved).to(run.dtype).contiguous()  # as they were saved, whatever hooks made of them
+
+        buffers = {name: rows() for name in run.state_names}
         kept = Kept()
-        kept.products = {key: next(saved) for key in ctx.product_keys}
-        kept.rows = {key: next(saved) for key in ctx.row_keys}
+        kept.products = {key: rows() for key in ctx.product_keys}
+        kept.rows = {key: rows() for key in ctx.row_keys}
         kept.memos, kept.masks, kept.feature_masks = ctx.memos, ctx.masks, ctx.feature_masks
         if _graph_is_retained():
             kept.products = {key: value.clone() for key, value in kept.products.items()}
+        else:
+            ctx.memos = ctx.masks = ctx.feature_masks = None  # which would stay as long as any state does
         flat = tuple(saved)
         weights = _weights(run, flat)
         wanted = ctx.needs_input_grad[1:]
@@ -424,11 +128,3 @@ def _graph_is_retained() -> bool:
 
 def _weights(run: LevelRun, flat: tuple[torch.Tensor, ...]) -> Weights:
     return dict(zip(run.weight_keys, zip(flat[::2], flat[1::2], strict=True), strict=True))
-
-
-def _width(features: torch.Tensor | None) -> int:
-    return 0 if features is None else features.shape[1]
-
-
-def _heads(rows: torch.Tensor, sizes: list[int]) -> Iterator[torch.Tensor]:
-    return (rows[:size] for size in sizes)

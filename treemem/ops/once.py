@@ -21,6 +21,19 @@ class _Refusal(torch.autograd.Function):
         )
 
 
+def refuse_transforms() -> None:
+    """Make sure that no transform of ``torch.func`` is under way, which hand-written backward passes know nothing of.
+
+    Raises:
+        RuntimeError: one is.
+    """
+    active = getattr(torch._C, "_are_functorch_transforms_active", None)
+    if active is not None and active():
+        raise RuntimeError(
+            "the fused engine does not run within torch.func transforms; set layer.engine to 'naive' or 'recursive'"
+        )
+
+
 def differentiable_once(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """``gradients`` of a hand-written backward pass, refusing to be differentiated where a graph of it is made.
 

@@ -18,12 +18,8 @@ class Reading(Protocol):
     """How the inputs of a product are gathered from the children's states, and how their gradient is spread back.
 
     Attributes:
-        states: names of the children's states that are read.
         features: whether a node's own features, where it has any, are read too; they stand behind the states.
     """
-
-    @property
-    def states(self) -> tuple[str, ...]: ...
 
     @property
     def features(self) -> bool: ...
@@ -78,10 +74,6 @@ class ChildrenInOrder:
     tops: bool = False
     features: ClassVar[bool] = True
 
-    @property
-    def states(self) -> tuple[str, ...]:
-        return ("h", "S") if self.tops else ("h",)
-
     def copies(self, arity: int) -> int:
         return 1
 
@@ -106,7 +98,6 @@ class ChildrenInOrder:
 class ChildrenSum:
     """One row a node: the sum of the children's ``h``."""
 
-    states: ClassVar[tuple[str, ...]] = ("h",)
     features: ClassVar[bool] = True
 
     def copies(self, arity: int) -> int:
@@ -125,7 +116,6 @@ class ChildrenSum:
 class EachChild:
     """One row a child: its ``h``, and the features of its parent."""
 
-    states: ClassVar[tuple[str, ...]] = ("h",)
     features: ClassVar[bool] = True
 
     def copies(self, arity: int) -> int:
@@ -151,7 +141,6 @@ class StackRows:
 
     rows: int
     zero_below: bool = False
-    states: ClassVar[tuple[str, ...]] = ("S",)
     features: ClassVar[bool] = False
 
     def copies(self, arity: int) -> int:
@@ -183,7 +172,6 @@ class HiddenLayer:
 
     product: str
     activation_name: ActivationName
-    states: ClassVar[tuple[str, ...]] = ()
     features: ClassVar[bool] = False
 
     def copies(self, arity: int) -> int:

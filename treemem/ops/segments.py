@@ -10,7 +10,7 @@ from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, cell_name, checked_state, leaf_states
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import level_plan
-from treemem.ops.once import differentiable_once
+from treemem.ops.once import differentiable_once, refuse_transforms
 from treemem.schedule.schedule import Schedule, Segment
 
 
@@ -30,6 +30,7 @@ def run_segments(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
         CellError: states that are not what the protocol says, or made with learned tensors that are none of the
             cell's parameters.
     """
+    refuse_transforms()
     leaves = leaf_states(cell, leaf_inputs, level_plan(schedule).leaf_segments)
     if len(schedule.levels) < 2:
         return leaves

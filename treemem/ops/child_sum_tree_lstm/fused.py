@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import State
 from treemem.ops.children import Children
 
 
@@ -23,7 +23,6 @@ class ChildSumTreeLSTMStepPair:
     """
 
     def __init__(self, hidden_size: int, dropout: float = 0.0) -> None:
-        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._sizes = [hidden_size] * 3

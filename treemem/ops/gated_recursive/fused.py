@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import sigmoid_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import State
 from treemem.ops.children import Children
 from treemem.ops.gated_recursive.step import EPSILON
 
@@ -26,7 +26,6 @@ class GatedRecursiveStepPair:
     """
 
     def __init__(self, arity: int, hidden_size: int, gain: torch.Tensor, bias: torch.Tensor) -> None:
-        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {"mixed": (hidden_size,), "mean": (1,), "rstd": (1,)}
         self.learned = "norm"
         self._gain, self._bias = gain, bias

@@ -37,7 +37,6 @@ class StackTreeLSTMStepPair:
         self._activation = activation(options.activation)
         self._output_activation = activation(options.output_activation)
         self._num_gates = self._blocks["update"].start
-        self.unrolled: UnrolledStep | None = None if dropout else UnrolledStackTreeLSTMStep(arity, hidden_size, options)
         self.kept: Mapping[str, tuple[int, ...]] = {}
 
     @staticmethod
@@ -50,6 +49,11 @@ class StackTreeLSTMStepPair:
             and not options.queue
             and not options.input_gate
         )
+
+    @property
+    def unrolled(self) -> UnrolledStep | None:
+        """The same step for the compiler; None with dropout."""
+        return None if self.dropout else UnrolledStackTreeLSTMStep(self.arity, self.hidden_size, self.options)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h`` and ``S``; return the dropout mask."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import State
 from treemem.ops.children import Children
 
 
@@ -31,7 +31,6 @@ class StackTreeRNNStepPair:
         pop_zero_before_map: bool,
         dropout: float = 0.0,
     ) -> None:
-        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self.no_op = no_op

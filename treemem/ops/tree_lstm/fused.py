@@ -28,8 +28,13 @@ class TreeLSTMStepPair:
         self.dropout = dropout
         self._sizes = [hidden_size] * (arity + 3)
         self._num_gates = (arity + 2) * hidden_size
-        self.unrolled: UnrolledStep | None = None if dropout else UnrolledTreeLSTMStep(arity, hidden_size)
+        self.hidden_size = hidden_size
         self.kept: Mapping[str, tuple[int, ...]] = {}
+
+    @property
+    def unrolled(self) -> UnrolledStep | None:
+        """The same step for the compiler; None with dropout."""
+        return None if self.dropout else UnrolledTreeLSTMStep(self.arity, self.hidden_size)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h`` and ``c``; return the dropout mask."""

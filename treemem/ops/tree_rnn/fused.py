@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import State
 from treemem.ops.children import Children
 
 
@@ -22,7 +22,6 @@ class TreeRNNStepPair:
     """
 
     def __init__(self, activation_name: str, dropout: float = 0.0) -> None:
-        self.unrolled: UnrolledStep | None = None
         self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._activation = activation(activation_name)
