@@ -97,7 +97,7 @@ class _Levels(torch.autograd.Function):
             kept.products = {key: value.clone() for key, value in kept.products.items()}
         else:
             ctx.memos = ctx.masks = ctx.feature_masks = None  # which would stay as long as any state does
-        flat = tuple(saved)
+        flat = tuple(tensor.to(run.dtype) for tensor in saved)
         weights = _weights(run, flat)
         wanted = ctx.needs_input_grad[1:]
         of_features, of_states, of_weights = wanted[:2], wanted[2 : 2 + num_states], any(wanted[2 + num_states :])

@@ -1,0 +1,237 @@
+"""What the fused engine meets where it is not alone: hooks, transforms, subclasses, features of odd widths."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same, results
+from torch.utils.checkpoint import checkpoint
+
+from treemem.nn import RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.tree_lstm import TreeLSTMCell
+from treemem.ops import compile_mode, compile_steps, compiled_step
+from treemem.ops.tree_lstm import TreeLSTMStepPair
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary(["x", "y"], [("f", 1), ("g", 1), ("h", 2)])
+needs_compiler = pytest.mark.skipif(not compile_mode._has_compiler(), reason="there is no C++ compiler")
+
+
+@pytest.fixture
+def fresh_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_mode, "_broken", False)
+    monkeypatch.setattr(compiled_step, "_steps", {})
+
+
+def trees() -> list[Tree]:
+    x, y = Tree("x"), Tree("y")
+    deep = Tree("f", [Tree("g", [Tree("f", [Tree("h", [x, Tree("g", [y])])])])])
+    return [deep, Tree("h", [Tree("g", [x]), Tree("f", [Tree("h", [y, x])])]), x]
+
+
+def batch() -> TreeBatch:
+    return TreeBatch.from_trees(trees(), VOCABULARY, share_subtrees=False)
+
+
+def features(width: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(batch().num_nodes, width, dtype=dtype, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeLSTM, TreeCell])
+def test_features_of_several_kinds_run_under_autocast(layer_class: type[TreeLayer]) -> None:
+    torch.manual_seed(0)
+    layer, feat = layer_class(4, VOCABULARY, input_size=3, node_features=True), features(3, torch.float32)
+    found = {}
+    for engine in ("fused", "recursive"):
+        layer.engine = engine  # type: ignore[assignment]
+        with torch.autocast("cpu", torch.bfloat16):
+            states = layer(batch(), feat)
+        assert states.h.dtype == torch.float32
+        found[engine] = states.h.detach()
+    torch.testing.assert_close(found["fused"], found["recursive"], rtol=0, atol=0.03)
+
+
+def test_float64_stays_exact_under_autocast() -> None:
+    torch.manual_seed(0)
+    layer, feat = TreeLSTM(4, VOCABULARY, input_size=3).double(), features(3)
+    exact = layer(batch(), feat).h
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(layer(batch(), feat).h, exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeLSTM])
+@pytest.mark.parametrize("node_features", [False, True])
+def test_features_may_have_the_width_0(layer_class: type[TreeLayer], node_features: bool) -> None:
+    torch.manual_seed(0)
+    layer = layer_class(3, VOCABULARY, input_size=0, node_features=node_features).double()
+    found = results(layer, batch(), "fused", features(0))
+    assert_same(found, results(layer, batch(), "recursive", features(0)), "")
+
+
+class OwnStep(TreeLSTMCell):
+    """Another step, by the step pair that is made of it."""
+
+    step_pair = SplitTreeCell.step_pair
+
+    def step(self, products: dict[str, torch.Tensor], children: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: 2 * value for name, value in super().step(products, children).items()}
+
+
+class OwnStepPair(TreeLSTMCell):
+    """The same step, its backward pass by autograd."""
+
+    step_pair = SplitTreeCell.step_pair
+
+
+class OwnWeights(TreeLSTMCell):
+    """Weights that are twice as large, for inner nodes only."""
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {name: (2 * weight, bias) for name, (weight, bias) in self.maps.weights("gates").items()}
+
+
+@pytest.mark.parametrize("cell_class", [OwnStep, OwnStepPair, OwnWeights])
+def test_leaves_of_subclasses_are_those_of_their_leaf(cell_class: type[TreeLSTMCell]) -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(3, VOCABULARY, input_size=2).double()
+    layer.cell.__class__ = cell_class
+    found = results(layer, batch(), "fused", features(2))
+    assert_same(found, results(layer, batch(), "recursive", features(2)), cell_class.__name__)
+
+
+def test_dropout_of_a_step_by_autograd_spares_the_leaves() -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2, dropout=1.0).double()
+    layer.cell.__class__ = OwnStepPair
+    leaf = TreeBatch.from_trees([Tree("x")], VOCABULARY, share_subtrees=False)
+    assert layer(leaf, features(2)[:1]).h.abs().min() > 0
+
+
+def test_a_map_put_in_the_place_of_the_leaf_map_is_called() -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2).double()
+    own = torch.nn.Linear(2, 9).double()
+    layer.cell.leaf_map = own  # type: ignore[assignment]
+    found = results(layer, batch(), "fused", features(2))
+    assert_same(found, results(layer, batch(), "recursive", features(2)), "")
+    assert found["gradient of cell.leaf_map.weight"].abs().max() > 0
+
+
+def test_layers_can_be_checkpointed() -> None:
+    torch.manual_seed(0)
+    layer, feat = TreeLSTM(3, VOCABULARY, input_size=2).double(), features(2).requires_grad_()
+    (expected,) = torch.autograd.grad(layer(batch(), feat).root.sum(), feat)
+    root = checkpoint(lambda given: layer(batch(), given).root, feat, use_reentrant=False)
+    (found,) = torch.autograd.grad(root.sum(), feat)
+    torch.testing.assert_close(found, expected)
+
+
+def transposed_memory(value: torch.Tensor) -> torch.Tensor:
+    return value.t().contiguous().t() if value.dim() == 2 else value
+
+
+def shortened(value: torch.Tensor) -> torch.Tensor:
+    return value.float() if value.is_floating_point() else value
+
+
+@needs_compiler
+@pytest.mark.parametrize("unpack", [transposed_memory, shortened])
+def test_saved_tensors_may_come_back_in_another_form(unpack: Any, fresh_compiler: None) -> None:
+    torch.manual_seed(0)
+    layer = StackTreeLSTM(4, VOCABULARY, stack_size=2).double()
+    parameters = list(layer.parameters())
+    expected = torch.autograd.grad(layer(batch()).root.sum(), parameters)
+    with compile_steps(True), torch.autograd.graph.saved_tensors_hooks(lambda value: value, unpack):
+        found = torch.autograd.grad(layer(batch()).root.sum(), parameters)
+    for value, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-5, check_dtype=False)
+
+
+class OwnPair(TreeLSTMStepPair):
+    """Doubles ``h``, forwards only."""
+
+    def forward(self, *given: Any) -> Any:
+        memo = super().forward(*given)
+        given[2]["h"].mul_(2)
+        return memo
+
+
+@needs_compiler
+def test_a_step_pair_derived_from_ours_is_run_and_not_what_ours_compiles_to(fresh_compiler: None) -> None:
+    class OwnPairCell(TreeLSTMCell):
+        def step_pair(self, arity: int) -> OwnPair:
+            return OwnPair(arity, self.hidden_size)
+
+    layer = TreeLSTM(3, VOCABULARY)
+    layer.cell.__class__ = OwnPairCell
+    expected = layer(batch()).root
+    with compile_steps(True):
+        torch.testing.assert_close(layer(batch()).root, expected)
+
+
+@needs_compiler
+def test_steps_are_compiled_within_hooks_and_from_several_threads(fresh_compiler: None) -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(4, VOCABULARY).double()
+    expected = layer(batch()).root.detach()
+
+    def run(_: int) -> torch.Tensor:
+        with compile_steps(True):
+            return layer(batch()).root.detach()
+
+    with ThreadPoolExecutor(3) as threads:
+        for found in threads.map(run, range(3)):
+            torch.testing.assert_close(found, expected)
+    compiled_step.forget_compiled_steps()
+    with torch.autograd.graph.save_on_cpu(), compile_steps(True):
+        layer(batch()).root.sum().backward()
+    assert not compile_mode._broken
+    assert all(step.is_made(train=True) for step in compiled_step._steps.values())
+
+
+def test_half_precision_is_not_compiled(fresh_compiler: None) -> None:
+    layer = TreeLSTM(4, VOCABULARY).bfloat16()
+    with compile_steps(True):
+        layer(batch())
+    assert not compiled_step._steps
+    assert not compile_mode._broken
+
+
+def test_masks_are_gone_after_the_backward_pass_though_a_state_stays() -> None:
+    layer = TreeCell(4, VOCABULARY, dropout=0.5)
+    states = layer(batch())
+    root = states.root
+    function = states.rows["h"].grad_fn
+    assert function is not None
+    masks = [weakref.ref(mask) for group in function.masks.values() for mask in group]  # type: ignore[attr-defined]
+    root.sum().backward()
+    gc.collect()
+    assert masks
+    assert all(mask() is None for mask in masks)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_transforms_are_refused_with_the_way_out(transform: Any) -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2)
+    given = features(2, torch.float32) if transform is torch.func.grad else features(2, torch.float32)[None]
+    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'naive' or 'recursive'"):
+        transform(lambda feat: layer(batch(), feat).root.sum())(given)
+
+
+def test_a_cache_of_rows_goes_on_from_inference_mode() -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(3, VOCABULARY).eval()
+    cache = RowCache(layer, SubtreeIndex(Forest.from_trees(trees() * 2), VOCABULARY))
+    with torch.inference_mode():
+        first = cache.encode(slice(0, 3)).clone()
+    with torch.no_grad():
+        second = cache.encode(slice(3, 6))
+    torch.testing.assert_close(first, second)
