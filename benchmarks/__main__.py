@@ -19,6 +19,7 @@ from benchmarks.agreement import Disagreement
 from benchmarks.measure import available, cost_per_node, measured
 from benchmarks.report import as_markdown, environment, write
 from benchmarks.timing import Budget, Row
+from benchmarks.where import where_time_goes
 from benchmarks.workloads import BASELINES, FORESTS, QUICK_FORESTS, QUICK_WORKLOADS, WORKLOADS, Workload
 
 QUICK = Budget(rounds=1, seconds=0.02, examples=256)
@@ -31,6 +32,9 @@ def main() -> None:
     parser.add_argument("--baseline", choices=BASELINES, action="append", help="only against this; may be repeated")
     parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
     parser.add_argument("--seconds", type=float, help="what a turn of one arm lasts at least (0.3)")
+    parser.add_argument(
+        "--where", action="store_true", help="in place of comparisons: what the time of our step is spent on"
+    )
     parser.add_argument("--quick", action="store_true", help="a glance at small workloads, not worth quoting")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the rows as JSON")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the table")
@@ -47,6 +51,10 @@ def main() -> None:
         parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
     heading = [environment(), f"`{shlex.join(['python', '-m', 'benchmarks', *sys.argv[1:]])}`"]
     print("\n".join(heading), flush=True)
+    if options.where:
+        for workload in workloads:
+            print(f"\n{where_time_goes(workload, budget.examples)}", flush=True)
+        return
     missing = [name for name in BASELINES if not available(name)]
     if missing:
         print(f"without DGL, which is not here: no {' and no '.join(missing)}")
