@@ -6,7 +6,6 @@ import base64
 import logging
 import multiprocessing
 import os
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -65,8 +64,8 @@ def run_study(
     A run is recorded as soon as it is done; the same call after an interruption goes on with the others, and where a
     run was interrupted, with its last checkpoint. A record has the fields ``run``, ``row``, ``network`` (its name and
     options), ``training``, ``data`` (name, and a hash of the trees), ``parameters``, ``best_epoch``, ``epochs``,
-    ``seconds``, ``trees_per_second``, ``scores`` (by split or file, a list of records of scores) and ``right`` (by the
-    same but for ``train``: which examples were right, in order; see :func:`right_answers`).
+    ``seconds`` (of training, all epochs), ``trees_per_second``, ``scores`` (by split or file, a list of records of
+    scores) and ``right`` (by the same but for ``train``: which examples were right; see :func:`right_answers`).
 
     Args:
         task: what to learn.
@@ -149,7 +148,6 @@ def _do(job: _Job) -> dict[str, Any]:
     """Train and score one run."""
     run, trees = job.run, job.folder / "trees"
     forest = Forest.load(trees / run.data)
-    begin = time.perf_counter()
     result = fit(job.task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
     scores: dict[str, list[dict[str, Any]]] = {}
     right: dict[str, list[Any]] = {}
@@ -168,7 +166,7 @@ def _do(job: _Job) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
         "best_epoch": result.best_epoch,
         "epochs": len(result.records),
-        "seconds": time.perf_counter() - begin,
+        "seconds": sum(record["seconds"] + record.get("validation_seconds", 0.0) for record in result.records),
         "trees_per_second": result.trees_per_second,
         "scores": scores,
         "right": right,

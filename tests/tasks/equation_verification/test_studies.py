@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import base64
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treemem.records import write_records
+from treemem.task import Score
+from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.reproduce import main
+from treemem.tasks.equation_verification.results_page import write_page
+from treemem.tasks.equation_verification.studies import SEEDS, STUDIES, TABLE_2, parts_of
+from treemem.training import StudyRun, score_row
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_runs_of_a_study_have_names_of_their_own_and_networks_that_can_be_made(name: str) -> None:
+    runs = STUDIES[name]()
+    assert len({run.name for run in runs}) == len(runs)
+    assert all(run.name.startswith(f"{name}/") for run in runs)
+    for run in {run.row: run for run in runs}.values():
+        run.network.constructor()
+    assert not [run for run in runs if run.training.seed not in SEEDS]
+
+
+def test_the_first_runs_of_table_2_are_a_whole_table_of_one_seed() -> None:
+    first = STUDIES["table-2"]()[: len(TABLE_2)]
+    assert [run.row for run in first] == list(TABLE_2)
+    assert {run.training.seed for run in first} == {SEEDS[0]}
+
+
+def test_smaller_parts_are_within_larger_ones_and_leave_validation_and_test_alone() -> None:
+    forest = generate_equations(400, seed=3).forest
+    parts = parts_of(forest, (20, 60))
+    split = forest.tree_data["split"]
+    kept = {
+        name: {str(tree) for tree, where in zip(part, part.tree_data["split"], strict=True) if where == "train"}
+        for name, part in parts.items()
+    }
+    assert kept["20 percent"] < kept["60 percent"] <= {str(forest[n]) for n in np.flatnonzero(split == "train")}
+    for share, part in zip((20, 60), parts.values(), strict=True):
+        own = part.tree_data["split"]
+        assert (own == "train").sum() == round((split == "train").sum() * share / 100)
+        for name in ("validation", "test"):
+            assert (own == name).sum() == (split == name).sum()
+
+
+def record_of(run: StudyRun, accuracy: float) -> dict[str, Any]:
+    right = np.arange(100) < 100 * accuracy
+    scores = [score_row(run.row, Score(group, 100, accuracy, 0.5, 0.7, 0.8, 0.75), "depth") for group in (8, 9, "all")]
+    parts = ("train", "validation", "test", "published_dev", "published_sample, holds all")
+    return {
+        "run": run.name,
+        "row": run.row,
+        "network": dataclasses.asdict(run.network),
+        "training": dataclasses.asdict(run.training),
+        "data": {"name": run.data, "hash": "a" * 64},
+        "parameters": 1,
+        "best_epoch": 1,
+        "epochs": 1,
+        "seconds": 3600.0,
+        "trees_per_second": 1.0,
+        "scores": dict.fromkeys(parts, scores),
+        "right": {"test": [100, base64.b64encode(np.packbits(right).tobytes()).decode()]},
+    }
+
+
+def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
+    for name, make in STUDIES.items():
+        accuracy = iter(np.tile([0.8, 0.82, 0.84], 100))
+        runs = sorted(make(), key=lambda run: (run.row, run.training.seed))
+        write_records(tmp_path / f"{name}.jsonl", [record_of(run, float(next(accuracy))) for run in runs])
+    page = tmp_path / "page.md"
+    write_page(tmp_path, page)
+    text = page.read_text(encoding="utf-8")
+    assert "| Tree-LSTM+stack | 82.00 ± 2.00 |" in text
+    assert "83.64 ± 1.23" in text, "the published figure stands beside it"
+    assert "| Tree-LSTM+stack | +0.00 |" in text, "compared with Tree-LSTM example by example"
+    assert "21 runs of the seeds 12093, 12345, 45678, 21.0 hours" in text
+    for heading in ("The rate", "Table 2", "Sample efficiency", "Ablation", "On published equations"):
+        assert heading in text
+    assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".md", ".svg"}
+
+
+def test_the_page_of_no_records_says_so_much(tmp_path: Path) -> None:
+    assert main(["--results", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 0
+    assert "## " not in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+def test_an_unknown_study_is_an_error_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table-3", "--runs", str(tmp_path)]) == 2
+    assert "no study is called 'table-3'; there are rates" in capsys.readouterr().err
