@@ -10,7 +10,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -30,8 +30,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="the workload of this name, or all whose names contain it")
     parser.add_argument("--baseline", choices=BASELINES, action="append", help="only against this; may be repeated")
-    parser.add_argument("--threads", type=int, help="of torch; its own choice by default")
-    parser.add_argument("--seconds", type=float, help="what a turn of one arm lasts at least (0.3)")
+    parser.add_argument("--threads", type=_positive(int), help="of torch; its own choice by default")
+    parser.add_argument("--seconds", type=_positive(float), help="what a turn of one arm lasts at least (0.3)")
     parser.add_argument(
         "--where", action="store_true", help="in place of comparisons: what the time of our step is spent on"
     )
@@ -49,6 +49,11 @@ def main() -> None:
     if not workloads and not forests:
         known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others]
         parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
+    if options.where and (options.json or options.markdown or not workloads):
+        parser.error("--where prints a table of each workload but forests, and writes no file")
+    for path in (options.json, options.markdown):
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"there is no folder {path.parent} to write {path.name} to")
     heading = [environment(), f"`{shlex.join(['python', '-m', 'benchmarks', *sys.argv[1:]])}`"]
     print("\n".join(heading), flush=True)
     if options.where:
@@ -71,6 +76,17 @@ def main() -> None:
         write(rows, heading, options.json, options.markdown)
         print(f"{name}: done after {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     print(as_markdown(rows))
+
+
+def _positive(number: Callable[[str], float]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = number(text)
+        if not value > 0:
+            raise ValueError
+        return value
+
+    parse.__name__ = f"positive {number.__name__}"
+    return parse
 
 
 def _named(workloads: Sequence[Workload], name: str | None) -> list[Workload]:

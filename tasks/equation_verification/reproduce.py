@@ -60,8 +60,8 @@ def _run(options: argparse.Namespace) -> None:
     if unknown:
         raise RecipeError(f"no study is called {unknown[0]!r}; there are {', '.join(STUDIES)}")
     if options.studies:
-        forest = _equations(options.runs / "data").forest
         files = _files(options.dev, options.sample)
+        forest = _equations(options.runs / "data").forest
         forests = {"data": forest, **parts_of(forest)}
         for name in options.studies:
             choosing = name == "rates"
@@ -75,6 +75,8 @@ def _run(options: argparse.Namespace) -> None:
                 splits=("train", "validation") if choosing else ("train", "validation", "test"),
                 processes=options.processes,
             )
+    if not any((options.results / f"{name}.jsonl").exists() for name in STUDIES):
+        raise RecipeError(f"there are no records in {options.results}; name studies to run: {', '.join(STUDIES)}")
     write_page(options.results, options.page)
 
 

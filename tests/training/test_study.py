@@ -2,6 +2,11 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +77,90 @@ def test_right_answers_come_back_as_they_were_packed() -> None:
     bits = np.array([1, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0], bool)
     packed = base64.b64encode(np.packbits(bits).tobytes()).decode()
     assert right_answers({"right": {"test": [11, packed]}}, "test").tolist() == bits.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "files", "message"),
+    [
+        ({"name": "../outside"}, {}, "within the study's folder"),
+        ({"name": "/outside"}, {}, "within the study's folder"),
+        ({"name": "trees/data"}, {}, "keeps its trees"),
+        ({"data": "dta"}, {}, "wants the forest 'dta'; there are data"),
+        ({}, {"train": 1}, "name of a forest or of a split"),
+        ({}, {"data": 1}, "name of a forest or of a split"),
+        ({}, {"..": 1}, "within the study's folder"),
+    ],
+)
+def test_names_that_would_overwrite_something_are_refused(
+    tmp_path: Path, changes: dict[str, str], files: dict[str, int], message: str
+) -> None:
+    run = dataclasses.replace(runs(1)[0], **changes)  # type: ignore[arg-type]
+    others = dict.fromkeys(files, toy_data(20))
+    with pytest.raises(RecipeError, match=message):
+        run_study(MoreX(), [run], {"data": toy_data()}, folder=tmp_path / "runs", results=tmp_path / "s", files=others)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_needs_a_process(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="processes must be at least 1"):
+        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "s", processes=0)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_that_fails_stops_no_other_and_is_told_at_the_end(tmp_path: Path, processes: int) -> None:
+    bad = dataclasses.replace(runs(1)[0], network=NetworkConfig("KindSum", {"hiden_size": 3}))
+    results = tmp_path / "study.jsonl"
+    with pytest.raises(RecipeError, match="hiden_size"):
+        run_study(
+            MoreX(), [bad, *runs(2)], {"data": toy_data()}, folder=tmp_path / "runs", results=results,
+            processes=processes,
+        )  # fmt: skip
+    assert [record["run"] for record in read_study(results)] == ["sum/seed-2"]
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from toy_task import MoreX, toy_data
+from test_study import runs
+from treemem.training import run_study
+
+if __name__ == "__main__":
+    long = runs(1, 2, epochs=1_000_000)
+    run_study(MoreX(), long, {"data": toy_data()}, folder=sys.argv[1], results=sys.argv[1] + "/s.jsonl", processes=2)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_processes_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    study = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path), str(here)],
+        env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        logs = [tmp_path / run.name / "metrics.jsonl" for run in runs(1, 2)]
+        assert comes_true(lambda: all(log.exists() and log.stat().st_size for log in logs)), "both runs train"
+        workers = children_of(study.pid)
+        assert len(workers) >= 2
+    finally:
+        study.kill()
+        study.wait()
+    assert comes_true(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers)), "and end with it"
+
+
+def children_of(process: int) -> list[int]:
+    stats = [(int(path.parent.name), path.read_text()) for path in Path("/proc").glob("[0-9]*/stat")]
+    return [number for number, stat in stats if int(stat.rsplit(")", 1)[1].split()[1]) == process]
+
+
+def comes_true(condition: Callable[[], bool], seconds: float = 120) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False

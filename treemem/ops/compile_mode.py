@@ -41,6 +41,8 @@ def compile_steps(compiled: bool) -> Iterator[None]:
         >>> with compile_steps(False):
         ...     pass
     """
+    if not isinstance(compiled, bool):
+        raise RecipeError(f"compile_steps takes True or False, not {compiled!r}")
     token = _forced.set(compiled)
     try:
         yield
@@ -76,7 +78,12 @@ def compiling(device: torch.device) -> bool:
     if forced is None:
         forced = _announced.get() >= WORTH_NODES
     if forced and device.type == "cpu" and not _has_compiler():
-        give_up("there is no C++ compiler; install g++ or name one in CXX")
+        named = os.environ.get("CXX")
+        give_up(
+            f"the C++ compiler that CXX names, {named!r}, is not there"
+            if named
+            else "there is no C++ compiler; install g++ or name one in CXX"
+        )
         return False
     return forced
 
@@ -94,7 +101,7 @@ def give_up(reason: str) -> None:
 
 
 def _from_environment() -> bool | None:
-    value = os.environ.get(ENVIRONMENT_VARIABLE, "auto")
+    value = os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
     known = {"0": False, "1": True, "auto": None}
     if value not in known:
         raise RecipeError(f"{ENVIRONMENT_VARIABLE}={value!r} is none of {', '.join(known)}")
@@ -108,5 +115,8 @@ def _has_compiler() -> bool:
 @cache
 def _is_compiler(named: str) -> bool:
     """Whether the command ``named`` is there, or, where none is named, one that a system has."""
-    commands = shlex.split(named)[:1] or ["g++", "clang++", "cl"]
+    try:
+        commands = shlex.split(named)[:1] or ["g++", "clang++", "cl"]
+    except ValueError:  # quotes that do not end
+        return False
     return any(shutil.which(command) for command in commands)

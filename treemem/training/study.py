@@ -6,17 +6,19 @@ import base64
 import logging
 import multiprocessing
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, TreememError
 from treemem.records import read_records, write_records, writing
 from treemem.task import SPLITS, NetworkConfig, Task
 from treemem.training.evaluate import evaluate
@@ -26,6 +28,7 @@ from treemem.training.options import TrainingOptions
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
+_TREES = "trees"  # folder of the forests and files within a study's
 _logger = logging.getLogger(__name__)
 
 
@@ -78,13 +81,23 @@ def run_study(
         processes: runs at a time, one thread each.
 
     Raises:
-        RecipeError: two runs of one name, or a record of a run that has other options now.
-        TreememError: what training raises.
+        RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
+            other options now; a process that was killed.
+        TreememError: what training raised in a run, after all other runs were done.
+
+    A script that calls this with more than one process needs Python's guard, as each process imports it again; settings
+    of the calling process, such as :func:`treemem.ops.compile_steps`, do not reach them, the environment does.
+
+    Example::
+
+        if __name__ == "__main__":
+            run_study(task, runs, {"data": forest}, folder="runs", results="results.jsonl", processes=2)
     """
     names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise RecipeError(f"two runs of a study have one name: {sorted(names)}")
     folder, results, files = Path(folder), Path(results), files or {}
+    _check_names(runs, forests, files, splits)
+    if processes < 1:
+        raise RecipeError(f"processes must be at least 1, not {processes}")
     records = {row["run"]: row for row in read_study(results)}
     hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
     for run in runs:
@@ -96,20 +109,20 @@ def run_study(
             results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
             for name, forest in {**forests, **files}.items():
-                forest.save(folder / "trees" / name)
+                forest.save(folder / _TREES / name)
     jobs = [_Job(task, run, folder, hashes[run.data], tuple(files), tuple(splits)) for run in waiting]
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _quiet_worker) as pool:
-        futures = [pool.submit(_do, job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                record = future.result()
-                records[record["run"]] = record
-                write_records(results, _in_order(records, names))
-                _logger.info("%s: done in %.0f s (%d of %d)", record["run"], record["seconds"], len(records), len(runs))
-        except BrokenProcessPool as error:
-            raise RecipeError("a process of the study was killed; the same command goes on where it stopped") from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    failed: list[TreememError] = []
+    for job, done in _done(jobs, processes):
+        if isinstance(done, TreememError):
+            _logger.error("%s failed: %s", job.run.name, done)
+            failed.append(done)
+            continue
+        records[job.run.name] = done
+        write_records(results, _in_order(records, names))
+        finished = sum(name in records for name in names)
+        _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], finished, len(runs))
+    if failed:
+        raise failed[0]
     return [records[name] for name in names]
 
 
@@ -136,17 +149,57 @@ class _Job:
     splits: tuple[str, ...]
 
 
-def _quiet_worker() -> None:
-    """Leave Ctrl-C to the process that waits for this one."""
-    import signal
+def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str, Any] | TreememError]]:
+    """Each job with its record, or with what was wrong, as soon as it is done."""
+    if processes == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, _do(job)
+        return
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
+        futures = {pool.submit(_do, job): job for job in jobs}
+        began = False
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+                began = True
+        except BrokenProcessPool as error:
+            raise RecipeError(
+                "a process of the study was killed; the same command goes on where it stopped"
+                if began or any(_has_begun(job) for job in jobs)
+                else 'the processes of the study could not start; has the script the guard if __name__ == "__main__"?'
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
+
+def _has_begun(job: _Job) -> bool:
+    return (job.folder / job.run.name).exists()
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the process that waits for this one, and end with it, even where it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _do(job: _Job) -> dict[str, Any]:
-    """Train and score one run."""
-    run, trees = job.run, job.folder / "trees"
+def _do(job: _Job) -> dict[str, Any] | TreememError:
+    """Train and score one run; what is wrong with it is handed over, not raised, so that it stops no other."""
+    try:
+        return _record(job)
+    except TreememError as error:
+        return error
+
+
+def _record(job: _Job) -> dict[str, Any]:
+    run, trees = job.run, job.folder / _TREES
     forest = Forest.load(trees / run.data)
     result = fit(job.task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
     scores: dict[str, list[dict[str, Any]]] = {}
@@ -171,6 +224,35 @@ def _do(job: _Job) -> dict[str, Any]:
         "scores": scores,
         "right": right,
     }
+
+
+def _check_names(
+    runs: Sequence[StudyRun], forests: Mapping[str, Forest], files: Mapping[str, Forest], splits: Sequence[str]
+) -> None:
+    """Make sure that nothing is written over something else.
+
+    Raises:
+        RecipeError: it would be.
+    """
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise RecipeError(f"two runs of a study have one name: {sorted(names)}")
+    for name in (*names, *forests, *files):
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or PurePosixPath(name).is_absolute():
+            raise RecipeError(f"{name!r} is no name of a run or of trees: it must stay within the study's folder")
+    taken = {run.name for run in runs if PurePosixPath(run.name).parts[0] == _TREES}
+    if taken:
+        raise RecipeError(f"a run may not be called {sorted(taken)[0]!r}: the study keeps its trees in {_TREES!r}")
+    for name in files:
+        if name in forests or name in SPLITS:
+            raise RecipeError(f"the file {name!r} has the name of a forest or of a split; give it another")
+    for run in runs:
+        if run.data not in forests:
+            raise RecipeError(f"the run {run.name!r} wants the forest {run.data!r}; there are {', '.join(forests)}")
+    unknown = [split for split in splits if split not in SPLITS]
+    if unknown:
+        raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
 
 
 def _check_same(run: StudyRun, data_hash: str, record: Mapping[str, Any], results: Path) -> None:

@@ -86,9 +86,10 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
     assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".md", ".svg"}
 
 
-def test_the_page_of_no_records_says_so_much(tmp_path: Path) -> None:
-    assert main(["--results", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 0
-    assert "## " not in (tmp_path / "page.md").read_text(encoding="utf-8")
+def test_without_records_no_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--results", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
+    assert "no records" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
 
 
 def test_an_unknown_study_is_an_error_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
