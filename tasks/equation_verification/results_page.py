@@ -252,5 +252,5 @@ def _cost(records: Records) -> str:
     """How many runs, and how long they took."""
     seconds = sum(record["seconds"] for record in records)
     seeds = sorted({record["training"]["seed"] for record in records})
-    hours = f"{seconds / 3600:.1f} hours of one core together"
+    hours = f"{seconds / 3600:.1f} hours of training by the clock, all runs added up"
     return f"{len(records)} runs of the seeds {', '.join(map(str, seeds))}, {hours}"
