@@ -50,7 +50,8 @@ on the published set: they stand beside ours, and are of other test equations.
 
 Every number here comes from the records in `docs/results/equation_verification/*.jsonl`, each of a run with its
 options, its seconds and its answers; `{_COMMAND}` writes this page from them. Accuracies are percent, mean ± deviation
-over seeds. Each run keeps the epoch with the best validation accuracy; the test equations were scored once, with that
+over seeds; without a deviation, of one seed.
+Each run keeps the epoch with the best validation accuracy; the test equations were scored once, with that
 epoch."""
 
 
