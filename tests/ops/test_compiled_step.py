@@ -194,7 +194,7 @@ def test_an_argument_goes_before_the_environment_and_both_before_the_length_of_t
     monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
     if variable is not None:
         monkeypatch.setenv("TREEMEM_COMPILE", variable)
-    with announced_run(nodes, training=True):
+    with announced_run(nodes):
         if forced is None:
             assert compile_mode.compiling(CPU) == expected
         else:
@@ -202,12 +202,12 @@ def test_an_argument_goes_before_the_environment_and_both_before_the_length_of_t
                 assert compile_mode.compiling(CPU) == expected
 
 
-def test_scoring_must_be_longer_than_training_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run_within_a_long_one_is_compiled_as_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
-    with announced_run(compile_mode.WORTH_NODES, training=False):
-        assert not compile_mode.compiling(CPU)
-    with announced_run(5 * compile_mode.WORTH_NODES, training=False):
+    with announced_run(compile_mode.WORTH_NODES), announced_run(1):
         assert compile_mode.compiling(CPU)
+    with announced_run(compile_mode.WORTH_NODES - 1):
+        assert not compile_mode.compiling(CPU)
 
 
 def test_an_unknown_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

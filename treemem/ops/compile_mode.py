@@ -16,11 +16,11 @@ import torch
 from treemem.errors import RecipeError
 
 ENVIRONMENT_VARIABLE = "TREEMEM_COMPILE"
-WORTH_NODES = 8_000_000
-"""Nodes of a training run from which on compiling pays under ``auto``.
+WORTH_NODES = 16_000_000
+"""Nodes of a run from which on ``auto`` compiles.
 
-Compiling a network of two arities takes about 10 s and saves 3 us for each node of a tree in training, and 2 to 4 s and
-0.6 us in scoring: ``python -m benchmarks --only "equations 1-7 batch 256 shared" --threads 1``.
+A network of two arities has paid for the 10 s (training) or 3 s (scoring) of compiling after 2,000 to 2,400 batches of
+256 equations of 17 nodes, 8 to 10 million nodes: the table of compiling in ``docs/benchmarks/two_threads.md``.
 """
 
 _forced: ContextVar[bool | None] = ContextVar("_forced", default=None)
@@ -51,13 +51,12 @@ def compile_steps(compiled: bool) -> Iterator[None]:
 
 
 @contextmanager
-def announced_run(nodes: int, training: bool) -> Iterator[None]:
+def announced_run(nodes: int) -> Iterator[None]:
     """Say that the block will run about so many nodes, by which ``auto`` decides; in a longer run its number counts.
 
     The number, and not a clock, decides, so that a run that is repeated or resumed has the same numbers.
     """
-    own = nodes if training else nodes // 5  # scoring a node saves a fifth of what training on it does
-    token = _announced.set(max(own, _announced.get()))
+    token = _announced.set(max(nodes, _announced.get()))
     try:
         yield
     finally:

@@ -55,7 +55,9 @@ def compiled_where_wanted(
     num_threads = torch.get_num_threads()
     key = (step, tuple(shapes.items()), dtype, device, num_threads)
     with _compiler:
-        compiled = _steps.setdefault(key, CompiledStep(step))
+        compiled = _steps.get(key)
+        if compiled is None:
+            compiled = _steps[key] = CompiledStep(step)
         if compiled.is_made(train):
             return compiled
         if compiled.is_wrong:

@@ -111,7 +111,7 @@ def evaluate(
     targets = examples.targets_of(chosen)
     nodes = examples.forest.num_nodes * len(chosen) // len(examples)
     shown = progress_bar(len(chosen), "scoring", progress)
-    with shown as bar, torch_threads(threads), announced_run(nodes, training=False):
+    with shown as bar, torch_threads(threads), announced_run(nodes):
         begin = time.perf_counter()
         index = SubtreeIndex(examples.forest, model.vocabulary)
         loader = TreeLoader(

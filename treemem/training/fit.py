@@ -129,7 +129,7 @@ def fit(
                 checkpoint.remove(folder / name)
         nodes = run.train_nodes * options.epochs
         alone = torch.random.fork_rng(devices=run.cuda_devices)
-        with alone, torch_threads(options.threads), announced_run(nodes, training=True):
+        with alone, torch_threads(options.threads), announced_run(nodes):
             run.begin()
             with run.log:
                 while not run.progress.finished(options):
