@@ -16,6 +16,7 @@ from treemem.nn import RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, T
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.tree_lstm import TreeLSTMCell
 from treemem.ops import compile_mode, compile_steps, compiled_step
+from treemem.ops.state_gradient import StateGradient
 from treemem.ops.tree_lstm import TreeLSTMStepPair
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -229,9 +230,21 @@ def test_transforms_are_refused_with_the_way_out(transform: Any) -> None:
 def test_a_cache_of_rows_goes_on_from_inference_mode() -> None:
     torch.manual_seed(0)
     layer = TreeLSTM(3, VOCABULARY).eval()
-    cache = RowCache(layer, SubtreeIndex(Forest.from_trees(trees() * 2), VOCABULARY))
+    first, second, _ = trees()
+    cache = RowCache(layer, SubtreeIndex(Forest.from_trees([first, first, second, second]), VOCABULARY))
     with torch.inference_mode():
-        first = cache.encode(slice(0, 3)).clone()
+        cache.encode(slice(0, 1))
     with torch.no_grad():
-        second = cache.encode(slice(3, 6))
-    torch.testing.assert_close(first, second)
+        found = cache.encode(slice(2, 3))  # keeps rows that it has not met before
+        torch.testing.assert_close(found, layer(TreeBatch.from_trees([second], VOCABULARY)).root)
+
+
+def test_gradients_of_leaf_states_that_nobody_wants_take_one_row() -> None:
+    state, given = torch.zeros(6, 2), torch.arange(12.0).view(6, 2)
+    lean, whole = (StateGradient(state, given, num_leaves=4, of_leaves=of_leaves) for of_leaves in (False, True))
+    assert len(lean.values) == 3
+    rows, values = torch.tensor([0, 3, 4, 4]), torch.ones(4, 2)
+    for gradient in (lean, whole):
+        gradient.add(gradient.places(rows), values)
+    torch.testing.assert_close(lean.of_rows(slice(4, 6)), whole.of_rows(slice(4, 6)))
+    torch.testing.assert_close(whole.values[4], given[4] + 2)
