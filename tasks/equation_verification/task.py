@@ -6,16 +6,16 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError, RecipeError, near_names
 from treemem.nn.encodings import Encodings
-from treemem.nn.heads import EqualityHead, NumberDecoder
+from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
 from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
@@ -30,6 +30,8 @@ from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
+
+READ_OUTS: tuple[str, ...] = get_args(ReadOut)
 
 _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
@@ -82,6 +84,11 @@ class EquationVerification(Task):
         numeric: whether equations may hold decimal numbers. An equation with a number alone on one side (``sin(2.5) =
             0.6``) is then learnt by decoding the value of the other side, with the squared error as its loss.
         decoder_activation: of the number decoder; the published Tree-RNN with a stack has ``"relu"``.
+        read_out: what compares the sides: ``"dot"``, ``"cosine"`` and ``"distance"`` are those of
+            :class:`treemem.nn.EqualityHead`, ``"comparison"`` is :class:`treemem.nn.ComparisonHead`.
+
+    Raises:
+        RecipeError: another read-out.
     """
 
     name: ClassVar[str] = "equation_verification"
@@ -93,10 +100,21 @@ class EquationVerification(Task):
 
     numeric: bool = False
     decoder_activation: ActivationName = "sigmoid"
+    read_out: ReadOut = "dot"
+
+    def __post_init__(self) -> None:
+        if self.read_out not in READ_OUTS:
+            raise RecipeError(
+                f"read_out is {self.read_out!r}{near_names(self.read_out, READ_OUTS)}; there are {', '.join(READ_OUTS)}"
+            )
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"numeric": self.numeric, "decoder_activation": self.decoder_activation}
+        return {
+            "numeric": self.numeric,
+            "decoder_activation": self.decoder_activation,
+            "read_out": self.read_out,
+        }
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -174,7 +192,8 @@ class EquationVerification(Task):
         return Examples(sides, 2, targets, depth, label >= 0, _splits(data))
 
     def head(self, hidden_size: int) -> nn.Module:
-        return NumericEqualityHead(hidden_size, self.decoder_activation) if self.numeric else EqualityHead()
+        equality = ComparisonHead(hidden_size) if self.read_out == "comparison" else EqualityHead(self.read_out)
+        return NumericEqualityHead(equality, hidden_size, self.decoder_activation) if self.numeric else equality
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy of the score; of equations with a number alone on one side, the squared error.
@@ -219,13 +238,14 @@ class NumericEqualityHead(nn.Module):
     """The score of an equation beside the values that its two sides decode to.
 
     Args:
+        equality: gives the score.
         hidden_size: size of an encoding.
         activation: of the decoder.
     """
 
-    def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
+    def __init__(self, equality: nn.Module, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
-        self.equality = EqualityHead()
+        self.equality = equality
         self.decoder = NumberDecoder(hidden_size, activation)
 
     def forward(self, encodings: Tensor | Encodings) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError
-from treemem.nn import LSTM, ClassifierHead, EqualityHead, NumberDecoder, RelationHead, TreeLSTM
+from treemem.nn import LSTM, ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RelationHead, TreeLSTM
 from treemem.schedule.tree_batch import TreeBatch
 
 
@@ -30,6 +30,25 @@ def test_equality_is_a_dot_product_and_a_bias_that_starts_at_zero() -> None:
     torch.testing.assert_close(head.probability(scores), torch.sigmoid(scores))
 
 
+def test_similarities_are_what_they_say() -> None:
+    encodings = torch.tensor([[[3.0, 4.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]]])
+    assert EqualityHead("cosine")(encodings).tolist() == pytest.approx([5, 0], abs=1e-5)
+    assert EqualityHead("distance")(encodings).tolist() == [1, -4]
+    with pytest.raises(RecipeError, match="'euclidean' is none of dot, cosine, distance"):
+        EqualityHead("euclidean")  # type: ignore[arg-type]
+
+
+def test_a_comparison_is_the_same_when_the_sides_are_swapped() -> None:
+    encodings = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(1))
+    head = ComparisonHead(4)
+    torch.testing.assert_close(head(encodings), head(encodings.flip(1)))
+    left, right = encodings.unbind(1)
+    compared = torch.tanh(
+        torch.cat([left * right, (left - right).abs()], 1) @ head.compare.weight.T + head.compare.bias
+    )
+    torch.testing.assert_close(head(encodings), compared @ head.score.weight[0] + head.score.bias)
+
+
 def test_at_an_even_score_nothing_is_right() -> None:
     scores = torch.tensor([0.0, 0.0, 0.1, 0.1, -0.1, -0.1])
     labels = torch.tensor([1, 0, 1, 0, 1, 0])
@@ -45,7 +64,12 @@ def test_losses_of_no_examples_are_zero() -> None:
 
 
 def test_heads_cannot_tell_who_made_the_encodings(pairs: TreeBatch) -> None:
-    heads = [EqualityHead(), RelationHead(4, 7), RelationHead(4, 7, features="differences", layer_size=0)]
+    heads = [
+        EqualityHead("cosine"),
+        ComparisonHead(4),
+        RelationHead(4, 7),
+        RelationHead(4, 7, features="differences", layer_size=0),
+    ]
     for encoder in (TreeLSTM(4, VOCABULARY), LSTM(4, VOCABULARY)):
         states = encoder(pairs)
         for head in heads:
@@ -55,7 +79,7 @@ def test_heads_cannot_tell_who_made_the_encodings(pairs: TreeBatch) -> None:
 
 
 def test_a_pair_head_refuses_single_trees() -> None:
-    for head in (EqualityHead(), RelationHead(4, 3)):
+    for head in (EqualityHead(), ComparisonHead(4), RelationHead(4, 3)):
         with pytest.raises(GraphError, match="make the batch with trees_per_example=2"):
             head(torch.zeros(3, 1, 4))
     with pytest.raises(GraphError, match="make the batch with trees_per_example=1"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -52,10 +53,27 @@ def test_what_is_recorded_is_not_run_again_and_what_is_missing_is(tmp_path: Path
     data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
     first = run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results, splits=("validation",))
     assert set(first[0]["scores"]) == {"validation"}
-    both = run_study(MoreX(), runs(2, 1), data, folder=tmp_path / "runs", results=results)
+    shutil.rmtree(tmp_path / "runs")
+    both = run_study(MoreX(), runs(2, 1), data, folder=tmp_path / "runs", results=results, splits=("validation",))
     assert both[1] == first[0]
-    assert set(both[0]["scores"]) == {"train", "validation", "test"}
+    assert not (tmp_path / "runs" / "sum" / "seed-1").exists()
     assert [record["run"] for record in read_study(results)] == ["sum/seed-2", "sum/seed-1"]
+
+
+def test_a_run_whose_record_lacks_a_file_is_scored_again_from_its_folder(tmp_path: Path) -> None:
+    data, results, folder = {"data": toy_data()}, tmp_path / "study.jsonl", tmp_path / "runs"
+    other, more = (toy_data(20, seed=seed, divided=False) for seed in (1, 2))
+    first = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": other})
+    log = (folder / "sum" / "seed-1" / "metrics.jsonl").read_bytes()
+    second = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"more": more})
+    assert (folder / "sum" / "seed-1" / "metrics.jsonl").read_bytes() == log, "nothing was trained again"
+    assert second[0]["scores"].keys() - first[0]["scores"].keys() == {"more"}
+    assert second[0]["scores"]["other"] == first[0]["scores"]["other"]
+    assert second[0]["files"].keys() == {"other", "more"}
+    assert {**second[0], "files": 0, "scores": 0, "right": 0, "odds": 0} == {
+        **first[0], "files": 0, "scores": 0, "right": 0, "odds": 0,
+    }  # fmt: skip
+    assert run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": other}) == second
 
 
 @pytest.mark.parametrize("changed", ["training", "data"])

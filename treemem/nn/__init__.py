@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
-from treemem.nn.heads import ClassifierHead, EqualityHead, NumberDecoder, RelationHead
+from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RelationHead
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.recurrent import LSTM, RNN
@@ -22,6 +22,7 @@ __all__ = [
     "RNN",
     "ChildSumTreeLSTM",
     "ClassifierHead",
+    "ComparisonHead",
     "EqualityHead",
     "LeafEncoder",
     "NumberDecoder",

@@ -14,12 +14,23 @@ from treemem.ops.activation import ActivationName, activation
 from treemem.ops.checked_options import checked_count, checked_probability
 
 PairFeatures = Literal["concatenation", "differences"]
+Similarity = Literal["dot", "cosine", "distance"]
+ReadOut = Literal[Similarity, "comparison"]
+
+_FIRST_SCALE = {"cosine": 5.0, "distance": 1.0}
+_FIRST_BIAS = {"dot": 0.0, "cosine": 0.0, "distance": 1.0}
 
 
 class EqualityHead(torch.nn.Module):
-    """Whether the two trees of an example say the same: ``z = <h_left, h_right> + bias``, ``P = sigmoid(z)``.
+    """Whether the two trees of an example say the same: ``z = similarity + bias``, ``P = sigmoid(z)``.
 
-    The bias is one learned scalar that starts at 0 (Arabshahi et al. 2018).
+    Args:
+        similarity: of the encodings ``l`` and ``r``. ``"dot"``: ``<l, r>``, with a bias that starts at 0, as in
+            Arabshahi et al. 2018; ``"cosine"``: ``scale * <l, r> / (|l| |r|)``, where the scale starts at 5;
+            ``"distance"``: ``-scale * |l - r|^2``, where scale and bias start at 1. Scale and bias are learned scalars.
+
+    Raises:
+        RecipeError: another similarity.
 
     Example:
         >>> head = EqualityHead()
@@ -27,13 +38,20 @@ class EqualityHead(torch.nn.Module):
         tensor([4., 4., 4.], grad_fn=<AddBackward0>)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, similarity: Similarity = "dot") -> None:
         super().__init__()
-        self.bias = torch.nn.Parameter(torch.zeros(1))
+        if similarity not in get_args(Similarity):
+            raise RecipeError(f"similarity={similarity!r} is none of {', '.join(get_args(Similarity))}")
+        self.similarity = similarity
+        self.bias = torch.nn.Parameter(torch.empty(1))
+        self.scale = None if similarity == "dot" else torch.nn.Parameter(torch.empty(1))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the bias to 0."""
-        torch.nn.init.zeros_(self.bias)
+        """Set bias and scale to where they start."""
+        torch.nn.init.constant_(self.bias, _FIRST_BIAS[self.similarity])
+        if self.scale is not None:
+            torch.nn.init.constant_(self.scale, _FIRST_SCALE[self.similarity])
 
     def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
         """The scores ``z``, ``[examples]``.
@@ -45,7 +63,13 @@ class EqualityHead(torch.nn.Module):
             GraphError: the examples are no pairs.
         """
         left, right = root_encodings(encodings, 2).unbind(1)
-        return (left * right).sum(-1) + self.bias
+        if self.scale is None:
+            return (left * right).sum(-1) + self.bias
+        if self.similarity == "cosine":
+            similarity = functional.cosine_similarity(left, right, dim=-1)
+        else:
+            similarity = -(left - right).square().sum(-1)
+        return self.scale * similarity + self.bias
 
     @staticmethod
     def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -75,6 +99,48 @@ class EqualityHead(torch.nn.Module):
         At ``z = 0`` both labels have probability 0.5, and neither is right: a head that cannot decide earns nothing.
         """
         return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
+
+
+class ComparisonHead(torch.nn.Module):
+    """Whether two trees say the same, by a layer that compares them: ``z = w . tanh(W [l * r; |l - r|] + b) + bias``.
+
+    What is compared does not change when the sides are swapped (the features of Tai et al. 2015, section 4.2).
+    :class:`EqualityHead` has the loss and the probability of its scores.
+
+    Args:
+        hidden_size: width of an encoding, and of the layer.
+
+    Raises:
+        RecipeError: a size that is no whole number, or less than 1.
+
+    Example:
+        >>> ComparisonHead(4)(torch.zeros(3, 2, 4)).shape
+        torch.Size([3])
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        checked_count("hidden_size", hidden_size)
+        self.compare = torch.nn.Linear(2 * hidden_size, hidden_size)
+        self.score = torch.nn.Linear(hidden_size, 1)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.compare.reset_parameters()
+        self.score.reset_parameters()
+
+    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+        """The scores ``z``, ``[examples]``.
+
+        Args:
+            encodings: of pairs, ``[examples, 2, hidden_size]``, or what an encoder returned for them.
+
+        Raises:
+            GraphError: the examples are no pairs.
+        """
+        left, right = root_encodings(encodings, 2).unbind(1)
+        compared = torch.cat([left * right, (left - right).abs()], dim=1)
+        return self.score(torch.tanh(self.compare(compared))).squeeze(1)
 
 
 class RelationHead(torch.nn.Module):

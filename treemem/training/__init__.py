@@ -5,6 +5,7 @@ from __future__ import annotations
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
 from treemem.training.metrics import binary_scores, row_score, score_row
+from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.paired import Comparison, compare
 from treemem.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
@@ -15,6 +16,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "FitResult",
+    "OddsCount",
     "Recipe",
     "SeedsResult",
     "StudyRun",

@@ -24,6 +24,7 @@ from treemem.task import SPLITS, NetworkConfig, Task
 from treemem.training.evaluate import evaluate
 from treemem.training.fit import fit
 from treemem.training.metrics import score_row
+from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
@@ -42,6 +43,7 @@ class StudyRun:
         network: which network, with its options.
         training: how to train; with the seed.
         data: which of the study's forests to train on.
+        task: in place of the study's, where an option of the task is what is studied.
     """
 
     name: str
@@ -49,6 +51,7 @@ class StudyRun:
     network: NetworkConfig
     training: TrainingOptions
     data: str = "data"
+    task: Task | None = None
 
 
 def run_study(
@@ -65,10 +68,14 @@ def run_study(
     """Train and score what was not yet, and give the records of all runs, in their order.
 
     A run is recorded as soon as it is done; the same call after an interruption goes on with the others, and where a
-    run was interrupted, with its last checkpoint. A record has the fields ``run``, ``row``, ``network`` (its name and
-    options), ``training``, ``data`` (name, and a hash of the trees), ``parameters``, ``best_epoch``, ``epochs``,
-    ``seconds`` (of training, all epochs), ``trees_per_second``, ``scores`` (by split or file, a list of records of
-    scores) and ``right`` (by the same but for ``train``: which examples were right; see :func:`right_answers`).
+    run was interrupted, with its last checkpoint. A run whose record lacks a split or file is scored again: from its
+    folder where that is still there, else it is trained anew.
+
+    A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (its name and options), ``training``,
+    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``parameters``, ``best_epoch``, ``epochs``,
+    ``seconds`` (of training, all epochs), ``trees_per_second``, and by split or file ``scores`` (a list of records of
+    scores), ``right`` (but for ``train``: which examples were right; see :func:`right_answers`) and, where answers are
+    yes or no, ``odds`` (how many examples by the log odds given to yes; see :class:`OddsCount`).
 
     Args:
         task: what to learn.
@@ -102,28 +109,36 @@ def run_study(
     hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
     for run in runs:
         if run.name in records:
-            _check_same(run, hashes[run.data], records[run.name], results)
-    waiting = [run for run in runs if run.name not in records]
+            _check_same(run, run.task or task, hashes[run.data], records[run.name], results)
+    wanted = {*splits, *files}
+    waiting = [run for run in runs if run.name not in records or wanted - records[run.name]["scores"].keys()]
     if waiting:
         with writing(results.parent):
             results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
             for name, forest in {**forests, **files}.items():
                 forest.save(folder / _TREES / name)
-    jobs = [_Job(task, run, folder, hashes[run.data], tuple(files), tuple(splits)) for run in waiting]
+    file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
+    jobs = [_Job(run.task or task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
     failed: list[TreememError] = []
     for job, done in _done(jobs, processes):
         if isinstance(done, TreememError):
             _logger.error("%s failed: %s", job.run.name, done)
             failed.append(done)
             continue
-        records[job.run.name] = done
+        records[job.run.name] = _merged(records.get(job.run.name, {}), done)
         write_records(results, _in_order(records, names))
-        finished = sum(name in records for name in names)
+        finished = sum(not wanted - records[name]["scores"].keys() for name in names if name in records)
         _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], finished, len(runs))
     if failed:
         raise failed[0]
     return [records[name] for name in names]
+
+
+def _merged(before: Mapping[str, Any], done: dict[str, Any]) -> dict[str, Any]:
+    """A new record of a run, with what an earlier one says of splits and files that were not scored this time."""
+    parts = {name: {**before.get(name, {}), **done[name]} for name in ("files", "scores", "right", "odds")}
+    return {**done, **parts}
 
 
 def read_study(results: str | Path) -> list[dict[str, Any]]:
@@ -145,7 +160,7 @@ class _Job:
     run: StudyRun
     folder: Path
     hash: str
-    files: tuple[str, ...]
+    files: Mapping[str, str]
     splits: tuple[str, ...]
 
 
@@ -204,18 +219,23 @@ def _record(job: _Job) -> dict[str, Any]:
     result = fit(job.task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
     scores: dict[str, list[dict[str, Any]]] = {}
     right: dict[str, list[Any]] = {}
+    odds: dict[str, list[list[int]]] = {}
     parts = {split: (forest, split) for split in job.splits}
     for name, (data, split) in {**parts, **{name: (Forest.load(trees / name), None) for name in job.files}}.items():
         found = evaluate(result.model, data, split=split, progress=False)
         scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
         if name != "train":
             right[name] = [len(found.right), base64.b64encode(np.packbits(found.right).tobytes()).decode()]
+        if found.probabilities.ndim == 1:
+            odds[name] = OddsCount.of(found.probabilities, found.right).to_lists()
     return {
         "run": run.name,
         "row": run.row,
+        "task": job.task.options,
         "network": asdict(run.network),
         "training": asdict(run.training),
         "data": {"name": run.data, "hash": job.hash},
+        "files": dict(job.files),
         "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
         "best_epoch": result.best_epoch,
         "epochs": len(result.records),
@@ -223,6 +243,7 @@ def _record(job: _Job) -> dict[str, Any]:
         "trees_per_second": result.trees_per_second,
         "scores": scores,
         "right": right,
+        "odds": odds,
     }
 
 
@@ -255,14 +276,15 @@ def _check_names(
         raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
 
 
-def _check_same(run: StudyRun, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
+def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
     """Make sure that a record is of this run.
 
     Raises:
         RecipeError: it is of one with other options.
     """
-    now = {"network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
-    then = {"network": record["network"], "training": record["training"], "data": record["data"]["hash"]}
+    now = {"task": task.options, "network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
+    then = {name: record[name] for name in ("network", "training")}
+    then |= {"task": record.get("task", task.options), "data": record["data"]["hash"]}
     changed = [name for name, value in now.items() if value != then[name]]
     if changed:
         raise RecipeError(
