@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +30,28 @@ class ShallowResult:
     training_accuracy: float
 
 
-def token_counts(equations: Forest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def token_counts(
+    equations: Forest, labels: Sequence[str] | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Features of equations that tell nothing about their structure.
 
     Args:
         equations: trees with root ``Equality``.
+        labels: what to count; by default the labels of ``equations``. Others are counted in length and depth only.
 
     Returns:
         Counts of each label in the whole equation, its length and its depth: ``[equations, labels + 2]``; and the same
         of the longer side, of the shorter side and the differences of the two: ``[equations, 3 * (labels + 2)]``.
     """
     sides = equations.split_roots()
-    num_sides, num_labels = len(sides), len(sides.labels)
+    labels = sides.labels if labels is None else labels
+    num_sides, num_labels = len(sides), len(labels)
+    column_of = {label: column for column, label in enumerate(labels)}
+    column = np.array([column_of.get(label, num_labels) for label in sides.labels])[sides.label]
+    counted = column < num_labels
     length = np.diff(sides.begin)
     side_of_node = np.repeat(np.arange(num_sides), length)
-    cells = np.bincount(side_of_node * num_labels + sides.label, minlength=num_sides * num_labels)
+    cells = np.bincount((side_of_node * num_labels + column)[counted], minlength=num_sides * num_labels)
     counts = cells.reshape(num_sides, num_labels)
     depth = sides.height()[sides.begin[1:] - 1]
     by_side = np.column_stack([counts, length, depth]).astype(np.float32).reshape(-1, 2, num_labels + 2)
@@ -52,6 +61,29 @@ def token_counts(equations: Forest) -> tuple[NDArray[np.float32], NDArray[np.flo
     by_side[swap] = by_side[swap, ::-1]
     longer, shorter = by_side[:, 0], by_side[:, 1]
     return total, np.concatenate([longer, shorter, np.abs(longer - shorter)], axis=1)
+
+
+class TokenReader:
+    """Gradient-boosted trees on the token counts, lengths and depths of the two sides of equations.
+
+    Args:
+        equations: to learn from, trees with root ``Equality`` and ``tree_data["label"]``.
+        seed: of the learner.
+
+    Raises:
+        RecipeError: they have not both labels.
+    """
+
+    def __init__(self, equations: Forest, seed: int = 0) -> None:
+        self._labels = equations.labels
+        label = equations.tree_data["label"]
+        _check_labels(label, "to learn from")
+        self._trees = _fitted(token_counts(equations)[1], label, seed)
+
+    def predict(self, equations: Forest) -> NDArray[np.bool_]:
+        """Whether each equation is judged true, ``[equations]``."""
+        predicted = self._trees.predict(token_counts(equations, self._labels)[1])
+        return np.asarray(predicted).astype(bool)
 
 
 def shallow_results(equations: Forest, training_depth: int = 7, seed: int = 0) -> list[ShallowResult]:
@@ -65,20 +97,28 @@ def shallow_results(equations: Forest, training_depth: int = 7, seed: int = 0) -
     Raises:
         RecipeError: not both labels on both sides of ``training_depth``.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     label = equations.tree_data["label"]
     training = equations.height()[equations.begin[1:] - 1] <= training_depth
     for part, place in ((training, "to"), (~training, "beyond")):
-        if set(np.unique(label[part]).tolist()) != {0, 1}:
-            raise RecipeError(f"a shallow reader needs true and false equations {place} depth {training_depth}")
+        _check_labels(label[part], f"{place} depth {training_depth}")
     results = []
     for name, features in zip(("tokens of the equation", "tokens of each side"), token_counts(equations), strict=True):
-        reader = HistGradientBoostingClassifier(max_iter=300, random_state=seed)
-        with threadpool_limits(1):  # its threads wait busily: ten times slower where another process has a core
-            reader.fit(features[training], label[training])
-            deeper, learnt = (float(reader.score(features[part], label[part])) for part in (~training, training))
+        reader = _fitted(features[training], label[training], seed)
+        deeper, learnt = (float(reader.score(features[part], label[part])) for part in (~training, training))
         share = float(label[~training].mean())
         results.append(ShallowResult(name, deeper, max(share, 1 - share), learnt))
     return results
+
+
+def _check_labels(label: NDArray[Any], place: str) -> None:
+    """Raises ``RecipeError`` unless both labels are there."""
+    if set(np.unique(label).tolist()) != {0, 1}:
+        raise RecipeError(f"a shallow reader needs true and false equations {place}")
+
+
+def _fitted(features: NDArray[np.float32], label: NDArray[Any], seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1):  # its threads wait busily: ten times slower where another process has a core
+        return HistGradientBoostingClassifier(max_iter=300, random_state=seed).fit(features, label)

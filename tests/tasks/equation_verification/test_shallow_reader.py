@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.shallow_reader import shallow_results, token_counts
+from treemem.tasks.equation_verification.shallow_reader import TokenReader, shallow_results, token_counts
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 
@@ -37,3 +37,13 @@ def test_both_labels_are_needed_at_both_depths() -> None:
         shallow_results(_forest(["x = x", "x = 1"], [1, 0]))
     with pytest.raises(RecipeError, match="to depth 0"):
         shallow_results(_forest(["x = x", "x = 1"], [1, 0]), training_depth=0)
+
+
+def test_a_reader_judges_equations_of_other_files() -> None:
+    texts = [f"x + {leaf} = x" for leaf in ("1", "2") for _ in range(60)]
+    reader = TokenReader(_forest(texts, [1] * 60 + [0] * 60))
+    other = _forest(["y + 2 = y", "x + 1 = x", "sin(x) + 1 = sin(x)"], [0, 1, 1])
+    assert other.labels != _forest(texts, [0] * 120).labels
+    assert reader.predict(other).tolist() == [False, True, True]
+    with pytest.raises(RecipeError, match="to learn from"):
+        TokenReader(_forest(texts, [1] * 120))
