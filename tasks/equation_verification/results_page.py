@@ -3,48 +3,83 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from treemem.errors import RecipeError
 from treemem.explore import accuracy_table, plot_accuracy
 from treemem.records import replacing
 from treemem.task import Score
-from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES, SOURCE
-from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, RATES, SHARES, SIZE, TABLE_2
-from treemem.training import compare, mean_scores, read_study, right_answers, row_score
+from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
+from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES, SOURCE
+from treemem.tasks.equation_verification.results_tables import (
+    METRICS,
+    Records,
+    comparisons,
+    cost,
+    grouped,
+    mean_over_seeds,
+    metric_cells,
+    overall,
+    percent,
+    percent_of,
+    table,
+)
+from treemem.tasks.equation_verification.studies import (
+    PUBLISHED_TRAINING,
+    RATES,
+    SHARES,
+    SIZE,
+    STUDIES,
+    TABLE_2,
+    TOKEN_READER,
+)
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.training import read_study, right_answers
+from treemem.training.state import data_digest
+from treemem.trees.forest import Forest
 
-_METRICS = ("accuracy", "precision", "recall")
 _COMMAND = "python -m treemem.tasks.equation_verification.reproduce"
 _FILES = "--dev published_dev.jsonl --sample published_sample.jsonl"
-Records = list[dict[str, Any]]
+_BEST = "Tree-LSTM+stack+normalize+no-op"
+_SPLITS = ("train", "validation", "test")
 
 
-def write_page(results: Path, page: Path) -> None:
-    """Write the page, and its plots beside it, from the records of the studies in ``results`` that there are."""
-    studies = {
-        name: read_study(results / f"{name}.jsonl") for name in ("rates", "table-2", "sample-efficiency", "ablation")
-    }
-    parts = ["# Equation verification", _introduction(studies)]
-    makers = {
+def write_page(results: Path, page: Path, equations: Forest) -> None:
+    """Write the page, and its plots beside it, from the records of the studies in ``results`` that there are.
+
+    Args:
+        results: folder of the records.
+        page: the Markdown file; replaced where it is there.
+        equations: what the networks of the published tables were trained on and tested with.
+
+    Raises:
+        RecipeError: the records are of other equations.
+    """
+    studies = {name: read_study(results / f"{name}.jsonl") for name in (TOKEN_READER, *STUDIES)}
+    hash_of_data = data_digest(EquationVerification().examples(equations))
+    others = {record["data"]["hash"] for record in studies["table-2"]} - {hash_of_data}
+    if others:
+        raise RecipeError(
+            f"the records in {results} are of other equations ({others.pop()}) than these: {hash_of_data}"
+        )
+    test = equations[equations.tree_data["split"] == "test"]
+    makers: dict[str, Callable[[Records], str]] = {
         "rates": _rates,
-        "table-2": lambda records: _table_2(records, page),
+        "table-2": lambda records: _table_2(studies[TOKEN_READER], records, test, page),
         "sample-efficiency": lambda records: _sample_efficiency(records, studies["table-2"], page),
         "ablation": lambda records: _ablation(records, studies["table-2"]),
     }
+    parts = ["# Equation verification", _introduction(hash_of_data)]
     parts += [make(studies[name]) for name, make in makers.items() if studies[name]]
     with replacing(page) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _introduction(studies: Mapping[str, Records]) -> str:
-    hashes = {record["data"]["hash"] for name in ("rates", "table-2") for record in studies[name]}
-    shown = ", ".join(f"`{each}`" for each in sorted(hashes)) or "-"
+def _introduction(hash_of_data: str) -> str:
     return f"""Networks over the two sides of an equation say whether it is true. They learn from equations of depth 1-7
 and are tested on depth 8-13. The equations are {SIZE:,} generated ones with the counts by depth and truth of the
-published set (SHA-256 of trees, labels and splits: {shown}), not the published ones, a quarter
+published set (SHA-256 of trees, labels and splits: `{hash_of_data}`), not the published ones, a quarter
 of whose true test equations do not hold at every real point. Published figures are those of {SOURCE},
 on the published set: they stand beside ours, and are of other test equations.
 
@@ -56,58 +91,53 @@ epoch."""
 
 
 def _rates(records: Records) -> str:
-    rows = [f"| network | {' | '.join(f'rate {rate}' for rate in RATES)} |", "|---|" + "---:|" * len(RATES)]
-    totals: dict[float, list[float]] = {rate: [] for rate in RATES}
-    for name in TABLE_2:
-        cells = []
-        for rate in RATES:
-            found = [
-                _overall(record, "validation").accuracy for record in records if record["row"] == f"{name}, rate {rate}"
-            ]
-            totals[rate] += found
-            cells.append(_percent(found))
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    rows.append(f"| mean | {' | '.join(_percent([statistics.fmean(totals[rate])]) for rate in RATES)} |")
+    by_row = grouped(records)
+    found = {
+        (name, rate): [overall(record, "validation").accuracy for record in by_row.get(f"{name}, rate {rate}", [])]
+        for name in TABLE_2
+        for rate in RATES
+    }
+    rows = [[name, *(percent(found[name, rate]) if found[name, rate] else "" for rate in RATES)] for name in TABLE_2]
+    means = [[value for name in TABLE_2 for value in found[name, rate]] for rate in RATES]
+    rows.append(["mean", *(percent([statistics.fmean(mean)]) if len(mean) == len(TABLE_2) else "" for mean in means)])
     training = PUBLISHED_TRAINING
     return f"""## The rate
 
 Published runs took a step for each equation at a rate of 0.001. A step here takes a batch of {training.batch_size}, so
-that the rate was chosen anew, one for all networks, by validation accuracy after at most 20 epochs of one seed. All
-further runs have {training.learning_rate}. Command: `{_COMMAND} rates`; {_cost(records)}.
+that the rate was chosen anew, one for all networks, by mean validation accuracy after at most 20 epochs of one seed.
+All further runs have {training.learning_rate}. Command: `{_COMMAND} rates`; {cost(records)}.
 
-{chr(10).join(rows)}"""
+{table(["network", *(f"rate {rate}" for rate in RATES)], rows)}"""
 
 
-def _table_2(records: Records, page: Path) -> str:
-    by_row = _by_row(records)
+def _table_2(token_reader: Records, records: Records, test: Forest, page: Path) -> str:
+    by_row = grouped(records)
+    with_reader = {**grouped(token_reader), **by_row}
     figures = {(each.network, each.split, each.metric): each for each in PUBLISHED_FIGURES}
-    columns = [
-        (split, metric) for split in ("train", "validation", "test") for metric in ("accuracy", "precision", "recall")
-    ]
-    head = "| network | " + " | ".join(f"{split} {metric}" for split, metric in columns) + " |"
-    rows = [head, "|---|" + "---:|" * len(columns)]
-    first = records[0]
-    majority = [
-        f"{100 * _overall(first, split).majority:.2f}" if metric == "accuracy" else "" for split, metric in columns
-    ]
-    rows.append("| majority class | " + " | ".join(majority) + " |")
-    for name, runs in by_row.items():
-        cells = [_percent([getattr(_overall(run, split), metric) for run in runs]) for split, metric in columns]
-        rows.append(f"| {name} | {' | '.join(cells)} |")
+    columns = [(split, metric) for split in _SPLITS for metric in METRICS]
+    rows = []
+    for name, values in (
+        ("majority class", [overall(records[0], split).majority for split in _SPLITS]),
+        ("_published_", [MAJORITY_CLASS[split] for split in _SPLITS]),
+    ):
+        rows.append([name, *(cell for value in values for cell in (percent_of(value, None), "", ""))])
+    for name, runs in with_reader.items():
+        rows.append([name, *(cell for split in _SPLITS for cell in metric_cells(runs, split))])
         published = [figures.get((name, *column)) for column in columns]
-        cells = ["" if each is None else _percent_of(each.value, each.deviation) for each in published]
-        rows.append(f"| _published_ | {' | '.join(cells)} |")
-    scores = {name: _mean(runs, "test") for name, runs in by_row.items()}
+        if any(published):
+            cells = ["" if each is None else percent_of(each.value, each.deviation) for each in published]
+            rows.append(["_published_", *cells])
+    scores = {name: mean_over_seeds(runs, "test") for name, runs in with_reader.items()}
     plot = page.with_name("equation_verification_by_depth.svg")
     plot_accuracy(scores, plot, PUBLISHED_FIGURES, title="Equation verification, trained on depth 1-7")
     training = PUBLISHED_TRAINING
     return f"""## Table 2: seven networks
 
 Hidden size 50, stacks of 5 rows, the top row read; Adam with 1e-5 of L2, batches of {training.batch_size}, rate
-{training.learning_rate}, {training.epochs} epochs.
-Command: `{_COMMAND} table-2 {_FILES} --processes 2`; {_cost(records)}.
+{training.learning_rate}, {training.epochs} epochs. Boosted trees count the tokens of both sides and read no structure.
+Command: `{_COMMAND} table-2 {_FILES} --processes 2`; {cost(records)}.
 
-{chr(10).join(rows)}
+{table(["network", *(f"{split} {metric}" for split, metric in columns)], rows)}
 
 ### By depth (figure 5)
 
@@ -120,138 +150,106 @@ Command: `{_COMMAND} table-2 {_FILES} --processes 2`; {_cost(records)}.
 The difference of accuracies on the test equations and its 95 % interval by bootstrap over the equations, the seeds
 taken together; and McNemar's exact test for each seed.
 
-{_comparisons(by_row, "Tree-LSTM", "test")}
+{comparisons(by_row, "Tree-LSTM", "test")}
+
+### What is judged wrongly
+
+Test equations judged wrongly, percent of their kind.
+
+{_errors(by_row, test)}
 
 ### On published equations
 
-{_files(by_row)}"""
+{_files(with_reader)}"""
+
+
+def _errors(by_row: Mapping[str, Records], test: Forest) -> str:
+    """One table: a line for each kind of equation, a column for each network."""
+    rows = []
+    for way, groups in equation_groups(test).items():
+        rates = {
+            name: error_rates(groups, [right_answers(run, "test") for run in runs]) for name, runs in by_row.items()
+        }
+        rows.append([f"_{way}_", *[""] * (len(by_row) + 1)])
+        for group, members in groups.items():
+            rows.append([group, str(members.sum()), *(percent(rates[name][group]) for name in by_row)])
+    return table(["kind", "equations", *by_row], rows)
 
 
 def _files(by_row: Mapping[str, Records]) -> str:
     """Accuracy on the published files, where they were scored."""
-    names = [name for name in next(iter(by_row.values()))[0]["scores"] if name.startswith("published")]
-    if not names:
-        return "They were not there to be scored."
+    names = list(dict.fromkeys(name for runs in by_row.values() for run in runs for name in run["scores"]))
     parts = []
-    for file in names:
-        if file == "published_dev":
-            scores = {row: _mean(runs, file) for row, runs in by_row.items()}
-            overall = ["| network | accuracy | precision | recall |", "|---|---:|---:|---:|"]
-            for row, runs in by_row.items():
-                found = [_overall(run, file) for run in runs]
-                cells = [
-                    _percent([getattr(each, metric) for each in found])
-                    for metric in ("accuracy", "precision", "recall")
-                ]
-                overall.append(f"| {row} | {' | '.join(cells)} |")
-            parts.append(
-                "Sound equations of the published set and their one-edit neighbours (`published_dev.jsonl`):\n\n"
-                f"{chr(10).join(overall)}\n\nBy depth:\n\n{accuracy_table(scores)}"
-            )
+    if "published_dev" in names:
+        scored = {row: runs for row, runs in by_row.items() if all("published_dev" in run["scores"] for run in runs)}
+        rows = [[row, *metric_cells(runs, "published_dev")] for row, runs in scored.items()]
+        parts.append(
+            "Sound equations of the published set and their one-edit neighbours (`published_dev.jsonl`):\n\n"
+            f"{table(['network', *METRICS], rows)}"
+            "\n\nBy depth:\n\n"
+            f"{accuracy_table({row: mean_over_seeds(runs, 'published_dev') for row, runs in scored.items()})}"
+        )
     held = [name for name in names if name.startswith("published_sample")]
     if held:
-        rows = [f"| network | {' | '.join(name.split(', ')[1] for name in held)} |", "|---|" + "---:|" * len(held)]
-        for row, runs in by_row.items():
-            cells = [_percent([_overall(run, name).accuracy for run in runs]) for name in held]
-            rows.append(f"| {row} | {' | '.join(cells)} |")
+        rows = [
+            [row, *(cell for name in held for cell in metric_cells(runs, name, METRICS[:1]))]
+            for row, runs in by_row.items()
+        ]
         parts.append(
             "Published test equations labelled true (`published_sample.jsonl`) that were called true, by whether they "
-            f"hold at all real points, some or none:\n\n{chr(10).join(rows)}"
+            "hold at all real points, some or none:\n\n"
+            f"{table(['network', *(name.split(', ')[1] for name in held)], rows)}"
         )
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) if parts else "They were not there to be scored."
 
 
 def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
-    networks = ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op")
-    by_row = _by_row([*records, *whole])
-    head = "| network | " + " | ".join(f"{share} %" for share in SHARES) + " |"
-    rows = [head, "|---|" + "---:|" * len(SHARES)]
+    networks = ("Tree-LSTM", _BEST)
+    by_row = grouped([*records, *whole])
+    rows = []
     scores: dict[str, list[Score]] = {}
     for name in networks:
-        cells = []
-        for share in SHARES:
-            runs = by_row.get(name if share == 100 else f"{name}, {share} %", [])
-            cells.append(_percent([_overall(run, "test").accuracy for run in runs]) if runs else "")
+        of_share = {share: by_row.get(name if share == 100 else f"{name}, {share} %", []) for share in SHARES}
+        rows.append([name, *(metric_cells(runs, "test")[0] if runs else "" for runs in of_share.values())])
+        for share, runs in of_share.items():
             if runs:
-                mean = _mean(runs, "test")[-1]
+                mean = mean_over_seeds(runs, "test")[-1]
                 scores.setdefault(name, []).append(
                     Score(share, mean.examples, mean.accuracy, mean.majority, deviation=mean.deviation)
                 )
-        rows.append(f"| {name} | {' | '.join(cells)} |")
     plot = page.with_name("equation_verification_sample_efficiency.svg")
     plot_accuracy(scores, plot, group="percent of the training equations", title="Accuracy on depth 8-13")
+    claim = {name: by_row.get(name, []) for name in ("Tree-LSTM", f"{_BEST}, 80 %")}
     return f"""## Sample efficiency (figure 6)
 
 Test accuracy, all depths, of networks trained on a part of the training equations; a smaller part is within each
-larger one. Command: `{_COMMAND} sample-efficiency {_FILES} --processes 2`; {_cost(records)}.
+larger one. Command: `{_COMMAND} sample-efficiency {_FILES} --processes 2`; {cost(records)}.
 
-{chr(10).join(rows)}
+{table(["network", *(f"{share} %" for share in SHARES)], rows)}
 
-![Accuracy by percent of the training equations]({plot.name})"""
+![Accuracy by percent of the training equations]({plot.name})
+
+The published figure shows the stack, trained on 80 %, above Tree-LSTM trained on all. Here, as the difference to
+Tree-LSTM on all of them, example by example:
+
+{comparisons(claim, "Tree-LSTM", "test")}"""
 
 
 def _ablation(records: Records, whole: Records) -> str:
-    by_row = _by_row([*whole, *records])
-    rows = ["| network | validation accuracy | test accuracy |", "|---|---:|---:|"]
-    for name, runs in by_row.items():
-        cells = [_percent([_overall(run, split).accuracy for run in runs]) for split in ("validation", "test")]
-        rows.append(f"| {name} | {' | '.join(cells)} |")
+    bases = {_BEST, "Tree-RNN+stack+no-op"}
+    by_row = grouped([*(record for record in whole if record["row"] in bases), *records])
+    rows = [
+        [name, str(len(runs)), *(metric_cells(runs, split)[0] for split in ("validation", "test"))]
+        for name, runs in by_row.items()
+    ]
+    against = {name: runs for name, runs in by_row.items() if name.startswith(_BEST)}
     return f"""## Ablation
 
-One choice at a time changed. Command: `{_COMMAND} ablation {_FILES} --processes 2`; {_cost(records)}.
+One choice at a time changed; the networks that were changed stand first. Command: `{_COMMAND} ablation {_FILES}
+--processes 2`; {cost(records)}.
 
-{chr(10).join(rows)}"""
+{table(["network", "seeds", "validation accuracy", "test accuracy"], rows)}
 
+Against {_BEST} (p 5, k 1, element-wise actions, reading its children's stacks), example by example:
 
-def _comparisons(by_row: Mapping[str, Records], base: str, split: str) -> str:
-    rows = ["| network | difference, points | 95 % interval | right alone | wrong alone | McNemar's p by seed |"]
-    rows.append("|---|---:|---:|---:|---:|---|")
-    theirs = {run["training"]["seed"]: right_answers(run, split) for run in by_row.get(base, [])}
-    for name, runs in by_row.items():
-        own = {run["training"]["seed"]: right_answers(run, split) for run in runs}
-        seeds = sorted(own.keys() & theirs.keys())
-        if name == base or not seeds:
-            continue
-        found = compare(np.stack([own[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
-        low, high = (100 * bound for bound in found.interval)
-        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
-        rows.append(
-            f"| {name} | {100 * found.difference:+.2f} | {low:+.2f} to {high:+.2f} "
-            f"| {found.only_first} | {found.only_second} | {p_values} |"
-        )
-    return "\n".join(rows)
-
-
-def _by_row(records: Records) -> dict[str, Records]:
-    found: dict[str, Records] = {}
-    for record in records:
-        found.setdefault(record["row"], []).append(record)
-    return found
-
-
-def _scores(record: Mapping[str, Any], part: str) -> list[Score]:
-    return [row_score(row, "depth") for row in record["scores"][part]]
-
-
-def _overall(record: Mapping[str, Any], part: str) -> Score:
-    return _scores(record, part)[-1]
-
-
-def _mean(runs: Records, part: str) -> list[Score]:
-    return mean_scores([_scores(run, part) for run in runs])
-
-
-def _percent(values: Sequence[float]) -> str:
-    return _percent_of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
-
-
-def _percent_of(value: float, deviation: float | None) -> str:
-    return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
-
-
-def _cost(records: Records) -> str:
-    """How many runs, and how long they took."""
-    seconds = sum(record["seconds"] for record in records)
-    seeds = sorted({record["training"]["seed"] for record in records})
-    hours = f"{seconds / 3600:.1f} hours of training by the clock, all runs added up"
-    return f"{len(records)} runs of the seeds {', '.join(map(str, seeds))}, {hours}"
+{comparisons(against, _BEST, "test")}"""

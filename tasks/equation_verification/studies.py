@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from treemem.task import NetworkConfig
+from treemem.task import SPLITS, NetworkConfig
+from treemem.tasks.equation_verification.shallow_reader import TokenReader
 from treemem.tasks.equation_verification.splits import shuffled
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import StudyRun, TrainingOptions
+from treemem.training import StudyRun, TrainingOptions, binary_scores, packed_answers, score_row
+from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
 SIZE, DATA_SEED = 41_894, 2020
@@ -32,6 +35,9 @@ TABLE_2 = (
     "Tree-LSTM+stack+normalize+no-op",
 )
 """Rows of Table 2 of Arabshahi et al. 2020, but for the majority class."""
+
+TOKEN_READER = "token-reader"
+"""The study of one row that no network is in: boosted trees on token counts."""
 
 RATES = (0.001, 0.003, 0.006, 0.012, 0.024)
 PUBLISHED_TRAINING = TrainingOptions(epochs=40, batch_size=64, learning_rate=0.012, weight_decay=1e-5)
@@ -99,6 +105,35 @@ STUDIES: dict[str, Callable[[], list[StudyRun]]] = {
     "sample-efficiency": sample_efficiency_runs,
     "ablation": ablation_runs,
 }
+
+
+def token_reader_record(forest: Forest, files: Mapping[str, Forest]) -> dict[str, Any]:
+    """What boosted trees on token counts reach, in the form of the record of a run.
+
+    Args:
+        forest: with ``tree_data["split"]``; the training part is learnt from.
+        files: further labelled equations to judge, by name.
+    """
+    task, begin = EquationVerification(), time.perf_counter()
+    split = forest.tree_data["split"]
+    reader = TokenReader(forest[split == "train"])
+    scores, right = {}, {}
+    for name, part in {**{name: forest[split == name] for name in SPLITS}, **files}.items():
+        examples = task.examples(part)
+        predicted, actual = reader.predict(part), examples.targets["label"] == 1
+        found = binary_scores(predicted, actual, examples.group)
+        scores[name] = [score_row(TOKEN_READER, score, task.group) for score in found]
+        right[name] = packed_answers(predicted == actual)
+    return {
+        "run": TOKEN_READER,
+        "row": "boosted trees on token counts",
+        "training": {"seed": 0},
+        "data": {"name": "data", "hash": data_digest(task.examples(forest))},
+        "files": {name: data_digest(task.examples(part)) for name, part in files.items()},
+        "seconds": time.perf_counter() - begin,
+        "scores": scores,
+        "right": right,
+    }
 
 
 def parts_of(forest: Forest, shares: Sequence[int] = SHARES[:-1], seed: int = DATA_SEED) -> dict[str, Forest]:

@@ -148,6 +148,11 @@ def read_study(results: str | Path) -> list[dict[str, Any]]:
     return [record.fields for record in read_records(results)]
 
 
+def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
+    """``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
+    return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
+
+
 def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
     """Which examples of a split or file a recorded run had right, bool ``[examples]``."""
     count, packed = record["right"][part]
@@ -225,7 +230,7 @@ def _record(job: _Job) -> dict[str, Any]:
         found = evaluate(result.model, data, split=split, progress=False)
         scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
         if name != "train":
-            right[name] = [len(found.right), base64.b64encode(np.packbits(found.right).tobytes()).decode()]
+            right[name] = packed_answers(found.right)
         if found.probabilities.ndim == 1:
             odds[name] = OddsCount.of(found.probabilities, found.right).to_lists()
     return {
@@ -283,8 +288,7 @@ def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, 
         RecipeError: it is of one with other options.
     """
     now = {"task": task.options, "network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
-    then = {name: record[name] for name in ("network", "training")}
-    then |= {"task": record.get("task", task.options), "data": record["data"]["hash"]}
+    then = {**{name: record[name] for name in ("task", "network", "training")}, "data": record["data"]["hash"]}
     changed = [name for name, value in now.items() if value != then[name]]
     if changed:
         raise RecipeError(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.task import Score
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.tasks.equation_verification.reproduce import main
 from treemem.tasks.equation_verification.results_page import write_page
-from treemem.tasks.equation_verification.studies import SEEDS, STUDIES, TABLE_2, parts_of
-from treemem.training import StudyRun, score_row
+from treemem.tasks.equation_verification.studies import (
+    SEEDS,
+    STUDIES,
+    TABLE_2,
+    TOKEN_READER,
+    parts_of,
+    token_reader_record,
+)
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.training import StudyRun, packed_answers, right_answers, score_row
+from treemem.training.state import data_digest
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -49,8 +58,13 @@ def test_smaller_parts_are_within_larger_ones_and_leave_validation_and_test_alon
             assert (own == name).sum() == (split == name).sum()
 
 
+EQUATIONS = generate_equations(400, seed=3).forest
+TEST = EQUATIONS.tree_data["split"] == "test"
+HASH = data_digest(EquationVerification().examples(EQUATIONS))
+
+
 def record_of(run: StudyRun, accuracy: float) -> dict[str, Any]:
-    right = np.arange(100) < 100 * accuracy
+    right = np.arange(TEST.sum()) < TEST.sum() * accuracy
     scores = [score_row(run.row, Score(group, 100, accuracy, 0.5, 0.7, 0.8, 0.75), "depth") for group in (8, 9, "all")]
     parts = ("train", "validation", "test", "published_dev", "published_sample, holds all")
     return {
@@ -58,14 +72,14 @@ def record_of(run: StudyRun, accuracy: float) -> dict[str, Any]:
         "row": run.row,
         "network": dataclasses.asdict(run.network),
         "training": dataclasses.asdict(run.training),
-        "data": {"name": run.data, "hash": "a" * 64},
+        "data": {"name": run.data, "hash": HASH},
         "parameters": 1,
         "best_epoch": 1,
         "epochs": 1,
         "seconds": 3600.0,
         "trees_per_second": 1.0,
         "scores": dict.fromkeys(parts, scores),
-        "right": {"test": [100, base64.b64encode(np.packbits(right).tobytes()).decode()]},
+        "right": {"test": packed_answers(right)},
     }
 
 
@@ -75,15 +89,32 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
         runs = sorted(make(), key=lambda run: (run.row, run.training.seed))
         write_records(tmp_path / f"{name}.jsonl", [record_of(run, float(next(accuracy))) for run in runs])
     page = tmp_path / "page.md"
-    write_page(tmp_path, page)
+    write_records(tmp_path / f"{TOKEN_READER}.jsonl", [token_reader_record(EQUATIONS, {"published_dev": EQUATIONS})])
+    write_page(tmp_path, page, EQUATIONS)
     text = page.read_text(encoding="utf-8")
     assert "| Tree-LSTM+stack | 82.00 ± 2.00 |" in text
     assert "83.64 ± 1.23" in text, "the published figure stands beside it"
     assert "| Tree-LSTM+stack | +0.00 |" in text, "compared with Tree-LSTM example by example"
     assert "21 runs of the seeds 12093, 12345, 45678, 21.0 hours" in text
-    for heading in ("The rate", "Table 2", "Sample efficiency", "Ablation", "On published equations"):
+    assert "boosted trees on token counts" in text
+    assert "| false by grow | " in text
+    for heading in ("The rate", "Table 2", "Sample efficiency", "Ablation", "On published equations", "judged wrongly"):
         assert heading in text
     assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".md", ".svg"}
+
+
+def test_records_of_other_equations_are_refused(tmp_path: Path) -> None:
+    write_records(tmp_path / "table-2.jsonl", [record_of(STUDIES["table-2"]()[0], 0.8)])
+    with pytest.raises(RecipeError, match="are of other equations"):
+        write_page(tmp_path, tmp_path / "page.md", EQUATIONS[:300])
+
+
+def test_the_token_reader_learns_from_the_training_part_alone() -> None:
+    record = token_reader_record(EQUATIONS, {})
+    assert record["data"]["hash"] == HASH
+    accuracy = {part: scores[-1]["accuracy"] for part, scores in record["scores"].items()}
+    assert accuracy["train"] > 0.9 > accuracy["validation"]
+    assert right_answers(record, "test").mean() == accuracy["test"]
 
 
 def test_without_records_no_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

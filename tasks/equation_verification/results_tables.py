@@ -1,0 +1,88 @@
+"""Pieces of the results pages: what records of runs say, in cells and tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from treemem.task import Score
+from treemem.training import compare, mean_scores, right_answers, row_score
+
+Records = list[dict[str, Any]]
+METRICS = ("accuracy", "precision", "recall")
+
+
+def comparisons(by_row: Mapping[str, Records], base: str, part: str) -> str:
+    """Every row against ``base`` on one split or file, example by example, over the seeds that both have."""
+    head = ["network", "difference, points", "95 % interval", "right alone", "wrong alone", "McNemar's p by seed"]
+    rows: list[list[str]] = []
+    theirs = {run["training"]["seed"]: right_answers(run, part) for run in by_row.get(base, [])}
+    for name, runs in by_row.items():
+        own = {run["training"]["seed"]: right_answers(run, part) for run in runs}
+        seeds = sorted(own.keys() & theirs.keys())
+        if name == base or not seeds:
+            continue
+        found = compare(np.stack([own[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
+        low, high = (100 * bound for bound in found.interval)
+        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
+        difference, interval = f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
+        rows.append([name, difference, interval, str(found.only_first), str(found.only_second), p_values])
+    return table(head, rows)
+
+
+def metric_cells(runs: Records, part: str, metrics: Sequence[str] = METRICS) -> list[str]:
+    """Mean ± deviation of each metric on a whole split or file; empty where it was not scored."""
+    if any(part not in run["scores"] for run in runs):
+        return [""] * len(metrics)
+    found = [overall(run, part) for run in runs]
+    return [percent([float(getattr(each, metric)) for each in found]) for metric in metrics]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; numbers to the right of the first column."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def grouped(records: Records) -> dict[str, Records]:
+    """The records of each row, in the order of the first of each."""
+    found: dict[str, Records] = {}
+    for record in records:
+        found.setdefault(record["row"], []).append(record)
+    return found
+
+
+def scores_of(record: Mapping[str, Any], part: str) -> list[Score]:
+    """The scores of a run on a split or file, by depth and last overall."""
+    return [row_score(row, "depth") for row in record["scores"][part]]
+
+
+def overall(record: Mapping[str, Any], part: str) -> Score:
+    """The score of a run on a whole split or file."""
+    return scores_of(record, part)[-1]
+
+
+def mean_over_seeds(runs: Records, part: str) -> list[Score]:
+    """Mean and deviation over runs that differ in their seeds, by depth and last overall."""
+    return mean_scores([scores_of(run, part) for run in runs])
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean ± deviation of fractions, in percent."""
+    return percent_of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def percent_of(value: float, deviation: float | None) -> str:
+    """A fraction, and its deviation where there is one, in percent."""
+    return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+
+
+def cost(records: Records) -> str:
+    """How many runs, and how long they took."""
+    seconds = sum(record["seconds"] for record in records)
+    seeds = sorted({record["training"]["seed"] for record in records})
+    hours = f"{seconds / 3600:.1f} hours of training by the clock, all runs added up"
+    return f"{len(records)} runs of the seeds {', '.join(map(str, seeds))}, {hours}"
