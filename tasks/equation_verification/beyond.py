@@ -1,0 +1,84 @@
+"""What is tried to lift the accuracy on deep equations: one change at a time, as many for either network."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treemem.task import NetworkConfig
+from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, SEEDS
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.training import StudyRun, TrainingOptions
+
+SEARCHED = ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op")
+"""Networks that are searched for, with the same trials each."""
+
+SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=15, learning_rate=0.006)
+DEEP_VALIDATION = "deep_validation"
+"""Generated equations of depth 8-13 that are in no other set: what trials are compared on."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a trial changes.
+
+    Attributes:
+        network: options of the network.
+        training: options of training.
+        task: options of the task.
+        data: which equations to train on.
+    """
+
+    network: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)
+    data: str = "data"
+
+
+CHANGES: dict[str, Change] = {
+    "nothing": Change(),
+    "rate 0.003": Change(training={"learning_rate": 0.003}),
+    "rate 0.012": Change(training={"learning_rate": 0.012}),
+    "batches of 256": Change(training={"batch_size": 256}),
+    "hidden size 100": Change(network={"hidden_size": 100}),
+    "dropout 0.1": Change(network={"dropout": 0.1}),
+    "no weight decay": Change(training={"weight_decay": 0.0}),
+    "weight decay 1e-4": Change(training={"weight_decay": 1e-4}),
+    "decoupled weight decay 0.01": Change(training={"optimizer": "adamw", "weight_decay": 0.01}),
+    "gradients clipped at 1": Change(training={"clip": 1.0}),
+    "rate falling as a cosine": Change(training={"schedule": "cosine", "warmup": 0.05}),
+    "averaged weights": Change(training={"averaging": 0.999}),
+    "curriculum of 5 epochs": Change(training={"curriculum": 5}),
+    "cosine of the sides": Change(task={"read_out": "cosine"}),
+    "distance of the sides": Change(task={"read_out": "distance"}),
+    "a layer that compares the sides": Change(task={"read_out": "comparison"}),
+    "equal sub-expressions besides": Change(data="sub-expressions"),
+    "false equations of several steps": Change(data="harder"),
+    "ten times the equations, 3 epochs": Change(training={"epochs": 3}, data="tenfold"),
+}
+
+
+def changed_run(name: str, row: str, network: str, change: Change, training: TrainingOptions, seed: int) -> StudyRun:
+    """A run of one of the task's networks with a change."""
+    config: NetworkConfig = EquationVerification.networks[network]
+    return StudyRun(
+        name,
+        row,
+        config.replace(**change.network),
+        dataclasses.replace(training, **{"seed": seed, **change.training}),
+        change.data,
+        EquationVerification(**change.task),
+    )
+
+
+def search_runs() -> list[StudyRun]:
+    """Every change for either network, one seed, to be compared on validation equations alone."""
+    return [
+        changed_run(
+            f"search/{network}/{change}", f"{network}: {change}", network, CHANGES[change], SEARCH_TRAINING, SEEDS[0]
+        )
+        for change in CHANGES
+        for network in SEARCHED
+    ]
