@@ -133,13 +133,14 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
 def option_defaults(task: Task, network: Callable[..., nn.Module]) -> dict[str, Any]:
     """What the options of a fingerprint are where nobody chose: by name, those of task and network in their groups."""
     return {
-        **_defaults_of(TrainingOptions),
-        "task options": _defaults_of(type(task)),
-        "network options": _defaults_of(network),
+        **defaults_of(TrainingOptions),
+        "task options": defaults_of(type(task)),
+        "network options": defaults_of(network),
     }
 
 
-def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
+def defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
+    """The values of the options that a class or function has where nobody chose; those without a default left out."""
     parameters = inspect.signature(made).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 

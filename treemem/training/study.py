@@ -25,7 +25,7 @@ from treemem.training.evaluate import evaluate
 from treemem.training.fit import fit
 from treemem.training.metrics import score_row
 from treemem.training.options import TrainingOptions
-from treemem.training.state import data_digest
+from treemem.training.state import data_digest, defaults_of
 from treemem.trees.forest import Forest
 
 _TREES = "trees"  # folder of the forests and files within a study's
@@ -256,13 +256,14 @@ def _check_names(
 
 
 def _check_same(run: StudyRun, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
-    """Make sure that a record is of this run.
+    """Make sure that a record is of this run; a training option that it does not have was at its default.
 
     Raises:
         RecipeError: it is of one with other options.
     """
     now = {"network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
-    then = {"network": record["network"], "training": record["training"], "data": record["data"]["hash"]}
+    training = {**defaults_of(TrainingOptions), **record["training"]}
+    then = {"network": record["network"], "training": training, "data": record["data"]["hash"]}
     changed = [name for name, value in now.items() if value != then[name]]
     if changed:
         raise RecipeError(
