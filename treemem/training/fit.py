@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError, TreememError
@@ -21,6 +22,7 @@ from treemem.ops import announced_run
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
+from treemem.training.learning_rate import rate_scheduler
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.run_folder import held
@@ -38,6 +40,7 @@ from treemem.trees.forest import Forest
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
 _CHECKPOINTS = ("last", "best")
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +174,12 @@ class _Run:
         self.index = SubtreeIndex(self.examples.forest, self.model.vocabulary)
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.progress = Progress()
-        self.loader = TreeLoader(
+        self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
+
+    def loader_of(self, epoch: int) -> TreeLoader:
+        """What goes through the examples of an epoch, counted from 0, in its order."""
+        options = self.options
+        loader = TreeLoader(
             self.index,
             self.train_ids,
             options.batch_size,
@@ -183,13 +191,14 @@ class _Run:
             share_subtrees=options.share_subtrees,
             prefetch=options.prefetch,
         )
-        self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
+        loader.set_epoch(epoch)
+        return loader
 
     def begin(self) -> None:
         """Seed everything, or take up the state of the last checkpoint."""
         options = self.options
         torch.manual_seed(options.seed)
-        optimizer = torch.optim.Adam(
+        optimizer = _OPTIMIZERS[options.optimizer](
             self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
         )
         last, problem = checkpoint.newest_whole(self.folder / "last")
@@ -220,8 +229,18 @@ class _Run:
                 self.optimizer.load_state_dict(state["optimizer"])
                 set_random_state(state["random"], self.device)
             self.recover_best()
+        self.scheduler = self.scheduler_from_here(optimizer) if options.rate_varies else None
         self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
+
+    def scheduler_from_here(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+        """What sets the learning rate of the steps to come."""
+        progress, options = self.progress, self.options
+        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)]
+        done = sum(steps[: progress.epoch]) + progress.step
+        return rate_scheduler(
+            optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+        )
 
     def recover_best(self) -> None:
         """On resuming, make do with the best checkpoint before a torn one, and have one where no step is left to do."""
@@ -250,16 +269,15 @@ class _Run:
     def train_epoch(self) -> None:
         """Do the epoch's remaining steps."""
         progress, options = self.progress, self.options
-        self.loader.set_epoch(progress.epoch)
+        self.loader = self.loader_of(progress.epoch)
         plan = self.loader.plan()
         batches = self.loader.batches(plan[progress.step :])
         self.network.train()
         loss_sum = torch.tensor(progress.loss_sum, dtype=torch.float64, device=self.device)
         done = sum(map(len, plan[: progress.step]))
         begin = shown_at = time.perf_counter()
-        self.loader.seconds = 0.0
         title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
-        with closing(batches), progress_bar(len(self.train_ids), title, self.shown) as bar:
+        with closing(batches), progress_bar(len(self.loader.examples), title, self.shown) as bar:
             bar.update(done)
             for batch in batches:
                 loss, count = self.step(batch)
@@ -294,6 +312,8 @@ class _Run:
         if self.options.clip is not None:
             self.fabric.clip_gradients(self.network, self.optimizer, max_norm=self.options.clip)
         self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
         return loss.detach(), len(chosen)
 
     def checkpoint_is_due(self, now: float) -> bool:
@@ -306,7 +326,7 @@ class _Run:
     def end_epoch(self) -> None:
         """Close the epoch: evaluate, write the record and the checkpoints."""
         progress, options = self.progress, self.options
-        num_examples = len(self.train_ids)
+        num_examples = len(self.loader.examples)
         progress.epoch += 1
         if not math.isfinite(progress.loss_sum):
             raise RecipeError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
