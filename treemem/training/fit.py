@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from treemem.ops import announced_run
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
+from treemem.training.averaging import averaged_model
 from treemem.training.learning_rate import rate_scheduler
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
@@ -48,7 +49,7 @@ class FitResult:
     """A finished training run.
 
     Attributes:
-        model: with the weights of the best epoch, in evaluation mode.
+        model: with the weights of the best epoch, averaged where the options say so, in evaluation mode.
         folder: where log and checkpoints are; ``treemem.load(folder)`` gives the same model.
         best_epoch: the first epoch with the best validation accuracy; the last epoch where nothing was validated.
         validation: the scores of that epoch by group, the last one for all; empty where nothing was validated.
@@ -94,7 +95,8 @@ def fit(
 ) -> FitResult:
     """Train a network on the ``train`` split and keep the epoch that does best on the ``validation`` split.
 
-    The folder ``output`` receives ``metrics.jsonl`` and the checkpoints ``best`` and ``last``. The same seed on the
+    The folder ``output`` receives ``metrics.jsonl`` and the checkpoints ``best`` and ``last``; of averaged weights
+    ``best`` holds the average, and ``last`` what to go on with. The same seed on the
     same machine gives the same numbers, also when the run was killed in between and resumed. The caller's random
     generators are left as they were.
 
@@ -223,10 +225,13 @@ class _Run:
                 f"cannot resume {self.folder}: {problem}; choose another output folder, or overwrite it to begin anew"
             )
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
+        self.average = None if options.averaging is None else averaged_model(self.model, options.averaging)
         if last is not None:
             with _reading(last):
                 self.model.load_state_dict(weights)
                 self.optimizer.load_state_dict(state["optimizer"])
+                if self.average is not None:
+                    self.average.load_state_dict(state["average"])
                 set_random_state(state["random"], self.device)
             self.recover_best()
         self.scheduler = self.scheduler_from_here(optimizer) if options.rate_varies else None
@@ -241,6 +246,11 @@ class _Run:
         return rate_scheduler(
             optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
         )
+
+    @property
+    def kept_model(self) -> Model:
+        """What is evaluated and kept as the best: the model, or the average of its weights."""
+        return self.model if self.average is None else cast(Model, self.average.module)
 
     def recover_best(self) -> None:
         """On resuming, make do with the best checkpoint before a torn one, and have one where no step is left to do."""
@@ -314,6 +324,8 @@ class _Run:
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         return loss.detach(), len(chosen)
 
     def checkpoint_is_due(self, now: float) -> bool:
@@ -364,7 +376,7 @@ class _Run:
         """Evaluate on the validation examples and put loss and scores into the epoch's record."""
         chosen = self.validation_ids
         begin = time.perf_counter()
-        outputs = self.model.outputs(
+        outputs = self.kept_model.outputs(
             self.examples, chosen, batch_size=self.options.evaluation_batch_size, index=self.index
         )
         targets = self.examples.targets_of(chosen)
@@ -377,16 +389,19 @@ class _Run:
         return scores
 
     def save(self, name: str) -> None:
-        """Write a checkpoint; the last one can be resumed from, the best one holds the model only."""
-        state = None
+        """Write a checkpoint; the last one can be resumed from, the best one holds the kept model only."""
+        model, state = self.kept_model, None
         if name == "last":
+            model = self.model
             state = {
                 "fingerprint": self.fingerprint,
                 "progress": self.progress.to_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random": random_state(self.device),
             }
-        checkpoint.save(self.folder / name, self.model, training_state=state, metrics=self.progress.records)
+            if self.average is not None:
+                state["average"] = dict(self.average.state_dict())
+        checkpoint.save(self.folder / name, model, training_state=state, metrics=self.progress.records)
         self.saved_at = time.perf_counter()
 
     def result(self) -> FitResult:

@@ -29,6 +29,9 @@ class TrainingOptions:
             With any schedule; ``epochs`` is then fixed likewise.
         weight_decay: of every parameter. With ``"adam"`` an L2 penalty, whose gradient goes through Adam; with
             ``"adamw"`` each step takes the rate times ``weight_decay`` of each weight away from it.
+        averaging: decay of an exponential moving average of the weights over the steps (Tarvainen & Valpola 2017), at
+            most ``(1 + t) / (10 + t)`` after t steps. The averaged weights are what is evaluated and kept as the best.
+            None: the weights themselves.
         seed: of the weights, the order of the examples and dropout.
         clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
         patience: stop after so many evaluations without a better validation accuracy. None: never.
@@ -58,6 +61,7 @@ class TrainingOptions:
     schedule: str = "constant"
     warmup: float = 0.0
     weight_decay: float = 1e-5
+    averaging: float | None = None
     seed: int = 12093
     clip: float | None = None
     patience: int | None = None
@@ -88,6 +92,8 @@ class TrainingOptions:
             raise RecipeError(f"prefetch must be 0 or more, not {self.prefetch}")
         if not 0 <= self.warmup < 1:
             raise RecipeError(f"warmup must be from 0 to below 1, not {self.warmup}")
+        if self.averaging is not None and not 0 < self.averaging < 1:
+            raise RecipeError(f"averaging must be above 0 and below 1, not {self.averaging}")
         if not 0 <= self.weight_decay < float("inf"):
             raise RecipeError(f"weight_decay must be 0 or more, not {self.weight_decay}")
         if not 0 <= self.seed < 2**63:
