@@ -23,6 +23,7 @@ from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
 from treemem.training.averaging import averaged_model
+from treemem.training.curriculum import examples_of_epoch
 from treemem.training.learning_rate import rate_scheduler
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
@@ -183,7 +184,7 @@ class _Run:
         options = self.options
         loader = TreeLoader(
             self.index,
-            self.train_ids,
+            examples_of_epoch(self.train_ids, self.examples.group, epoch, options.curriculum),
             options.batch_size,
             nodes_per_batch=options.nodes_per_batch,
             trees_per_example=self.examples.trees_per_example,

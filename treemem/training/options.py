@@ -32,6 +32,9 @@ class TrainingOptions:
         averaging: decay of an exponential moving average of the weights over the steps (Tarvainen & Valpola 2017), at
             most ``(1 + t) / (10 + t)`` after t steps. The averaged weights are what is evaluated and kept as the best.
             None: the weights themselves.
+        curriculum: over the first so many epochs the training examples come in by group (for equations: depth), the
+            lowest first. With m groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``); the
+            epochs after these on all. 0: all from the first.
         seed: of the weights, the order of the examples and dropout.
         clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
         patience: stop after so many evaluations without a better validation accuracy. None: never.
@@ -62,6 +65,7 @@ class TrainingOptions:
     warmup: float = 0.0
     weight_decay: float = 1e-5
     averaging: float | None = None
+    curriculum: int = 0
     seed: int = 12093
     clip: float | None = None
     patience: int | None = None
@@ -88,8 +92,11 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise RecipeError(f"{name} must be above 0, not {value}")
-        if self.prefetch < 0:
-            raise RecipeError(f"prefetch must be 0 or more, not {self.prefetch}")
+        for name in ("prefetch", "curriculum"):
+            if getattr(self, name) < 0:
+                raise RecipeError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.curriculum > self.epochs:
+            raise RecipeError(f"curriculum must be at most epochs, which is {self.epochs}, not {self.curriculum}")
         if not 0 <= self.warmup < 1:
             raise RecipeError(f"warmup must be from 0 to below 1, not {self.warmup}")
         if self.averaging is not None and not 0 < self.averaging < 1:
