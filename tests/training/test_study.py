@@ -72,13 +72,13 @@ def test_a_record_of_other_options_or_data_is_refused(tmp_path: Path, changed: s
 def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp_path: Path) -> None:
     data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
     record = run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results)[0]
-    for name in ("clip", "sort_by_height"):
+    for name in ("optimizer", "schedule", "warmup", "averaging", "curriculum"):
         del record["training"][name]
     write_records(results, [record])
     assert run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results) == [record]
-    clipping = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, clip=0.9))
+    averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
     with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
-        run_study(MoreX(), [clipping], data, folder=tmp_path / "runs", results=results)
+        run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
