@@ -39,6 +39,7 @@ if __name__ == "__main__":
         die_at(owners[sys.argv[2]], sys.argv[2], int(sys.argv[3]))
     network = NetworkConfig("StackTreeLSTM", {"hidden_size": 6, "stack_size": 3, "dropout": 0.2})
     options = TrainingOptions(
-        epochs=6, batch_size=16, learning_rate=0.01, checkpoint_steps=3, accelerator="cpu", prefetch=2
-    )
+        epochs=6, batch_size=16, optimizer="adamw", learning_rate=0.01, schedule="cosine", warmup=0.1, averaging=0.9,
+        curriculum=3, clip=0.5, checkpoint_steps=3, accelerator="cpu", prefetch=2,
+    )  # fmt: skip
     fit(MoreX(), network, toy_data(300), options, output=Path(sys.argv[1]), resume=True)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
 import json
 import logging
+import math
 import os
 import re
 import subprocess
@@ -20,14 +22,19 @@ from toy_task import KindSum, MoreX, toy_data
 import treemem
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError, TreememError
+from treemem.schedule.loader import TreeLoader
+from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import NetworkConfig
+from treemem.task import Model, NetworkConfig
 from treemem.training.fit import FitResult, fit
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 
 NETWORK = NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.2})
 OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, accelerator="cpu")
+EVERYTHING: dict[str, Any] = {
+    "optimizer": "adamw", "schedule": "cosine", "warmup": 0.3, "averaging": 0.9, "curriculum": 2, "clip": 0.5,
+}  # fmt: skip
 TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
@@ -111,18 +118,119 @@ BATCHES = [{}, {"nodes_per_batch": 40}, {"sort_by_height": True}, {"nodes_per_ba
 
 
 @pytest.mark.parametrize(
-    ("saves", "batches"), [*((saves, BATCHES[0]) for saves in (1, 2, 3, 5, 8)), *((3, each) for each in BATCHES[1:])]
+    ("saves", "options"),
+    [
+        *((saves, BATCHES[0]) for saves in (1, 2, 3, 5, 8)),
+        *((3, each) for each in BATCHES[1:]),
+        *((saves, EVERYTHING) for saves in (1, 2, 3, 5, 6)),
+        (4, {**EVERYTHING, "schedule": "linear", "nodes_per_batch": 40}),
+    ],
 )
 def test_a_run_stopped_anywhere_resumes_to_the_same_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int, batches: dict[str, object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int, options: dict[str, object]
 ) -> None:
-    run(tmp_path / "whole", **batches)
+    run(tmp_path / "whole", **options)
     with monkeypatch.context() as patch:
         stop_after(patch, saves)
         with pytest.raises(Stopped):
-            run(tmp_path / "broken", checkpoint_steps=2, prefetch=2, **batches)
-    run(tmp_path / "broken", resume=True, **batches)
+            run(tmp_path / "broken", checkpoint_steps=2, prefetch=2, **options)
+    run(tmp_path / "broken", resume=True, **options)
     assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float], list[dict[str, torch.Tensor]]]:
+    """Of each epoch its loss, its validation loss and the weights that are kept, by a loop that does one thing."""
+    examples = MoreX().examples(toy_data())
+    train, validation = examples.part("train"), examples.part("validation")
+    heights = np.unique(examples.group[train])
+    torch.manual_seed(options.seed)
+    model = Model(MoreX(), NETWORK)
+    adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
+    optimizer = adam(model.parameters(), weight_decay=options.weight_decay, fused=True)
+    index = SubtreeIndex(examples.forest, model.vocabulary)
+    plans = []
+    for epoch in range(options.epochs):
+        highest = max(heights)
+        if epoch < options.curriculum:
+            highest = heights[math.ceil(len(heights) * (epoch + 1) / options.curriculum) - 1]
+        loader = TreeLoader(
+            index, train[examples.group[train] <= highest], options.batch_size, shuffle=True, seed=options.seed
+        )
+        loader.set_epoch(epoch)
+        plans.append([batch.example_ids for batch in loader])
+    steps = sum(map(len, plans))
+    rising = math.floor(options.warmup * steps)
+    kept = copy.deepcopy(model)
+    torch.manual_seed(options.seed)
+    losses, validation_losses, weights = [], [], []
+    step = 0
+    for plan in plans:
+        total = 0.0
+        for chosen in plan:
+            factor = 1.0
+            if step < rising:
+                factor = (step + 1) / rising
+            elif options.schedule == "cosine":
+                factor = (1 + math.cos(math.pi * ((step - rising) / (steps - rising)))) / 2
+            optimizer.param_groups[0]["lr"] = options.learning_rate * factor
+            optimizer.zero_grad()
+            targets = {"label": torch.from_numpy(examples.targets["label"][chosen])}
+            loss = MoreX().loss(model(TreeBatch.from_index(index, chosen)), targets)
+            loss.backward()
+            if options.clip is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+            optimizer.step()
+            total += loss.item() * len(chosen)
+            for name, weight in model.state_dict().items():
+                decay = min(options.averaging, (1 + step) / (10 + step)) if options.averaging and step else 0.0
+                kept.state_dict()[name].lerp_(weight, 1 - decay)
+            step += 1
+        losses.append(total / sum(map(len, plan)))
+        labels = {"label": torch.from_numpy(examples.targets["label"][validation])}
+        validation_losses.append(float(MoreX().loss(kept.outputs(examples, validation, index=index), labels)))
+        weights.append({name: weight.clone() for name, weight in kept.state_dict().items()})
+    return losses, validation_losses, weights
+
+
+@pytest.mark.parametrize("options", [{}, EVERYTHING, {"averaging": 0.5}, {"curriculum": 3}, {"warmup": 0.5}])
+def test_training_is_that_of_a_plain_loop(tmp_path: Path, options: dict[str, object]) -> None:
+    result = run(tmp_path, **options)
+    with torch.random.fork_rng():
+        losses, validation_losses, weights = plainly_trained(dataclasses.replace(OPTIONS, **options))  # type: ignore[arg-type]
+    assert [record["loss"] for record in result.records] == pytest.approx(losses, rel=1e-6)
+    assert [record["validation_loss"] for record in result.records] == pytest.approx(validation_losses, rel=1e-6)
+    for name, weight in result.model.state_dict().items():
+        torch.testing.assert_close(weight, weights[result.best_epoch - 1][name])
+
+
+def test_the_average_is_in_the_last_checkpoint_beside_the_weights(tmp_path: Path) -> None:
+    run(tmp_path, count=200, epochs=4, averaging=0.9)
+    state, weights, _ = checkpoint.load_training_state(tmp_path / "last")
+    assert state["average"]["n_averaged"] > 0
+    for name, weight in weights.items():
+        assert not torch.equal(weight, state["average"][f"module.{name}"])
+
+
+def test_a_finished_run_of_averaged_weights_that_lost_its_best_checkpoints_gives_the_last_average(
+    tmp_path: Path,
+) -> None:
+    first = run(tmp_path, averaging=0.9)
+    for name in ("best", "best.before"):
+        checkpoint.remove(tmp_path / name)
+    result = run(tmp_path, averaging=0.9, resume=True)
+    assert result.best_epoch == 3
+    assert result.records[-1]["validation_loss"] == first.records[-1]["validation_loss"]
+    average = checkpoint.load_training_state(tmp_path / "last")[0]["average"]
+    assert all(torch.equal(weight, average[f"module.{name}"]) for name, weight in result.model.state_dict().items())
+
+
+def test_a_curriculum_trains_on_the_lowest_groups_first_and_records_what_it_trained_on(tmp_path: Path) -> None:
+    examples = MoreX().examples(toy_data())
+    height = examples.group[examples.part("train")]
+    assert np.unique(height).tolist() == [1, 2, 3, 4, 5]
+    records = run(tmp_path, curriculum=2).records
+    assert [record["examples"] for record in records] == [(height <= 3).sum(), len(height), len(height)]
+    assert [record["trees"] for record in records] == [record["examples"] for record in records]
 
 
 def test_steps_by_nodes_go_through_every_example(tmp_path: Path) -> None:
@@ -282,11 +390,30 @@ def test_a_finished_run_says_so_and_one_with_steps_left_says_where_it_goes_on(
         assert f"resuming {tmp_path} in epoch 4" in caplog.messages
 
 
-def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
-    run(tmp_path / "whole", epochs=4)
-    run(tmp_path / "longer", epochs=2)
-    run(tmp_path / "longer", epochs=4, resume=True)
+@pytest.mark.parametrize("options", [{}, {"optimizer": "adamw", "averaging": 0.9, "curriculum": 1}])
+def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path, options: dict[str, object]) -> None:
+    run(tmp_path / "whole", epochs=4, **options)
+    run(tmp_path / "longer", epochs=2, **options)
+    run(tmp_path / "longer", epochs=4, resume=True, **options)
     assert_same(tmp_path / "whole", tmp_path / "longer")
+
+
+@pytest.mark.parametrize("options", [{"schedule": "cosine"}, {"schedule": "linear"}, {"warmup": 0.1}])
+def test_a_run_whose_rate_depends_on_its_epochs_cannot_be_given_others(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    first = run(tmp_path, **options)
+    for epochs in (2, 4):
+        with pytest.raises(RecipeError, match=f"holds another run: epochs was 3 and is {epochs} now"):
+            run(tmp_path, epochs=epochs, resume=True, **options)
+    assert run(tmp_path, resume=True, **options).records == first.records
+
+
+def test_of_two_schedules_one_of_which_leaves_the_epochs_free_the_schedule_is_told(tmp_path: Path) -> None:
+    for name, before, now in (("a", "constant", "cosine"), ("b", "cosine", "constant")):
+        run(tmp_path / name, schedule=before)
+        with pytest.raises(RecipeError, match=rf"another run: schedule was '{before}' and is '{now}' now\. Go on"):
+            run(tmp_path / name, schedule=now, epochs=4, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +422,8 @@ def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path) -> None:
         ({"learning_rate": 0.01}, "learning_rate was 0.05 and is 0.01 now"),
         ({"nodes_per_batch": 9}, "nodes_per_batch was None and is 9 now"),
         ({"sort_by_height": True}, "sort_by_height was False and is True now"),
+        ({"averaging": 0.9, "curriculum": 2}, "averaging was None and is 0.9 now; curriculum was 0 and is 2 now"),
+        ({"optimizer": "adamw"}, "optimizer was 'adam' and is 'adamw' now"),
         ({"count": 61}, "the data are others now"),
         ({"seed": 8, "batch_size": 4}, "batch_size was 8 and is 4 now; seed was 7 and is 8 now"),
     ],
@@ -318,7 +447,8 @@ def without_options(output: Path, *names: str) -> None:
 def test_a_run_begun_before_an_option_was_there_resumes_at_its_default(tmp_path: Path) -> None:
     network = NetworkConfig("KindSum", {"hidden_size": 3})
     fit(MoreX(), network, toy_data(), OPTIONS, output=tmp_path)
-    without_options(tmp_path, "sort_by_height", "nodes_per_batch")
+    new = ("optimizer", "schedule", "warmup", "averaging", "curriculum")
+    without_options(tmp_path, "sort_by_height", "nodes_per_batch", *new)
     for same in (network, network.replace(dropout=0.0)):
         fit(MoreX(), same, toy_data(), OPTIONS, output=tmp_path, resume=True)
     sorting = dataclasses.replace(OPTIONS, sort_by_height=True)
@@ -600,6 +730,16 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"seed": -1}, "seed must be"),
         ({"accelerator": "gpu"}, 'accelerator must be "auto"'),
         ({"precision": "16"}, 'precision must be "32-true"'),
+        ({"optimizer": "sgd"}, 'optimizer must be "adam" or "adamw", not \'sgd\''),
+        ({"schedule": "step"}, 'schedule must be "constant", "cosine" or "linear", not \'step\''),
+        ({"warmup": 1.0}, r"warmup must be from 0 to below 1, not 1\.0"),
+        ({"warmup": -0.1}, "warmup must be from 0 to below 1"),
+        ({"warmup": float("nan")}, "warmup must be from 0 to below 1"),
+        ({"averaging": 0.0}, "averaging must be above 0 and below 1"),
+        ({"averaging": 1}, r"averaging must be above 0 and below 1, not 1\.0"),
+        ({"averaging": "0.9"}, "averaging must be a number or None, not '0.9'"),
+        ({"curriculum": -1}, "curriculum must be 0 or more, not -1"),
+        ({"epochs": 3, "curriculum": 4}, "curriculum must be at most epochs, which is 3, not 4"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),
         ({"prefetch": -1}, "prefetch must be 0 or more"),

@@ -50,6 +50,8 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
     overrides = [
         "training.epochs=5",
         "training.clip=0.5",
+        "training.schedule=cosine",
+        "training.averaging=0.99",
         "data.seed=3",
         "networks.sum.options.dropout=0.1",
         "task_options.strict=true",
@@ -58,6 +60,7 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
     recipe = load_recipe(written(tmp_path), overrides)
     assert recipe.training.epochs == 5
     assert recipe.training.clip == 0.5
+    assert (recipe.training.schedule, recipe.training.averaging) == ("cosine", 0.99)
     assert recipe.data.seed == 3
     assert recipe.networks["sum"].options == {"hidden_size": 3, "dropout": 0.1}
     assert recipe.make_task() == MoreX(strict=True)
@@ -115,6 +118,9 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ("networks.sum.options={hidden_size: 3, dropout: maybe}", r"networks\.sum\.options: .*dropout.*float.*maybe"),
         ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
         ("training.epochs=2024-13-45", "is no YAML value"),
+        ("training.schedule=cosin", r'schedule=cosin\': schedule must be "constant", "cosine" or "linear"'),
+        ("training.averaging=often", r"training\.averaging.*float.*often"),
+        ("training.curriculum=3", "curriculum must be at most epochs, which is 2, not 3"),
         ("training.epochs=!!int ''", "is no YAML value"),
         ("training.epochs=" + "[" * 50_000, r"is no YAML value"),
         ("training=" + "[" * 200 + "]" * 200, "training must be fields"),

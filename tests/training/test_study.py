@@ -15,6 +15,7 @@ import pytest
 from toy_task import MoreX, toy_data
 
 from treemem import RecipeError
+from treemem.records import write_records
 from treemem.task import NetworkConfig
 from treemem.training import StudyRun, TrainingOptions, evaluate, read_study, right_answers, run_study
 from treemem.training.fit import fit
@@ -84,6 +85,18 @@ def test_a_record_of_other_options_or_data_is_refused(tmp_path: Path, changed: s
     data = toy_data(seed=9 if changed == "data" else 0)
     with pytest.raises(RecipeError, match=f"'sum/seed-1' with other {changed}"):
         run_study(MoreX(), again, {"data": data}, folder=tmp_path / "runs", results=results)
+
+
+def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp_path: Path) -> None:
+    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
+    record = run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results)[0]
+    for name in ("optimizer", "schedule", "warmup", "averaging", "curriculum"):
+        del record["training"][name]
+    write_records(results, [record])
+    assert run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results) == [record]
+    averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
+    with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
+        run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError, TreememError
@@ -21,6 +22,9 @@ from treemem.ops import announced_run
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
+from treemem.training.averaging import averaged_model
+from treemem.training.curriculum import examples_of_epoch
+from treemem.training.learning_rate import rate_scheduler
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.run_folder import held
@@ -38,6 +42,7 @@ from treemem.trees.forest import Forest
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
 _CHECKPOINTS = ("last", "best")
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,7 @@ class FitResult:
     """A finished training run.
 
     Attributes:
-        model: with the weights of the best epoch, in evaluation mode.
+        model: with the weights of the best epoch, averaged where the options say so, in evaluation mode.
         folder: where log and checkpoints are; ``treemem.load(folder)`` gives the same model.
         best_epoch: the first epoch with the best validation accuracy; the last epoch where nothing was validated.
         validation: the scores of that epoch by group, the last one for all; empty where nothing was validated.
@@ -91,7 +96,8 @@ def fit(
 ) -> FitResult:
     """Train a network on the ``train`` split and keep the epoch that does best on the ``validation`` split.
 
-    The folder ``output`` receives ``metrics.jsonl`` and the checkpoints ``best`` and ``last``. The same seed on the
+    The folder ``output`` receives ``metrics.jsonl`` and the checkpoints ``best`` and ``last``; of averaged weights
+    ``best`` holds the average, and ``last`` what to go on with. The same seed on the
     same machine gives the same numbers, also when the run was killed in between and resumed. The caller's random
     generators are left as they were.
 
@@ -171,9 +177,14 @@ class _Run:
         self.index = SubtreeIndex(self.examples.forest, self.model.vocabulary)
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.progress = Progress()
-        self.loader = TreeLoader(
+        self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
+
+    def loader_of(self, epoch: int) -> TreeLoader:
+        """What goes through the examples of an epoch, counted from 0, in its order."""
+        options = self.options
+        loader = TreeLoader(
             self.index,
-            self.train_ids,
+            examples_of_epoch(self.train_ids, self.examples.group, epoch, options.curriculum),
             options.batch_size,
             nodes_per_batch=options.nodes_per_batch,
             trees_per_example=self.examples.trees_per_example,
@@ -183,13 +194,14 @@ class _Run:
             share_subtrees=options.share_subtrees,
             prefetch=options.prefetch,
         )
-        self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
+        loader.set_epoch(epoch)
+        return loader
 
     def begin(self) -> None:
         """Seed everything, or take up the state of the last checkpoint."""
         options = self.options
         torch.manual_seed(options.seed)
-        optimizer = torch.optim.Adam(
+        optimizer = _OPTIMIZERS[options.optimizer](
             self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
         )
         last, problem = checkpoint.newest_whole(self.folder / "last")
@@ -214,14 +226,32 @@ class _Run:
                 f"cannot resume {self.folder}: {problem}; choose another output folder, or overwrite it to begin anew"
             )
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
+        self.average = None if options.averaging is None else averaged_model(self.model, options.averaging)
         if last is not None:
             with _reading(last):
                 self.model.load_state_dict(weights)
                 self.optimizer.load_state_dict(state["optimizer"])
+                if self.average is not None:
+                    self.average.load_state_dict(state["average"])
                 set_random_state(state["random"], self.device)
             self.recover_best()
+        self.scheduler = self.scheduler_from_here(optimizer) if options.rate_varies else None
         self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
+
+    def scheduler_from_here(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+        """What sets the learning rate of the steps to come."""
+        progress, options = self.progress, self.options
+        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)]
+        done = sum(steps[: progress.epoch]) + progress.step
+        return rate_scheduler(
+            optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+        )
+
+    @property
+    def kept_model(self) -> Model:
+        """What is evaluated and kept as the best: the model, or the average of its weights."""
+        return self.model if self.average is None else cast(Model, self.average.module)
 
     def recover_best(self) -> None:
         """On resuming, make do with the best checkpoint before a torn one, and have one where no step is left to do."""
@@ -250,16 +280,15 @@ class _Run:
     def train_epoch(self) -> None:
         """Do the epoch's remaining steps."""
         progress, options = self.progress, self.options
-        self.loader.set_epoch(progress.epoch)
+        self.loader = self.loader_of(progress.epoch)
         plan = self.loader.plan()
         batches = self.loader.batches(plan[progress.step :])
         self.network.train()
         loss_sum = torch.tensor(progress.loss_sum, dtype=torch.float64, device=self.device)
         done = sum(map(len, plan[: progress.step]))
         begin = shown_at = time.perf_counter()
-        self.loader.seconds = 0.0
         title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
-        with closing(batches), progress_bar(len(self.train_ids), title, self.shown) as bar:
+        with closing(batches), progress_bar(len(self.loader.examples), title, self.shown) as bar:
             bar.update(done)
             for batch in batches:
                 loss, count = self.step(batch)
@@ -294,6 +323,10 @@ class _Run:
         if self.options.clip is not None:
             self.fabric.clip_gradients(self.network, self.optimizer, max_norm=self.options.clip)
         self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         return loss.detach(), len(chosen)
 
     def checkpoint_is_due(self, now: float) -> bool:
@@ -306,7 +339,7 @@ class _Run:
     def end_epoch(self) -> None:
         """Close the epoch: evaluate, write the record and the checkpoints."""
         progress, options = self.progress, self.options
-        num_examples = len(self.train_ids)
+        num_examples = len(self.loader.examples)
         progress.epoch += 1
         if not math.isfinite(progress.loss_sum):
             raise RecipeError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
@@ -344,7 +377,7 @@ class _Run:
         """Evaluate on the validation examples and put loss and scores into the epoch's record."""
         chosen = self.validation_ids
         begin = time.perf_counter()
-        outputs = self.model.outputs(
+        outputs = self.kept_model.outputs(
             self.examples, chosen, batch_size=self.options.evaluation_batch_size, index=self.index
         )
         targets = self.examples.targets_of(chosen)
@@ -357,16 +390,19 @@ class _Run:
         return scores
 
     def save(self, name: str) -> None:
-        """Write a checkpoint; the last one can be resumed from, the best one holds the model only."""
-        state = None
+        """Write a checkpoint; the last one can be resumed from, the best one holds the kept model only."""
+        model, state = self.kept_model, None
         if name == "last":
+            model = self.model
             state = {
                 "fingerprint": self.fingerprint,
                 "progress": self.progress.to_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random": random_state(self.device),
             }
-        checkpoint.save(self.folder / name, self.model, training_state=state, metrics=self.progress.records)
+            if self.average is not None:
+                state["average"] = dict(self.average.state_dict())
+        checkpoint.save(self.folder / name, model, training_state=state, metrics=self.progress.records)
         self.saved_at = time.perf_counter()
 
     def result(self) -> FitResult:

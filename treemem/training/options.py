@@ -20,8 +20,21 @@ class TrainingOptions:
         batch_size: examples for one step of the optimiser.
         nodes_per_batch: in place of ``batch_size``: most nodes for one step, equal subtrees counted each time.
         sort_by_height: make each batch of examples of similar height; see :class:`treemem.schedule.TreeLoader`.
-        learning_rate: of Adam.
-        weight_decay: L2 penalty inside Adam, on every parameter.
+        optimizer: ``"adam"`` (Kingma & Ba 2015), or ``"adamw"``: the same with decoupled weight decay (Loshchilov &
+            Hutter 2019).
+        learning_rate: of the optimiser.
+        schedule: ``"constant"``, or how the rate falls from ``learning_rate`` to near 0 over all steps of the run:
+            ``"cosine"`` or ``"linear"``. The rate then depends on ``epochs``, so a run cannot be given more of them.
+        warmup: the fraction of all steps, the first ones, over which the rate rises in a straight line from near 0.
+            With any schedule; ``epochs`` is then fixed likewise.
+        weight_decay: of every parameter. With ``"adam"`` an L2 penalty, whose gradient goes through Adam; with
+            ``"adamw"`` each step takes the rate times ``weight_decay`` of each weight away from it.
+        averaging: decay of an exponential moving average of the weights over the steps (Tarvainen & Valpola 2017), at
+            most ``(1 + t) / (10 + t)`` after t steps. The averaged weights are what is evaluated and kept as the best.
+            None: the weights themselves.
+        curriculum: over the first so many epochs the training examples come in by group (for equations: depth), the
+            lowest first. With m groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``); the
+            epochs after these on all. 0: all from the first.
         seed: of the weights, the order of the examples and dropout.
         clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
         patience: stop after so many evaluations without a better validation accuracy. None: never.
@@ -46,8 +59,13 @@ class TrainingOptions:
     batch_size: int = 256
     nodes_per_batch: int | None = None
     sort_by_height: bool = False
+    optimizer: str = "adam"
     learning_rate: float = 1e-3
+    schedule: str = "constant"
+    warmup: float = 0.0
     weight_decay: float = 1e-5
+    averaging: float | None = None
+    curriculum: int = 0
     seed: int = 12093
     clip: float | None = None
     patience: int | None = None
@@ -74,16 +92,32 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise RecipeError(f"{name} must be above 0, not {value}")
-        if self.prefetch < 0:
-            raise RecipeError(f"prefetch must be 0 or more, not {self.prefetch}")
+        for name in ("prefetch", "curriculum"):
+            if getattr(self, name) < 0:
+                raise RecipeError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.curriculum > self.epochs:
+            raise RecipeError(f"curriculum must be at most epochs, which is {self.epochs}, not {self.curriculum}")
+        if not 0 <= self.warmup < 1:
+            raise RecipeError(f"warmup must be from 0 to below 1, not {self.warmup}")
+        if self.averaging is not None and not 0 < self.averaging < 1:
+            raise RecipeError(f"averaging must be above 0 and below 1, not {self.averaging}")
         if not 0 <= self.weight_decay < float("inf"):
             raise RecipeError(f"weight_decay must be 0 or more, not {self.weight_decay}")
         if not 0 <= self.seed < 2**63:
             raise RecipeError(f"seed must be from 0 to 2^63 - 1, not {self.seed}")
+        if self.optimizer not in ("adam", "adamw"):
+            raise RecipeError(f'optimizer must be "adam" or "adamw", not {self.optimizer!r}')
+        if self.schedule not in ("constant", "cosine", "linear"):
+            raise RecipeError(f'schedule must be "constant", "cosine" or "linear", not {self.schedule!r}')
         if self.accelerator not in ("auto", "cpu", "cuda"):
             raise RecipeError(f'accelerator must be "auto", "cpu" or "cuda", not {self.accelerator!r}')
         if self.precision not in ("32-true", "64-true", "bf16-mixed"):
             raise RecipeError(f'precision must be "32-true", "64-true" or "bf16-mixed", not {self.precision!r}')
+
+    @property
+    def rate_varies(self) -> bool:
+        """Whether the learning rate of a step depends on how many steps the whole run has."""
+        return self.schedule != "constant" or self.warmup > 0
 
 
 def _typed(name: str, declared: str, value: Any) -> Any:

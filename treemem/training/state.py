@@ -92,7 +92,8 @@ def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
 
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
     """What must be the same for a run to be resumed: task, network, data, and the options that change its numbers."""
-    chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in _FREE_TO_CHANGE}
+    free = _FREE_TO_CHANGE - {"epochs"} if options.rate_varies else _FREE_TO_CHANGE
+    chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
     return {
         "task": model.task.name,
         "task version": model.task.version,
@@ -122,6 +123,8 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
         f"the {name} are others now" if name == "data" else f"{name} was {before.get(name)!r} and is {now[name]!r} now"
         for name in now
         if before.get(name) != now[name]
+        # epochs count where the rate varies; that only one of the two runs has them, its schedule or warmup tells
+        and (name != "epochs" or name in before)
     ]
     if different:
         raise RecipeError(
@@ -133,13 +136,14 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
 def option_defaults(task: Task, network: Callable[..., nn.Module]) -> dict[str, Any]:
     """What the options of a fingerprint are where nobody chose: by name, those of task and network in their groups."""
     return {
-        **_defaults_of(TrainingOptions),
-        "task options": _defaults_of(type(task)),
-        "network options": _defaults_of(network),
+        **defaults_of(TrainingOptions),
+        "task options": defaults_of(type(task)),
+        "network options": defaults_of(network),
     }
 
 
-def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
+def defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
+    """The values of the options that a class or function has where nobody chose; those without a default left out."""
     parameters = inspect.signature(made).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 

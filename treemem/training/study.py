@@ -26,7 +26,7 @@ from treemem.training.fit import fit
 from treemem.training.metrics import score_row
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
-from treemem.training.state import data_digest
+from treemem.training.state import data_digest, defaults_of
 from treemem.trees.forest import Forest
 
 _TREES = "trees"  # folder of the forests and files within a study's
@@ -282,13 +282,18 @@ def _check_names(
 
 
 def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
-    """Make sure that a record is of this run.
+    """Make sure that a record is of this run; an option of task or training that it lacks was at its default.
 
     Raises:
         RecipeError: it is of one with other options.
     """
     now = {"task": task.options, "network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
-    then = {**{name: record[name] for name in ("task", "network", "training")}, "data": record["data"]["hash"]}
+    then = {
+        "task": {**defaults_of(type(task)), **record["task"]},
+        "network": record["network"],
+        "training": {**defaults_of(TrainingOptions), **record["training"]},
+        "data": record["data"]["hash"],
+    }
     changed = [name for name, value in now.items() if value != then[name]]
     if changed:
         raise RecipeError(
