@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from treemem.tasks.equation_verification.evaluation import Points
 from treemem.tasks.equation_verification.expressions import ExpressionTable
@@ -41,18 +42,27 @@ class Derivation:
         quota: depth to the number of true equations wanted.
         points: where equations are tested.
         rng: where all choices are drawn from.
+        apart_from: canonical forms of the equations that may not come into the stock. Others are derived from them.
 
     Attributes:
         stock: depth to the true equations of that depth, in the order found.
         keys: the canonical forms of the stock's equations and of those that failed the test.
     """
 
-    def __init__(self, table: ExpressionTable, quota: Mapping[int, int], points: Points, rng: random.Random) -> None:
+    def __init__(
+        self,
+        table: ExpressionTable,
+        quota: Mapping[int, int],
+        points: Points,
+        rng: random.Random,
+        apart_from: AbstractSet[tuple[int, int]] = frozenset(),
+    ) -> None:
         self.table = table
         self.stock: dict[int, list[int]] = {depth: [] for depth in quota}
         self.keys: set[tuple[int, int]] = set()
         self._points = points
         self._rng = rng
+        self._apart_from = apart_from
         self._quotas = OpenQuotas(quota, _PATIENCE, "true")
         self._deepest = max(quota)
         self._parents: list[int] = []
@@ -109,23 +119,23 @@ class Derivation:
 
     def _add(self, candidates: list[int]) -> None:
         """Take into the stock what is new, true, not too deep and not of a size that its depth has too much of."""
-        fresh = []
+        fresh: dict[int, tuple[int, int]] = {}
         for equation in candidates:
             if self.table.height[equation] > self._deepest:
                 continue
             key = self.table.canonical_equation(equation)
             if key not in self.keys:
                 self.keys.add(key)
-                fresh.append(equation)
-        verdicts = verify(self.table, fresh, self._points)
-        for equation, verdict in zip(fresh, verdicts, strict=True):
+                fresh[equation] = key
+        verdicts = verify(self.table, list(fresh), self._points)
+        for (equation, key), verdict in zip(fresh.items(), verdicts, strict=True):
             depth = self.table.height[equation]
             if verdict != TRUE or self._is_unbalanced(equation):
                 continue
             left, right = self.table.children[equation]
             self._parents.append(equation)
             self._parents_of_depth[depth].append(equation)
-            if left != right or depth == 1:
+            if (left != right or depth == 1) and key not in self._apart_from:
                 self.stock[depth].append(equation)
                 self._quotas.add_found(depth)
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from treemem.trees.equation_labels import NUM_VARIABLES, variable_label
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from treemem.trees.equation_labels import (
+    BINARY_FUNCTIONS,
+    EQUALITY,
+    LEAF_LABELS,
+    NUM_VARIABLES,
+    UNARY_FUNCTIONS,
+    variable_label,
+)
+from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 VARIABLES: tuple[str, ...] = tuple(variable_label(index) for index in range(NUM_VARIABLES))
 _INDEX_OF_VARIABLE = {label: index for index, label in enumerate(VARIABLES)}
+_LABELS = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
 
 
 class ExpressionTable:
@@ -62,6 +76,29 @@ class ExpressionTable:
             first = len(done) - node.arity
             done[first:] = [self.make(node.label, tuple(done[first:]))]
         return done.pop()
+
+    def from_forest(self, forest: Forest) -> list[int]:
+        """The numbers of the expressions that the trees of ``forest`` say; the values of number leaves are left out."""
+        done: list[int] = []
+        labels = forest.labels
+        for label, arity in zip(forest.label.tolist(), forest.arity.tolist(), strict=True):
+            first = len(done) - arity
+            done[first:] = [self.make(labels[label], tuple(done[first:]))]
+        return done
+
+    def to_forest(self, expressions: Sequence[int], tree_data: Mapping[str, ArrayLike] | None = None) -> Forest:
+        """A forest of ``expressions``, built of the labels of equations, in the order given."""
+        nodes = [node for expression in expressions for node in self.postorder(expression)]
+        used = {self.label[node] for node in nodes}
+        labels = [name for name in _LABELS if name in used]
+        index = {name: number for number, name in enumerate(labels)}
+        return Forest.from_arrays(
+            labels,
+            np.array([index[self.label[node]] for node in nodes], dtype=np.int32),
+            np.array([len(self.children[node]) for node in nodes], dtype=np.int32),
+            np.cumsum([0, *(self.size[expression] for expression in expressions)]),
+            tree_data=tree_data,
+        )
 
     def variable_indexes(self, expression: int) -> list[int]:
         """Indexes of the variables that occur, ascending."""

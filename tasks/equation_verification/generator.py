@@ -16,31 +16,25 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from treemem.errors import RecipeError, TreememError
 from treemem.records import replacing
 from treemem.task import SPLITS
-from treemem.tasks.equation_verification.corruption import Corruption, FalseEquation
-from treemem.tasks.equation_verification.derivation import Derivation
-from treemem.tasks.equation_verification.evaluation import draw_points
+from treemem.tasks.equation_verification.balance import balanced_equations
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.profile import comparison, profile, read_profile
 from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE, checked_seed, depth_quotas
 from treemem.tasks.equation_verification.shallow_reader import shallow_results
-from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, shuffled, split_by_depth
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, LEAF_LABELS, UNARY_FUNCTIONS
+from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
 
 VERSION = "1"
 """Data sets of different versions differ although size and seed are the same."""
 
 _IDENTITY = "equations.json"
-_LABELS = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,59 +148,11 @@ def generate_equations(
     """
     quota = depth_quotas(size, max_depth)
     seed = checked_seed(seed)
-    table, points = ExpressionTable(), draw_points()
-    with tqdm(total=size, desc="equations", unit="", disable=None if progress is None else not progress) as bar:
-        rng = random.Random(f"equations {VERSION} {seed}")
-        derivation = Derivation(table, {depth: true for depth, (_, true) in quota.items()}, points, rng)
-        derivation.run(bar.update)
-        true = {depth: _drawn(table, derivation.stock[depth], n, rng) for depth, n in derivation.quota.items()}
-        sources = {depth: true[depth] or derivation.stock[depth] for depth in quota}
-        wanted = {depth: false for depth, (false, _) in quota.items()}
-        corruption = Corruption(table, sources, wanted, derivation.keys, points, rng)
-        corruption.run(bar.update)
-    return EquationData(_assemble(table, true, corruption.found, rng), VERSION, seed)
-
-
-def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
-    """``count`` of ``candidates``: of each ``count``-th part of them, by size, a random one."""
-    by_size = sorted(candidates, key=table.size.__getitem__)
-    bounds = [len(by_size) * part // max(count, 1) for part in range(count + 1)]
-    return [by_size[low + int(rng.random() * (high - low))] for low, high in pairwise(bounds)]
-
-
-def _assemble(
-    table: ExpressionTable, true: dict[int, list[int]], false: dict[int, list[FalseEquation]], rng: random.Random
-) -> Forest:
-    """All equations in one forest: sorted by depth, shuffled within, with their ``tree_data``."""
-    records: list[tuple[int, int, int, int]] = []  # equation, label, edit, source
-    depths: list[int] = []
-    for depth in sorted(true):
-        here = [(equation, 1, -1, -1) for equation in true[depth]]
-        here += [(candidate.equation, 0, candidate.edit, candidate.source) for candidate in false[depth]]
-        records += [here[place] for place in shuffled(len(here), rng)]
-        depths += [depth] * len(here)
-    place_of = {record[0]: place for place, record in enumerate(records)}
-    columns = np.array(records, dtype=np.int64).reshape(-1, 4).T
-    label, depth_of = columns[1].astype(np.int8), np.array(depths, dtype=np.int8)
-    equations = columns[0].tolist()
-    nodes = [node for equation in equations for node in table.postorder(equation)]
-    begin = np.cumsum([0, *(table.size[equation] for equation in equations)])
-    used = {table.label[node] for node in nodes}
-    labels = [name for name in _LABELS if name in used]
-    index = {name: number for number, name in enumerate(labels)}
-    return Forest.from_arrays(
-        labels,
-        np.array([index[table.label[node]] for node in nodes], dtype=np.int32),
-        np.array([len(table.children[node]) for node in nodes], dtype=np.int32),
-        begin,
-        tree_data={
-            "label": label,
-            "depth": depth_of,
-            "split": split_by_depth(depth_of, label, rng),
-            "edit": columns[2].astype(np.int8),
-            "source": np.array([place_of.get(source, -1) for source in columns[3].tolist()], dtype=np.int64),
-        },
-    )
+    rng = random.Random(f"equations {VERSION} {seed}")
+    forest = balanced_equations(ExpressionTable(), quota, rng, progress=progress)
+    depth, label = forest.tree_data["depth"], forest.tree_data["label"]
+    split = split_by_depth(depth, label, rng)
+    return EquationData(forest.with_data(tree_data={**forest.tree_data, "split": split}), VERSION, seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

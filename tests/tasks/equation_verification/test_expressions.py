@@ -4,6 +4,7 @@ import random
 
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.trees.equation_parser import parse_equation, parse_expression
+from treemem.trees.forest import Forest
 
 
 def _number(table: ExpressionTable, text: str) -> int:
@@ -55,3 +56,13 @@ def test_canonical_form_does_not_depend_on_the_order_of_construction() -> None:
         groups.append({(a, b) for a in texts for b in texts if keys[a] == keys[b] and a < b})
     assert all(group == groups[0] for group in groups)
     assert groups[0] == {("sin(y) = x + y", "x + z = sin(z)"), ("x = x", "y = y"), ("y*1 = x", "z = x*1")}
+
+
+def test_forests_are_read_and_written() -> None:
+    table = ExpressionTable()
+    texts = ["x = x", "sin(x)*y + sin(x) = sin(x)", "x = x", "2^pi = x"]
+    forest = Forest.from_trees([parse_equation(text) for text in texts], tree_data={"label": [1, 0, 1, 0]})
+    equations = table.from_forest(forest)
+    assert equations == [table.from_tree(tree) for tree in forest]
+    assert table.to_forest(equations, forest.tree_data) == forest
+    assert len(table.to_forest([])) == 0

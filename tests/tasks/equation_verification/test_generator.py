@@ -152,6 +152,18 @@ def test_the_same_seed_gives_the_same_equations_in_any_process() -> None:
     assert generate_equations(200, seed=4).digest != digest
 
 
+@pytest.mark.parametrize(
+    ("size", "seed", "max_depth", "digest"),
+    [
+        (200, 3, 13, "a5798916bc35d7bbc6d7cb838e19ceff9f53b473bac1459ad47121859e9c6712"),
+        (500, 0, 7, "71c8eda9f0d8368840b3670373684e37db7f79c69c1aa6e468a55906148196ee"),
+    ],
+)
+def test_version_1_gives_the_equations_that_it_always_gave(size: int, seed: int, max_depth: int, digest: str) -> None:
+    data = generate_equations(size, seed=seed, max_depth=max_depth)
+    assert (data.version, data.digest) == ("1", digest)
+
+
 @pytest.mark.parametrize("size", [0, 1, 2, 10])
 def test_small_data_sets_have_their_size(size: int) -> None:
     data = generate_equations(size, seed=1)

@@ -1,0 +1,138 @@
+"""Equations beyond those of one data set: more to train on, and deeper ones to test with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from treemem.errors import GraphError, RecipeError
+from treemem.tasks.equation_verification.balance import balanced_equations
+from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generator import VERSION
+from treemem.tasks.equation_verification.quotas import DEEPEST, checked_seed, checked_size, depth_quotas
+from treemem.tasks.equation_verification.splits import TRAINING_DEPTH
+from treemem.trees.equation_labels import EQUALITY
+from treemem.trees.forest import Forest
+
+
+def training_equations(
+    size: int, *, seed: int = 0, apart_from: Forest | None = None, progress: bool | None = False
+) -> Forest:
+    """Equations of depth 1 to 7, with the published shares of depths and labels, all for training.
+
+    Few equations of depth 1 to 3 exist; what they cannot give is taken from the next depth.
+
+    Args:
+        size: number of equations.
+        seed: of all random choices.
+        apart_from: none of these equations comes out, nor one that is equal to any of them up to renaming of variables
+            and swapping of sides.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Returns:
+        Trees with root ``Equality``, with the ``tree_data`` of :class:`EquationData`; ``source`` counts from the first
+        of them.
+
+    Raises:
+        RecipeError: a size or seed that is not a whole number or out of range.
+        GraphError: a tree of ``apart_from`` that is no equation.
+    """
+    quota = depth_quotas(size, TRAINING_DEPTH)
+    rng = random.Random(f"training equations {VERSION} {checked_seed(seed)}")
+    table = ExpressionTable()
+    forest = balanced_equations(table, quota, rng, apart_from=canonical_equations(table, apart_from), progress=progress)
+    return in_split(forest, "train")
+
+
+def with_more_training(forest: Forest, size: int, *, seed: int = 0, progress: bool | None = False) -> Forest:
+    """The equations of ``forest``, and new ones of depth 1 to 7 after them until ``size`` are for training.
+
+    Validation and test stay as they are; no new equation is equal to an old one, whatever its split.
+
+    Args:
+        forest: trees with root ``Equality``, with ``label`` and ``split`` in their ``tree_data``.
+        size: number of equations for training, old and new.
+        seed: of all random choices.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Returns:
+        The equations with those of the fields ``label``, ``depth``, ``split``, ``edit`` and ``source`` that ``forest``
+        has.
+
+    Raises:
+        RecipeError: ``forest`` has no labels or splits, more than ``size`` equations for training already, or
+            the size or seed is no whole number.
+        GraphError: a tree of ``forest`` that is no equation.
+    """
+    missing = [name for name in ("label", "split") if name not in forest.tree_data]
+    if missing:
+        raise RecipeError(f"the equations have no {' and no '.join(missing)} in their tree_data; both are needed")
+    num_training = int((forest.tree_data["split"] == "train").sum())
+    if checked_size(size) < num_training:
+        raise RecipeError(f"{num_training} equations are for training already; size must be that or more, not {size}")
+    new = training_equations(size - num_training, seed=seed, apart_from=forest, progress=progress)
+    source = new.tree_data["source"]
+    columns = {**new.tree_data, "source": np.where(source < 0, -1, source + len(forest))}
+    names = [name for name in columns if name in forest.tree_data]
+    old = forest.with_data(tree_data={name: forest.tree_data[name] for name in names})
+    return Forest.concatenate([old, new.with_data(tree_data={name: columns[name] for name in names})])
+
+
+def deep_equations(
+    count_per_depth: int,
+    depths: Sequence[int] = range(14, DEEPEST + 1),
+    *,
+    seed: int = 0,
+    apart_from: Forest | None = None,
+    progress: bool | None = False,
+) -> Forest:
+    """Equations to test with: at each of some depths as many true ones as false ones.
+
+    Args:
+        count_per_depth: number of true equations at each depth, and of false ones.
+        depths: from 8 to 20, each once.
+        seed: of all random choices.
+        apart_from: none of these equations comes out, nor one that is equal to any of them up to renaming of variables
+            and swapping of sides.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Returns:
+        Trees with root ``Equality``, with the ``tree_data`` of :class:`EquationData`; ``split`` is ``"test"``.
+
+    Raises:
+        RecipeError: a count or seed that is no whole number, or depths out of range.
+        GraphError: a tree of ``apart_from`` that is no equation.
+    """
+    count = checked_size(count_per_depth)
+    possible = range(TRAINING_DEPTH + 1, DEEPEST + 1)
+    if not len(depths) or len(set(depths)) < len(depths) or not set(depths) <= set(possible):
+        raise RecipeError(
+            f"depths must be whole numbers from {possible[0]} to {possible[-1]}, each once, not {list(depths)}"
+        )
+    quota = {depth: (count, count) if depth in depths else (0, 0) for depth in range(1, max(depths) + 1)}
+    rng = random.Random(f"deep equations {VERSION} {checked_seed(seed)}")
+    table = ExpressionTable()
+    forest = balanced_equations(table, quota, rng, apart_from=canonical_equations(table, apart_from), progress=progress)
+    return in_split(forest, "test")
+
+
+def canonical_equations(table: ExpressionTable, forest: Forest | None) -> set[tuple[int, int]]:
+    """The canonical forms of the equations of ``forest``, none for None.
+
+    Raises:
+        GraphError: a tree that is no equation.
+    """
+    keys = set()
+    for tree, equation in enumerate([] if forest is None else table.from_forest(forest)):
+        if table.label[equation] != EQUALITY or len(table.children[equation]) != 2:
+            label, arity = table.label[equation], len(table.children[equation])
+            raise GraphError(f"tree {tree} is no equation: its root is {label!r} with {arity} children")
+        keys.add(table.canonical_equation(equation))
+    return keys
+
+
+def in_split(forest: Forest, split: str) -> Forest:
+    """``forest`` with ``split`` as the split of every tree."""
+    return forest.with_data(tree_data={**forest.tree_data, "split": np.full(len(forest), split, dtype="<U10")})

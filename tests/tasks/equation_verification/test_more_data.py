@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from independent_evaluation import differences
+
+from treemem.errors import GraphError, RecipeError
+from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.more_data import (
+    canonical_equations,
+    deep_equations,
+    training_equations,
+    with_more_training,
+)
+from treemem.tasks.equation_verification.quotas import depth_quotas
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+
+@pytest.fixture(scope="module")
+def data() -> EquationData:
+    return generate_equations(1500, seed=5)
+
+
+@pytest.fixture(scope="module")
+def training(data: EquationData) -> Forest:
+    return training_equations(2000, seed=6, apart_from=data.forest)
+
+
+@pytest.fixture(scope="module")
+def deep(data: EquationData) -> Forest:
+    return deep_equations(6, (9, 14, 16), seed=7, apart_from=data.forest)
+
+
+def _counts(forest: Forest) -> dict[tuple[int, int], int]:
+    columns = forest.tree_data
+    return Counter(zip(columns["depth"].tolist(), columns["label"].tolist(), strict=True))
+
+
+def _num_distinct(*forests: Forest) -> int:
+    table = ExpressionTable()
+    return len(set().union(*(canonical_equations(table, forest) for forest in forests)))
+
+
+def test_training_equations_are_to_depth_7_and_for_training(training: Forest) -> None:
+    assert len(training) == 2000
+    assert (training.height()[training.begin[1:] - 1] == training.tree_data["depth"]).all()
+    assert training.tree_data["depth"].max() == 7
+    assert set(training.tree_data["split"].tolist()) == {"train"}
+
+
+def test_training_equations_have_the_published_shares_from_depth_4(training: Forest) -> None:
+    counts, quota = _counts(training), depth_quotas(2000, 7)
+    assert {depth: (counts[depth, 0], counts[depth, 1]) for depth in (5, 6, 7)} == {d: quota[d] for d in (5, 6, 7)}
+    assert sum(counts[depth, 1] for depth in range(1, 5)) == sum(quota[depth][1] for depth in range(1, 5))
+
+
+def test_no_equation_is_equal_to_one_it_must_stay_apart_from(
+    data: EquationData, training: Forest, deep: Forest
+) -> None:
+    assert _num_distinct(data.forest, training, deep) == len(data) + len(training) + len(deep)
+
+
+def test_equations_may_be_equal_to_those_of_no_concern(data: EquationData) -> None:
+    held_out = data.forest[data.forest.tree_data["split"] != "train"]
+    training = training_equations(1000, seed=6, apart_from=held_out)
+    assert _num_distinct(held_out, training) == len(held_out) + 1000
+    assert _num_distinct(data.forest, training) < len(data) + 1000
+
+
+def test_more_training_leaves_the_old_equations_as_they_are(data: EquationData) -> None:
+    forest = with_more_training(data.forest, 1700, seed=6)
+    assert forest[: len(data)] == data.forest
+    assert (forest.tree_data["split"] == "train").sum() == 1700
+    assert set(forest.tree_data["split"][len(data) :].tolist()) == {"train"}
+    assert _num_distinct(forest) == len(forest)
+
+
+def test_sources_are_counted_among_all_equations(data: EquationData) -> None:
+    forest = with_more_training(data.forest, 1700, seed=6)
+    columns = forest.tree_data
+    edited = np.flatnonzero(columns["source"] >= 0)
+    source = columns["source"][edited]
+    assert ((source >= len(data)) == (edited >= len(data))).all()
+    assert (columns["label"][source] == 1).all()
+    assert (columns["depth"][source] == columns["depth"][edited]).all()
+
+
+def test_only_the_fields_that_the_old_equations_have_are_kept(data: EquationData) -> None:
+    columns = {name: data.forest.tree_data[name] for name in ("label", "split")}
+    forest = with_more_training(data.forest.with_data(tree_data=columns), 1300, seed=6)
+    assert sorted(forest.tree_data) == ["label", "split"]
+
+
+def test_nothing_is_added_where_nothing_is_missing(data: EquationData) -> None:
+    size = int((data.forest.tree_data["split"] == "train").sum())
+    assert with_more_training(data.forest, size) == data.forest
+
+
+def test_deep_equations_are_balanced_and_for_the_test(deep: Forest) -> None:
+    assert _counts(deep) == {(depth, label): 6 for depth in (9, 14, 16) for label in (0, 1)}
+    assert set(deep.tree_data["split"].tolist()) == {"test"}
+
+
+def test_labels_hold_by_another_evaluator(training: Forest, deep: Forest) -> None:
+    for forest, every in ((training, 20), (deep, 1)):
+        for tree in range(0, len(forest), every):
+            found = np.array(differences(forest[tree], seed=tree))
+            if forest.tree_data["label"][tree]:
+                assert found.max() < 1e-6, str(forest[tree])
+            else:
+                assert (found > 1e-3).mean() >= 0.7, str(forest[tree])
+
+
+def test_the_same_seed_gives_the_same_equations() -> None:
+    assert deep_equations(2, [9], seed=7) == deep_equations(2, [9], seed=7) != deep_equations(2, [9], seed=8)
+    first, again, other = (training_equations(100, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_bad_arguments_are_refused(data: EquationData) -> None:
+    with pytest.raises(RecipeError, match="size must be a whole number"):
+        training_equations(-1)
+    with pytest.raises(RecipeError, match="seed must be a whole number"):
+        training_equations(1, seed="a")  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="are for training already; size must be that or more, not 10"):
+        with_more_training(data.forest, 10)
+    with pytest.raises(RecipeError, match="no label and no split"):
+        with_more_training(data.forest.with_data(), 5000)
+    with pytest.raises(GraphError, match="tree 1 is no equation: its root is 'sin' with 1 children"):
+        training_equations(
+            1, apart_from=Forest.from_trees([parse_equation("x = sin(x)"), Tree("sin", [Tree("Pi:pi")])])
+        )
+
+
+@pytest.mark.parametrize("depths", [(), (7,), (21,), (14, 14), ("14",), (14.5,)])
+def test_depths_out_of_range_are_refused(depths: tuple[int, ...]) -> None:
+    with pytest.raises(RecipeError, match="depths must be whole numbers from 8 to 20, each once"):
+        deep_equations(1, depths)

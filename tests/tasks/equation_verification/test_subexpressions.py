@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from independent_evaluation import differences
+
+from treemem.errors import GraphError, RecipeError
+from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.more_data import canonical_equations
+from treemem.tasks.equation_verification.subexpressions import subexpression_pairs
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+COUNT = 150
+
+
+@pytest.fixture(scope="module")
+def data() -> EquationData:
+    return generate_equations(700, seed=5)
+
+
+@pytest.fixture(scope="module")
+def pairs(data: EquationData) -> Forest:
+    return subexpression_pairs(data.forest, COUNT, seed=1)
+
+
+def _forest(texts: list[str], split: str = "train") -> Forest:
+    return Forest.from_trees([parse_equation(text) for text in texts], tree_data={"split": [split] * len(texts)})
+
+
+def test_half_of_the_equations_of_each_depth_are_true(pairs: Forest) -> None:
+    columns = pairs.tree_data
+    assert len(pairs) == 2 * COUNT
+    assert (pairs.height()[pairs.begin[1:] - 1] == columns["depth"]).all()
+    assert (np.diff(columns["depth"]) >= 0).all()
+    counts = Counter(zip(columns["depth"].tolist(), columns["label"].tolist(), strict=True))
+    assert {depth for depth, _ in counts} <= set(range(2, 8))
+    assert all(count == counts[depth, 1 - label] for (depth, label), count in counts.items())
+
+
+def test_labels_hold_by_another_evaluator(pairs: Forest) -> None:
+    for tree, equation in enumerate(pairs):
+        found = np.array(differences(equation, seed=tree))
+        if pairs.tree_data["label"][tree]:
+            assert found.max() < 1e-6, str(equation)
+        else:
+            assert (found > 1e-3).mean() >= 0.7, str(equation)
+
+
+def test_sides_are_inner_subexpressions_of_the_equations_for_training(data: EquationData, pairs: Forest) -> None:
+    inner = {
+        node for tree in data.part("train") for node in tree.preorder() if node.label != "Equality" and not node.is_leaf
+    }
+    assert all(side in inner for equation in pairs for side in equation.children)
+
+
+def test_no_equation_is_equal_to_a_known_one_or_to_another(data: EquationData, pairs: Forest) -> None:
+    table = ExpressionTable()
+    known, found = canonical_equations(table, data.forest), canonical_equations(table, pairs)
+    assert len(found) == len(pairs)
+    assert not known & found
+
+
+def test_false_equations_look_like_the_true_ones(pairs: Forest) -> None:
+    true, false = (pairs[pairs.tree_data["label"] == label] for label in (1, 0))
+    assert Counter(tree.children[0] for tree in true) == Counter(tree.children[0] for tree in false)
+    heights = [Counter((tree.height, tree.children[1].height) for tree in part) for part in (true, false)]
+    assert heights[0] == heights[1]
+    assert abs(np.diff(false.begin).mean() / np.diff(true.begin).mean() - 1) < 0.03
+
+
+def test_equal_subexpressions_are_found_across_equations() -> None:
+    pairs = subexpression_pairs(_forest(["tan(sin(x)) = tan(2*x)", "cos(sin(x)*1) = 3", "cot((2*x)*1) = 3"]), 2)
+    a, b, c, d = (parse_equation(f"{text} = 0").children[0] for text in ("sin(x)", "sin(x)*1", "2*x", "(2*x)*1"))
+    found = {(frozenset(tree.children), int(pairs.tree_data["label"][place])) for place, tree in enumerate(pairs)}
+    true, false = ({sides for sides, label in found if label == value} for value in (1, 0))
+    assert true == {frozenset((a, b)), frozenset((c, d))}
+    assert len(false) == 2
+    assert all(len(sides & {a, b}) == len(sides & {c, d}) == 1 for sides in false)
+
+
+def test_what_is_not_for_training_gives_no_pairs(data: EquationData) -> None:
+    held_out = data.forest[data.forest.tree_data["split"] != "train"]
+    assert len(subexpression_pairs(held_out, 5)) == 0
+    assert len(subexpression_pairs(data.forest, 0)) == 0
+
+
+def test_the_same_seed_gives_the_same_pairs(data: EquationData, pairs: Forest) -> None:
+    assert subexpression_pairs(data.forest, COUNT, seed=1) == pairs
+    assert subexpression_pairs(data.forest, COUNT, seed=2) != pairs
+
+
+def test_bad_arguments_are_refused(data: EquationData) -> None:
+    with pytest.raises(RecipeError, match="size must be a whole number"):
+        subexpression_pairs(data.forest, -1)
+    with pytest.raises(RecipeError, match="no split in their tree_data"):
+        subexpression_pairs(data.forest.with_data(), 5)
+    with pytest.raises(RecipeError, match="expressions with sinh cannot be evaluated"):
+        subexpression_pairs(_forest(["sinh(x) = x"]), 5)
+    with pytest.raises(GraphError, match="tree 0 is no equation"):
+        subexpression_pairs(Forest.from_trees([Tree("Pi:pi")], tree_data={"split": ["train"]}), 5)
