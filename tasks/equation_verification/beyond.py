@@ -15,9 +15,7 @@ from treemem.training import StudyRun, TrainingOptions
 SEARCHED = ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op")
 """Networks that are searched for, with the same trials each."""
 
-SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=15, learning_rate=0.006)
-DEEP_VALIDATION = "deep_validation"
-"""Generated equations of depth 8-13 that are in no other set: what trials are compared on."""
+SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=15)
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Change:
 CHANGES: dict[str, Change] = {
     "nothing": Change(),
     "rate 0.003": Change(training={"learning_rate": 0.003}),
-    "rate 0.012": Change(training={"learning_rate": 0.012}),
+    "rate 0.006": Change(training={"learning_rate": 0.006}),
     "batches of 256": Change(training={"batch_size": 256}),
     "hidden size 100": Change(network={"hidden_size": 100}),
     "dropout 0.1": Change(network={"dropout": 0.1}),
@@ -54,8 +52,8 @@ CHANGES: dict[str, Change] = {
     "cosine of the sides": Change(task={"read_out": "cosine"}),
     "distance of the sides": Change(task={"read_out": "distance"}),
     "a layer that compares the sides": Change(task={"read_out": "comparison"}),
-    "equal sub-expressions besides": Change(data="sub-expressions"),
-    "false equations of several steps": Change(data="harder"),
+    "equal sub-expressions besides": Change(data="with sub-expressions"),
+    "false equations three steps farther": Change(data="harder"),
     "ten times the equations, 3 epochs": Change(training={"epochs": 3}, data="tenfold"),
 }
 
@@ -81,4 +79,20 @@ def search_runs() -> list[StudyRun]:
         )
         for change in CHANGES
         for network in SEARCHED
+    ]
+
+
+BEST: dict[str, Change] = {
+    network: Change(training={"epochs": 12, "schedule": "cosine", "warmup": 0.05, "averaging": 0.999}, data="tenfold")
+    for network in SEARCHED
+}
+"""What the trials led to."""
+
+
+def best_runs() -> list[StudyRun]:
+    """The best recipe found for either network, three seeds."""
+    return [
+        changed_run(f"best/{network}/seed-{seed}", f"{network}, best recipe", network, change, PUBLISHED_TRAINING, seed)
+        for seed in SEEDS
+        for network, change in BEST.items()
     ]

@@ -15,17 +15,11 @@ from pathlib import Path
 from treemem.errors import RecipeError, TreememError
 from treemem.records import write_records, writing
 from treemem.task import SPLITS
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.results_page import write_page
-from treemem.tasks.equation_verification.studies import (
-    DATA_SEED,
-    SIZE,
-    STUDIES,
-    TOKEN_READER,
-    parts_of,
-    token_reader_record,
-)
+from treemem.tasks.equation_verification.studies import TOKEN_READER, token_reader_record
+from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER, StudyData
+from treemem.tasks.equation_verification.study_list import CHOOSING, STUDIES, WITH_DEEP_VALIDATION
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import read_study, run_study
 from treemem.trees.forest import Forest
@@ -70,25 +64,26 @@ def _run(options: argparse.Namespace) -> None:
         raise RecipeError(f"no study is called {unknown[0]!r}; there are {', '.join(STUDIES)}")
     if not options.studies and not any((options.results / f"{name}.jsonl").exists() for name in STUDIES):
         raise RecipeError(f"there are no records in {options.results}; name studies to run: {', '.join(STUDIES)}")
-    forest = _equations(options.runs / "data").forest
-    if options.studies:
-        files = _files(options.dev, options.sample)
-        forests = {"data": forest, **parts_of(forest)}
-        for name in options.studies:
-            choosing = name == "rates"
-            if name == "table-2":
-                _judge_by_tokens(options.results / f"{TOKEN_READER}.jsonl", forest, files)
-            run_study(
-                EquationVerification(),
-                STUDIES[name](),
-                forests,
-                folder=options.runs,
-                results=options.results / f"{name}.jsonl",
-                files={} if choosing else files,
-                splits=("train", "validation") if choosing else ("train", "validation", "test"),
-                processes=options.processes,
-            )
-    write_page(options.results, options.page, forest)
+    data = StudyData(options.runs)
+    published = _files(options.dev, options.sample) if options.studies else {}
+    for name in options.studies:
+        runs = STUDIES[name]()
+        files = {DEEP_VALIDATION: data.deep_validation()} if name in WITH_DEEP_VALIDATION else {}
+        if name not in CHOOSING:
+            files |= {DEEPER: data.deeper(), **published}
+        if name == "table-2":
+            _judge_by_tokens(options.results / f"{TOKEN_READER}.jsonl", data.equations, files)
+        run_study(
+            EquationVerification(),
+            runs,
+            data.forests({run.data for run in runs}),
+            folder=options.runs,
+            results=options.results / f"{name}.jsonl",
+            files=files,
+            splits=("train", "validation") if name in CHOOSING else SPLITS,
+            processes=options.processes,
+        )
+    write_page(options.results, options.page, data.equations)
 
 
 def _judge_by_tokens(path: Path, forest: Forest, files: Mapping[str, Forest]) -> None:
@@ -98,15 +93,6 @@ def _judge_by_tokens(path: Path, forest: Forest, files: Mapping[str, Forest]) ->
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_records(path, [token_reader_record(forest, files)])
-
-
-def _equations(folder: Path) -> EquationData:
-    """The equations of all studies, generated once."""
-    if (folder / "CARD.md").exists():
-        return EquationData.load(folder)
-    data = generate_equations(SIZE, seed=DATA_SEED)
-    data.save(folder)
-    return data
 
 
 def _files(dev: Path | None, sample: Path | None) -> dict[str, Forest]:

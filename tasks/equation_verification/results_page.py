@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from treemem.errors import RecipeError
 from treemem.explore import accuracy_table, plot_accuracy
 from treemem.records import replacing
-from treemem.task import Score
-from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
+from treemem.task import SPLITS, Score
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES, SOURCE
 from treemem.tasks.equation_verification.results_tables import (
+    COMMAND,
+    FILES,
     METRICS,
     Records,
     comparisons,
     cost,
+    errors_by_kind,
     grouped,
     mean_over_seeds,
     metric_cells,
     overall,
     percent,
     percent_of,
+    published_files,
     table,
 )
-from treemem.tasks.equation_verification.studies import (
-    PUBLISHED_TRAINING,
-    RATES,
-    SHARES,
-    SIZE,
-    STUDIES,
-    TABLE_2,
-    TOKEN_READER,
-)
+from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, RATES, TABLE_2, TOKEN_READER
+from treemem.tasks.equation_verification.study_data import SHARES, SIZE
+from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import read_study, right_answers
+from treemem.training import read_study
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
-_COMMAND = "python -m treemem.tasks.equation_verification.reproduce"
-_FILES = "--dev published_dev.jsonl --sample published_sample.jsonl"
 _BEST = "Tree-LSTM+stack+normalize+no-op"
-_SPLITS = ("train", "validation", "test")
 
 
 def write_page(results: Path, page: Path, equations: Forest) -> None:
@@ -84,7 +78,7 @@ of whose true test equations do not hold at every real point. Published figures 
 on the published set: they stand beside ours, and are of other test equations.
 
 Every number here comes from the records in `docs/results/equation_verification/*.jsonl`, each of a run with its
-options, its seconds and its answers; `{_COMMAND}` writes this page from them. Accuracies are percent, mean ± deviation
+options, its seconds and its answers; `{COMMAND}` writes this page from them. Accuracies are percent, mean ± deviation
 over seeds; without a deviation, of one seed.
 Each run keeps the epoch with the best validation accuracy; the test equations were scored once, with that
 epoch."""
@@ -105,7 +99,7 @@ def _rates(records: Records) -> str:
 
 Published runs took a step for each equation at a rate of 0.001. A step here takes a batch of {training.batch_size}, so
 that the rate was chosen anew, one for all networks, by mean validation accuracy after at most 20 epochs of one seed.
-All further runs have {training.learning_rate}. Command: `{_COMMAND} rates`; {cost(records)}.
+All further runs have {training.learning_rate}. Command: `{COMMAND} rates`; {cost(records)}.
 
 {table(["network", *(f"rate {rate}" for rate in RATES)], rows)}"""
 
@@ -114,15 +108,15 @@ def _table_2(token_reader: Records, records: Records, test: Forest, page: Path) 
     by_row = grouped(records)
     with_reader = {**grouped(token_reader), **by_row}
     figures = {(each.network, each.split, each.metric): each for each in PUBLISHED_FIGURES}
-    columns = [(split, metric) for split in _SPLITS for metric in METRICS]
+    columns = [(split, metric) for split in SPLITS for metric in METRICS]
     rows = []
     for name, values in (
-        ("majority class", [overall(records[0], split).majority for split in _SPLITS]),
-        ("_published_", [MAJORITY_CLASS[split] for split in _SPLITS]),
+        ("majority class", [overall(records[0], split).majority for split in SPLITS]),
+        ("_published_", [MAJORITY_CLASS[split] for split in SPLITS]),
     ):
         rows.append([name, *(cell for value in values for cell in (percent_of(value, None), "", ""))])
     for name, runs in with_reader.items():
-        rows.append([name, *(cell for split in _SPLITS for cell in metric_cells(runs, split))])
+        rows.append([name, *(cell for split in SPLITS for cell in metric_cells(runs, split))])
         published = [figures.get((name, *column)) for column in columns]
         if any(published):
             cells = ["" if each is None else percent_of(each.value, each.deviation) for each in published]
@@ -135,7 +129,7 @@ def _table_2(token_reader: Records, records: Records, test: Forest, page: Path) 
 
 Hidden size 50, stacks of 5 rows, the top row read; Adam with 1e-5 of L2, batches of {training.batch_size}, rate
 {training.learning_rate}, {training.epochs} epochs. Boosted trees count the tokens of both sides and read no structure.
-Command: `{_COMMAND} table-2 {_FILES} --processes 2`; {cost(records)}.
+Command: `{COMMAND} table-2 {FILES} --processes 2`; {cost(records)}.
 
 {table(["network", *(f"{split} {metric}" for split, metric in columns)], rows)}
 
@@ -156,51 +150,11 @@ taken together; and McNemar's exact test for each seed.
 
 Test equations judged wrongly, percent of their kind.
 
-{_errors(by_row, test)}
+{errors_by_kind(by_row, test)}
 
 ### On published equations
 
-{_files(with_reader)}"""
-
-
-def _errors(by_row: Mapping[str, Records], test: Forest) -> str:
-    """One table: a line for each kind of equation, a column for each network."""
-    rows = []
-    for way, groups in equation_groups(test).items():
-        rates = {
-            name: error_rates(groups, [right_answers(run, "test") for run in runs]) for name, runs in by_row.items()
-        }
-        rows.append([f"_{way}_", *[""] * (len(by_row) + 1)])
-        for group, members in groups.items():
-            rows.append([group, str(members.sum()), *(percent(rates[name][group]) for name in by_row)])
-    return table(["kind", "equations", *by_row], rows)
-
-
-def _files(by_row: Mapping[str, Records]) -> str:
-    """Accuracy on the published files, where they were scored."""
-    names = list(dict.fromkeys(name for runs in by_row.values() for run in runs for name in run["scores"]))
-    parts = []
-    if "published_dev" in names:
-        scored = {row: runs for row, runs in by_row.items() if all("published_dev" in run["scores"] for run in runs)}
-        rows = [[row, *metric_cells(runs, "published_dev")] for row, runs in scored.items()]
-        parts.append(
-            "Sound equations of the published set and their one-edit neighbours (`published_dev.jsonl`):\n\n"
-            f"{table(['network', *METRICS], rows)}"
-            "\n\nBy depth:\n\n"
-            f"{accuracy_table({row: mean_over_seeds(runs, 'published_dev') for row, runs in scored.items()})}"
-        )
-    held = [name for name in names if name.startswith("published_sample")]
-    if held:
-        rows = [
-            [row, *(cell for name in held for cell in metric_cells(runs, name, METRICS[:1]))]
-            for row, runs in by_row.items()
-        ]
-        parts.append(
-            "Published test equations labelled true (`published_sample.jsonl`) that were called true, by whether they "
-            "hold at all real points, some or none:\n\n"
-            f"{table(['network', *(name.split(', ')[1] for name in held)], rows)}"
-        )
-    return "\n\n".join(parts) if parts else "They were not there to be scored."
+{published_files(with_reader)}"""
 
 
 def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
@@ -223,7 +177,7 @@ def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
     return f"""## Sample efficiency (figure 6)
 
 Test accuracy, all depths, of networks trained on a part of the training equations; a smaller part is within each
-larger one. Command: `{_COMMAND} sample-efficiency {_FILES} --processes 2`; {cost(records)}.
+larger one. Command: `{COMMAND} sample-efficiency {FILES} --processes 2`; {cost(records)}.
 
 {table(["network", *(f"{share} %" for share in SHARES)], rows)}
 
@@ -245,7 +199,7 @@ def _ablation(records: Records, whole: Records) -> str:
     against = {name: runs for name, runs in by_row.items() if name.startswith(_BEST)}
     return f"""## Ablation
 
-One choice at a time changed; the networks that were changed stand first. Command: `{_COMMAND} ablation {_FILES}
+One choice at a time changed; the networks that were changed stand first. Command: `{COMMAND} ablation {FILES}
 --processes 2`; {cost(records)}.
 
 {table(["network", "seeds", "validation accuracy", "test accuracy"], rows)}

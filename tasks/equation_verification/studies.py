@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from treemem.task import SPLITS, NetworkConfig
 from treemem.tasks.equation_verification.shallow_reader import TokenReader
-from treemem.tasks.equation_verification.splits import shuffled
+from treemem.tasks.equation_verification.study_data import SHARES, part_name
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import StudyRun, TrainingOptions, binary_scores, packed_answers, score_row
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
-SIZE, DATA_SEED = 41_894, 2020
-"""Equations, and the seed of their generation, which no choice of recipe has seen the test part of."""
-
 SEEDS = (12093, 12345, 45678)
-SHARES = (20, 40, 60, 80, 100)
-"""Percent of the training equations, for the sample efficiency."""
-
 TABLE_2 = (
     "Tree-RNN",
     "Tree-RNN+stack",
@@ -75,7 +66,7 @@ def sample_efficiency_runs() -> list[StudyRun]:
             SEEDS,
             "sample-efficiency",
             suffix=f", {share} %",
-            data=f"{share} percent",
+            data=part_name(share),
         )
     ]
 
@@ -97,14 +88,6 @@ def ablation_runs() -> list[StudyRun]:
         for name, config in configs.items()
         for seed in SEEDS
     ]
-
-
-STUDIES: dict[str, Callable[[], list[StudyRun]]] = {
-    "rates": rate_runs,
-    "table-2": table_2_runs,
-    "sample-efficiency": sample_efficiency_runs,
-    "ablation": ablation_runs,
-}
 
 
 def token_reader_record(forest: Forest, files: Mapping[str, Forest]) -> dict[str, Any]:
@@ -134,26 +117,6 @@ def token_reader_record(forest: Forest, files: Mapping[str, Forest]) -> dict[str
         "scores": scores,
         "right": right,
     }
-
-
-def parts_of(forest: Forest, shares: Sequence[int] = SHARES[:-1], seed: int = DATA_SEED) -> dict[str, Forest]:
-    """The equations with fewer of them to train on, nested: what is in a smaller part is in every larger one.
-
-    Args:
-        forest: with ``tree_data["split"]``.
-        shares: percent of the training equations.
-        seed: of which are left out.
-    """
-    split = forest.tree_data["split"]
-    training = np.flatnonzero(split == "train")
-    order = training[shuffled(len(training), random.Random(f"parts {seed}"))]
-    found = {}
-    for share in shares:
-        left_out = np.ones(len(forest), bool)
-        left_out[order[: round(len(order) * share / 100)]] = False
-        left_out[split != "train"] = False
-        found[f"{share} percent"] = forest[~left_out]
-    return found
 
 
 def _runs(

@@ -13,14 +13,8 @@ from treemem.task import Score
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.tasks.equation_verification.reproduce import main
 from treemem.tasks.equation_verification.results_page import write_page
-from treemem.tasks.equation_verification.studies import (
-    SEEDS,
-    STUDIES,
-    TABLE_2,
-    TOKEN_READER,
-    parts_of,
-    token_reader_record,
-)
+from treemem.tasks.equation_verification.studies import SEEDS, TABLE_2, TOKEN_READER, token_reader_record
+from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import StudyRun, packed_answers, right_answers, score_row
 from treemem.training.state import data_digest
@@ -40,22 +34,6 @@ def test_the_first_runs_of_table_2_are_a_whole_table_of_one_seed() -> None:
     first = STUDIES["table-2"]()[: len(TABLE_2)]
     assert [run.row for run in first] == list(TABLE_2)
     assert {run.training.seed for run in first} == {SEEDS[0]}
-
-
-def test_smaller_parts_are_within_larger_ones_and_leave_validation_and_test_alone() -> None:
-    forest = generate_equations(400, seed=3).forest
-    parts = parts_of(forest, (20, 60))
-    split = forest.tree_data["split"]
-    kept = {
-        name: {str(tree) for tree, where in zip(part, part.tree_data["split"], strict=True) if where == "train"}
-        for name, part in parts.items()
-    }
-    assert kept["20 percent"] < kept["60 percent"] <= {str(forest[n]) for n in np.flatnonzero(split == "train")}
-    for share, part in zip((20, 60), parts.values(), strict=True):
-        own = part.tree_data["split"]
-        assert (own == "train").sum() == round((split == "train").sum() * share / 100)
-        for name in ("validation", "test"):
-            assert (own == name).sum() == (split == name).sum()
 
 
 EQUATIONS = generate_equations(400, seed=3).forest

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.more_data import canonical_equations
+from treemem.tasks.equation_verification.study_data import StudyData, part_of
+from treemem.trees.forest import Forest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> StudyData:
+    return StudyData(folder, size=600, seed=3)
+
+
+def texts(forest: Forest, split: str) -> set[str]:
+    return {str(forest[n]) for n in np.flatnonzero(forest.tree_data["split"] == split)}
+
+
+def test_smaller_parts_are_within_larger_ones_and_leave_validation_and_test_alone(data: StudyData) -> None:
+    parts = {share: part_of(data.equations, share) for share in (20, 60)}
+    kept = {share: texts(part, "train") for share, part in parts.items()}
+    assert kept[20] < kept[60] < texts(data.equations, "train")
+    for share, part in parts.items():
+        assert len(kept[share]) == round(len(texts(data.equations, "train")) * share / 100)
+        for split in ("validation", "test"):
+            assert texts(part, split) == texts(data.equations, split)
+
+
+@pytest.mark.parametrize("name", ["tenfold", "harder", "with sub-expressions"])
+def test_other_training_equations_leave_validation_and_test_alone(data: StudyData, name: str) -> None:
+    forest = data.forests([name])[name]
+    for split in ("validation", "test"):
+        assert texts(forest, split) == texts(data.equations, split)
+    own, first = texts(forest, "train"), texts(data.equations, "train")
+    if name == "harder":
+        assert len(own) == len(first)
+        assert not own & first
+    else:
+        assert own > first
+        assert name != "tenfold" or len(own) == 10 * len(first)
+
+
+def test_deep_equations_are_in_no_other_set(data: StudyData) -> None:
+    table = ExpressionTable()
+    deep = canonical_equations(table, data.deep_validation())
+    assert len(deep) == len(data.deep_validation()) == 6000
+    assert not deep & canonical_equations(table, data.equations)
+    assert set(data.deep_validation().tree_data["depth"].tolist()) == set(range(8, 14))
+
+
+def test_what_was_made_is_kept_and_checked(data: StudyData, folder: Path) -> None:
+    again = StudyData(folder, size=600, seed=3)
+    assert texts(again.equations, "test") == texts(data.equations, "test")
+    (folder / "data" / "equations.json").write_text('{"version": "1", "seed": 3, "digest": "other"}')
+    with pytest.raises(RecipeError, match="not those that were saved"):
+        StudyData(folder, size=600, seed=3)
