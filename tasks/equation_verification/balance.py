@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from tqdm import tqdm
 
-from treemem.tasks.equation_verification.corruption import Corruption, FalseEquation
+from treemem.tasks.equation_verification.corruption import Corruption, CorruptionOptions, FalseEquation
 from treemem.tasks.equation_verification.derivation import Derivation
 from treemem.tasks.equation_verification.evaluation import draw_points
 from treemem.tasks.equation_verification.expressions import ExpressionTable
@@ -24,6 +24,7 @@ def balanced_equations(
     rng: random.Random,
     *,
     apart_from: AbstractSet[tuple[int, int]] = frozenset(),
+    options: CorruptionOptions,
     progress: bool | None = False,
 ) -> Forest:
     """True equations derived from the identities, and false ones made from them, no two of them equal.
@@ -33,6 +34,7 @@ def balanced_equations(
         quota: depth, from 1 on without a gap, to (number of false equations, number of true ones).
         rng: where all choices are drawn from.
         apart_from: canonical forms of equations that may not come out.
+        options: how false equations are made.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -48,7 +50,8 @@ def balanced_equations(
         true = {depth: _drawn(table, derivation.stock[depth], n, rng) for depth, n in derivation.quota.items()}
         sources = {depth: true[depth] or derivation.stock[depth] for depth in quota}
         wanted = {depth: false for depth, (false, _) in quota.items()}
-        corruption = Corruption(table, sources, wanted, derivation.keys | apart_from, points, rng)
+        keys = derivation.keys | apart_from
+        corruption = Corruption(table, sources, wanted, keys, points, rng, derivation.rewriter, options)
         corruption.run(bar.update)
     return _assemble(table, true, corruption.found, rng)
 

@@ -47,6 +47,7 @@ class Derivation:
     Attributes:
         stock: depth to the true equations of that depth, in the order found.
         keys: the canonical forms of the stock's equations and of those that failed the test.
+        rewriter: applies the identities.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Derivation:
         self._parents_of_depth: dict[int, list[int]] = {depth: [] for depth in range(1, self._deepest + 1)}
         self._nodes_above_target = dict.fromkeys(quota, 0.0)
         identities = [table.from_tree(parse_equation(text)) for text in IDENTITIES]
-        self._rewriter = Rewriter(table, identities)
+        self.rewriter = Rewriter(table, identities)
         self._add(identities)
 
     def run(self, on_found: Callable[[int], object] = lambda count: None) -> None:
@@ -111,8 +112,8 @@ class Derivation:
         for _ in range(_TRIES_AT_A_PARENT):
             position = int(self._rng.random() * self.table.size[equation])
             if position == 0:
-                return self._rewriter.grow(equation, self._rng)
-            result = self._rewriter.rewrite(equation, position, self._rng)
+                return self.rewriter.grow(equation, self._rng)
+            result = self.rewriter.rewrite(equation, position, self._rng)
             if result != equation:
                 return result
         return equation

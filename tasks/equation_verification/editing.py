@@ -13,10 +13,13 @@ from treemem.trees.equation_labels import EQUALITY, NUM_VARIABLES
 
 TRIGONOMETRIC_FUNCTIONS: tuple[str, ...] = ("sin", "cos", "csc", "sec", "tan", "cot")
 
-GROW, SHRINK, REPLACE = range(3)
-"""A function put around a node; a node replaced by one of its children; the label of a node changed."""
+GROW, SHRINK, REPLACE, EXCHANGE = range(4)
+"""A function put around a node; a node replaced by one of its children; the label of a node changed; base and exponent
+of a power changed for each other, or a trigonometric function for its cofunction."""
 
-EDIT_NAMES: tuple[str, ...] = ("grow", "shrink", "replace")
+EDIT_NAMES: tuple[str, ...] = ("grow", "shrink", "replace", "exchange")
+
+_COFUNCTIONS = {"sin": "cos", "cos": "sin", "tan": "cot", "cot": "tan", "sec": "csc", "csc": "sec"}
 
 
 class WeightedLabels:
@@ -69,7 +72,7 @@ class Editor:
 
         Args:
             equation: an expression with root ``Equality``.
-            kind: ``GROW``, ``SHRINK`` or ``REPLACE``.
+            kind: ``GROW``, ``SHRINK``, ``REPLACE`` or ``EXCHANGE``.
             position: which node is edited.
             rng: where choices are drawn from.
 
@@ -78,7 +81,7 @@ class Editor:
         """
         path = self.table.path_to(equation, position)
         node = path[-1][0]
-        edited = (self._grow, self._shrink, self._replace)[kind](equation, node, rng)
+        edited = (self._grow, self._shrink, self._replace, self._exchange)[kind](equation, node, rng)
         return self.table.replace_at(path, edited)
 
     def _grow(self, equation: int, node: int, rng: random.Random) -> int:
@@ -96,6 +99,12 @@ class Editor:
         if not children:
             return self._leaf(equation, rng, label)
         return self.table.make((self._unary if len(children) == 1 else self._binary).draw(rng, label), children)
+
+    def _exchange(self, equation: int, node: int, rng: random.Random) -> int:
+        children, label = self.table.children[node], self.table.label[node]
+        if label == "Pow":
+            return self.table.make(label, children[::-1])
+        return self.table.make(_COFUNCTIONS.get(label, label), children)
 
     def _leaf(self, equation: int, rng: random.Random, other_than: str = "") -> int:
         """A leaf: a variable as often as one is a leaf of the true equations, else a constant.

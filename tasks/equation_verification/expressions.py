@@ -20,7 +20,7 @@ from treemem.trees.tree import Tree
 
 VARIABLES: tuple[str, ...] = tuple(variable_label(index) for index in range(NUM_VARIABLES))
 _INDEX_OF_VARIABLE = {label: index for index, label in enumerate(VARIABLES)}
-_LABELS = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
+LABELS: tuple[str, ...] = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
 
 
 class ExpressionTable:
@@ -90,7 +90,7 @@ class ExpressionTable:
         """A forest of ``expressions``, built of the labels of equations, in the order given."""
         nodes = [node for expression in expressions for node in self.postorder(expression)]
         used = {self.label[node] for node in nodes}
-        labels = [name for name in _LABELS if name in used]
+        labels = [name for name in LABELS if name in used]
         index = {name: number for number, name in enumerate(labels)}
         return Forest.from_arrays(
             labels,

@@ -24,6 +24,7 @@ from treemem.errors import RecipeError, TreememError
 from treemem.records import replacing
 from treemem.task import SPLITS
 from treemem.tasks.equation_verification.balance import balanced_equations
+from treemem.tasks.equation_verification.corruption import EDIT_SHARES, CorruptionOptions
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.profile import comparison, profile, read_profile
 from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE, checked_seed, depth_quotas
@@ -44,15 +45,17 @@ class EquationData:
     Attributes:
         forest: trees with root ``Equality``, sorted by depth. Its ``tree_data``: ``label`` (int8, 1 true, 0 false);
             ``depth`` (int8, height of the tree); ``split`` (``"train"``, ``"validation"``, ``"test"``); ``edit`` (int8,
-            0 grow, 1 shrink, 2 replace for false equations, -1 for true ones); ``source`` (int64, which equation was
-            edited; -1 for true ones and where the edited one is not part of the data).
+            0 grow, 1 shrink, 2 replace, 3 exchange for false equations, -1 for true ones); ``source`` (int64, which
+            equation was edited; -1 for true ones and where the edited one is not part of the data).
         version: of the generator.
         seed: as given.
+        false_steps: steps of rewriting between the edit of a true equation and the false one.
     """
 
     forest: Forest
     version: str
     seed: int
+    false_steps: int = 0
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -77,13 +80,14 @@ class EquationData:
     def card(self) -> str:
         """What the data are, as Markdown."""
         label, depth, split = (self.forest.tree_data[name] for name in ("label", "depth", "split"))
+        apart = f"an edit and {self.false_steps} steps of rewriting" if self.false_steps else "one edit"
         lines = [
             "# Equations, true and false",
             "",
             f"{len(self)} equations made by treemem's equation generator, version {self.version}, seed {self.seed}.",
             f"SHA-256 of the content: `{self.digest}`",
             "",
-            "True equations are derived from 142 identities; false ones are one edit away from a true one of the same",
+            f"True equations are derived from 142 identities; false ones are {apart} away from a true one of the same",
             "depth. Each was tested at 24 real and 24 complex points. No two are equal up to renaming and swapping.",
             "",
             "| depth | equations | true | training | validation | test |",
@@ -99,6 +103,8 @@ class EquationData:
         """Write the forest and its card into ``folder``; :meth:`load` reads them back."""
         self.forest.save(folder)
         identity = {"version": self.version, "seed": self.seed, "digest": self.digest}
+        if self.false_steps:
+            identity["false_steps"] = self.false_steps
         for name, text in (("CARD.md", self.card()), (_IDENTITY, json.dumps(identity, indent=1) + "\n")):
             with replacing(Path(folder) / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
@@ -115,7 +121,7 @@ class EquationData:
         forest = Forest.load(folder)
         try:
             identity = json.loads(path.read_text(encoding="utf-8"))
-            data = cls(forest, str(identity["version"]), int(identity["seed"]))
+            data = cls(forest, str(identity["version"]), int(identity["seed"]), int(identity.get("false_steps", 0)))
             intact = data.digest == identity["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{path} does not say what the equations are: {error}") from error
@@ -125,7 +131,13 @@ class EquationData:
 
 
 def generate_equations(
-    size: int = PUBLISHED_SIZE, *, seed: int = 0, max_depth: int = 13, progress: bool | None = False
+    size: int = PUBLISHED_SIZE,
+    *,
+    seed: int = 0,
+    max_depth: int = 13,
+    false_steps: int = 0,
+    edits: Sequence[float] = EDIT_SHARES,
+    progress: bool | None = False,
 ) -> EquationData:
     """Generate equations with the depths and labels of the published data, scaled to ``size``.
 
@@ -136,10 +148,14 @@ def generate_equations(
         size: number of equations. There may be fewer if the greatest depths have no more to give; the log says so.
         seed: of all random choices.
         max_depth: the greatest depth, 2 to 20.
+        false_steps: number of times that an identity is applied to an equation after the edit that made it false.
+        edits: how often edits that grow, shrink, replace and exchange are tried; in any unit. With other steps or edits
+            than these, false equations are chosen so that they have the lengths and labels of true ones on average.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Raises:
-        RecipeError: a size, seed or depth that is not a whole number or out of range.
+        RecipeError: a size, seed, depth or number of steps that is not a whole number or out of range, or edits that
+            are not four shares.
 
     Example:
         >>> data = generate_equations(1000, seed=1)
@@ -149,10 +165,12 @@ def generate_equations(
     quota = depth_quotas(size, max_depth)
     seed = checked_seed(seed)
     rng = random.Random(f"equations {VERSION} {seed}")
-    forest = balanced_equations(ExpressionTable(), quota, rng, progress=progress)
+    options = CorruptionOptions.with_even_counts(false_steps, edits)
+    forest = balanced_equations(ExpressionTable(), quota, rng, options=options, progress=progress)
     depth, label = forest.tree_data["depth"], forest.tree_data["label"]
     split = split_by_depth(depth, label, rng)
-    return EquationData(forest.with_data(tree_data={**forest.tree_data, "split": split}), VERSION, seed)
+    data = forest.with_data(tree_data={**forest.tree_data, "split": split})
+    return EquationData(data, VERSION, seed, int(false_steps))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

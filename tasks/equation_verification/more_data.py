@@ -9,6 +9,7 @@ import numpy as np
 
 from treemem.errors import GraphError, RecipeError
 from treemem.tasks.equation_verification.balance import balanced_equations
+from treemem.tasks.equation_verification.corruption import EDIT_SHARES, CorruptionOptions
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generator import VERSION
 from treemem.tasks.equation_verification.quotas import DEEPEST, checked_seed, checked_size, depth_quotas
@@ -18,7 +19,13 @@ from treemem.trees.forest import Forest
 
 
 def training_equations(
-    size: int, *, seed: int = 0, apart_from: Forest | None = None, progress: bool | None = False
+    size: int,
+    *,
+    seed: int = 0,
+    apart_from: Forest | None = None,
+    false_steps: int = 0,
+    edits: Sequence[float] = EDIT_SHARES,
+    progress: bool | None = False,
 ) -> Forest:
     """Equations of depth 1 to 7, with the published shares of depths and labels, all for training.
 
@@ -29,6 +36,8 @@ def training_equations(
         seed: of all random choices.
         apart_from: none of these equations comes out, nor one that is equal to any of them up to renaming of variables
             and swapping of sides.
+        false_steps, edits: how the false ones among the new equations are made; see
+            :func:`~treemem.tasks.equation_verification.generator.generate_equations`.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -36,17 +45,28 @@ def training_equations(
         of them.
 
     Raises:
-        RecipeError: a size or seed that is not a whole number or out of range.
+        RecipeError: a size, seed or number of steps that is not a whole number or out of range, or edits that are not
+            four shares.
         GraphError: a tree of ``apart_from`` that is no equation.
     """
     quota = depth_quotas(size, TRAINING_DEPTH)
     rng = random.Random(f"training equations {VERSION} {checked_seed(seed)}")
     table = ExpressionTable()
-    forest = balanced_equations(table, quota, rng, apart_from=canonical_equations(table, apart_from), progress=progress)
+    known = canonical_equations(table, apart_from)
+    options = CorruptionOptions.with_even_counts(false_steps, edits)
+    forest = balanced_equations(table, quota, rng, apart_from=known, options=options, progress=progress)
     return in_split(forest, "train")
 
 
-def with_more_training(forest: Forest, size: int, *, seed: int = 0, progress: bool | None = False) -> Forest:
+def with_more_training(
+    forest: Forest,
+    size: int,
+    *,
+    seed: int = 0,
+    false_steps: int = 0,
+    edits: Sequence[float] = EDIT_SHARES,
+    progress: bool | None = False,
+) -> Forest:
     """The equations of ``forest``, and new ones of depth 1 to 7 after them until ``size`` are for training.
 
     Validation and test stay as they are; no new equation is equal to an old one, whatever its split.
@@ -55,6 +75,8 @@ def with_more_training(forest: Forest, size: int, *, seed: int = 0, progress: bo
         forest: trees with root ``Equality``, with ``label`` and ``split`` in their ``tree_data``.
         size: number of equations for training, old and new.
         seed: of all random choices.
+        false_steps, edits: how the false ones among the new equations are made; see
+            :func:`~treemem.tasks.equation_verification.generator.generate_equations`.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -63,7 +85,7 @@ def with_more_training(forest: Forest, size: int, *, seed: int = 0, progress: bo
 
     Raises:
         RecipeError: ``forest`` has no labels or splits, more than ``size`` equations for training already, or
-            the size or seed is no whole number.
+            the size or seed is no whole number, or the steps or edits are out of range.
         GraphError: a tree of ``forest`` that is no equation.
     """
     missing = [name for name in ("label", "split") if name not in forest.tree_data]
@@ -72,7 +94,9 @@ def with_more_training(forest: Forest, size: int, *, seed: int = 0, progress: bo
     num_training = int((forest.tree_data["split"] == "train").sum())
     if checked_size(size) < num_training:
         raise RecipeError(f"{num_training} equations are for training already; size must be that or more, not {size}")
-    new = training_equations(size - num_training, seed=seed, apart_from=forest, progress=progress)
+    new = training_equations(
+        size - num_training, seed=seed, apart_from=forest, false_steps=false_steps, edits=edits, progress=progress
+    )
     source = new.tree_data["source"]
     columns = {**new.tree_data, "source": np.where(source < 0, -1, source + len(forest))}
     names = [name for name in columns if name in forest.tree_data]
@@ -114,7 +138,9 @@ def deep_equations(
     quota = {depth: (count, count) if depth in depths else (0, 0) for depth in range(1, max(depths) + 1)}
     rng = random.Random(f"deep equations {VERSION} {checked_seed(seed)}")
     table = ExpressionTable()
-    forest = balanced_equations(table, quota, rng, apart_from=canonical_equations(table, apart_from), progress=progress)
+    known = canonical_equations(table, apart_from)
+    options = CorruptionOptions(even_counts=True)
+    forest = balanced_equations(table, quota, rng, apart_from=known, options=options, progress=progress)
     return in_split(forest, "test")
 
 

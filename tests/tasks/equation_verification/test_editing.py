@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from treemem.tasks.equation_verification.editing import GROW, REPLACE, SHRINK, Editor, WeightedLabels
+from treemem.tasks.equation_verification.editing import EXCHANGE, GROW, REPLACE, SHRINK, Editor, WeightedLabels
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.trees.equation_parser import parse_equation
 
@@ -53,6 +53,16 @@ def test_replacing_changes_a_label_and_keeps_the_children() -> None:
     functions = {table.label[table.children[table.children[equation][0]][0]] for equation in edited}
     assert "sin" not in functions
     assert functions <= {"cos", "tan", "cot", "sec", "csc"}
+
+
+def test_powers_and_cofunctions_are_exchanged() -> None:
+    table = ExpressionTable()
+    equation = table.from_tree(parse_equation("sin(x^2) = tan(pi)"))
+    editor = Editor(table, [equation])
+    expected = {1: "cos(x^2) = tan(pi)", 2: "sin(2^x) = tan(pi)", 3: "sin(x^2) = tan(pi)", 5: "sin(x^2) = cot(pi)"}
+    for position, text in expected.items():
+        edited = editor.edit(equation, EXCHANGE, position, random.Random(0))
+        assert edited == table.from_tree(parse_equation(text))
 
 
 def test_a_leaf_is_replaced_by_another_one() -> None:
