@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from treemem.explore import accuracy_table, plot_accuracy
 from treemem.task import SPLITS
@@ -50,11 +52,12 @@ def search_section(records: Records) -> str:
     hashes = {record["files"][DEEP_VALIDATION] for record in records}
     return f"""## Beyond: trials
 
-One change at a time to networks of {SEARCH_TRAINING.epochs} epochs, one seed, as many trials for either network; compared
-on validation equations (depth 1-7) and on equations of depth 8-13 of another seed ("deep"; SHA-256 of them
-{", ".join(f"`{each}`" for each in sorted(hashes))}). No test equation and no published one was scored. In brackets the difference to no change, in points;
-"threshold": with the threshold that is best on validation equations. One seed says little about differences below one
-point. Command: `{COMMAND} search --processes 2`; {cost(records)}.
+One change at a time to networks of {SEARCH_TRAINING.epochs} epochs, one seed, as many trials for either network;
+compared on validation equations (depth 1-7) and on equations of depth 8-13 of another seed ("deep"; SHA-256 of them
+{", ".join(f"`{each}`" for each in sorted(hashes))}).
+No test equation and no published one was scored. In brackets the difference to no change, in points; "threshold": with
+the threshold that is best on validation equations. One seed says little about differences below one point. Command:
+`{COMMAND} search --processes 2`; {cost(records)}.
 
 {table(["change", *head], rows)}"""
 
@@ -114,7 +117,7 @@ Depth 8-13 are the test equations; depth 14-20 are others of the same generator,
 {published_files(by_row)}"""
 
 
-def _parts(network: str) -> list[tuple[str, object]]:
+def _parts(network: str) -> list[tuple[str, Mapping[str, Any]]]:
     change = BEST[network]
     parts = {"network": change.network, "training": change.training, "task": change.task}
     return [(name, options) for name, options in parts.items() if options] + [("data", {"set": change.data})]

@@ -11,6 +11,7 @@ from treemem.explore import accuracy_table, plot_accuracy
 from treemem.records import replacing
 from treemem.task import SPLITS, Score
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES, SOURCE
+from treemem.tasks.equation_verification.results_beyond import best_section, search_section
 from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
     FILES,
@@ -63,6 +64,8 @@ def write_page(results: Path, page: Path, equations: Forest) -> None:
         "table-2": lambda records: _table_2(studies[TOKEN_READER], records, test, page),
         "sample-efficiency": lambda records: _sample_efficiency(records, studies["table-2"], page),
         "ablation": lambda records: _ablation(records, studies["table-2"]),
+        "search": search_section,
+        "best": lambda records: best_section(records, test, page),
     }
     parts = ["# Equation verification", _introduction(hash_of_data)]
     parts += [make(studies[name]) for name, make in makers.items() if studies[name]]

@@ -9,14 +9,15 @@ import pytest
 
 from treemem.errors import RecipeError
 from treemem.records import write_records
-from treemem.task import Score
+from treemem.task import SPLITS, Score
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.tasks.equation_verification.reproduce import main
 from treemem.tasks.equation_verification.results_page import write_page
 from treemem.tasks.equation_verification.studies import SEEDS, TABLE_2, TOKEN_READER, token_reader_record
+from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER
 from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import StudyRun, packed_answers, right_answers, score_row
+from treemem.training import OddsCount, StudyRun, packed_answers, right_answers, score_row
 from treemem.training.state import data_digest
 
 
@@ -44,13 +45,15 @@ HASH = data_digest(EquationVerification().examples(EQUATIONS))
 def record_of(run: StudyRun, accuracy: float) -> dict[str, Any]:
     right = np.arange(TEST.sum()) < TEST.sum() * accuracy
     scores = [score_row(run.row, Score(group, 100, accuracy, 0.5, 0.7, 0.8, 0.75), "depth") for group in (8, 9, "all")]
-    parts = ("train", "validation", "test", "published_dev", "published_sample, holds all")
+    parts = (*SPLITS, DEEP_VALIDATION, DEEPER, "published_dev", "published_sample, holds all")
+    odds = OddsCount.of(np.where(right, 0.9, 0.2), right).to_lists()
     return {
         "run": run.name,
         "row": run.row,
         "network": dataclasses.asdict(run.network),
         "training": dataclasses.asdict(run.training),
         "data": {"name": run.data, "hash": HASH},
+        "files": {DEEP_VALIDATION: "d" * 64, DEEPER: "e" * 64},
         "parameters": 1,
         "best_epoch": 1,
         "epochs": 1,
@@ -58,6 +61,7 @@ def record_of(run: StudyRun, accuracy: float) -> dict[str, Any]:
         "trees_per_second": 1.0,
         "scores": dict.fromkeys(parts, scores),
         "right": {"test": packed_answers(right)},
+        "odds": dict.fromkeys(parts, odds),
     }
 
 
@@ -76,7 +80,10 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
     assert "21 runs of the seeds 12093, 12345, 45678, 21.0 hours" in text
     assert "boosted trees on token counts" in text
     assert "| false by grow | " in text
-    for heading in ("The rate", "Table 2", "Sample efficiency", "Ablation", "On published equations", "judged wrongly"):
+    for heading in (
+        "The rate", "Table 2", "Sample efficiency", "Ablation", "On published equations", "judged wrongly",
+        "Beyond: trials", "Beyond: the best recipes",
+    ):  # fmt: skip
         assert heading in text
     assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".md", ".svg"}
 
