@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treemem.checkpoint import load
+    from treemem.checkpoint import load, load_pretrained
     from treemem.errors import (
         CellError,
         CheckpointError,
@@ -36,6 +36,7 @@ _HOME = {
     "Vocabulary": "treemem.trees.vocabulary",
     "VocabularyError": "treemem.errors",
     "load": "treemem.checkpoint",
+    "load_pretrained": "treemem.checkpoint",
 }
 _ROOMS = ("checkpoint", "explore", "nn", "ops", "schedule", "task", "tasks", "training", "trees")
 
@@ -53,6 +54,7 @@ __all__ = [
     "VocabularyError",
     "__version__",
     "load",
+    "load_pretrained",
 ]
 
 

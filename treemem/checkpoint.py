@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import logging
@@ -80,6 +81,39 @@ def load(
     floating = next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), torch.float32)
     model.to(floating).load_state_dict(weights)
     return model.to(device).eval()
+
+
+def load_pretrained(task: str = "equation_verification", *, device: str | torch.device = "cpu") -> Model:
+    """The trained model that comes with a task, ready to predict, in single precision.
+
+    ``CARD.md`` in its folder (:func:`pretrained_folder`) says what it was trained on, how, and how well it does.
+
+    Args:
+        task: name of the task.
+        device: where the weights shall be.
+
+    Raises:
+        RecipeError: no task of that name.
+        CheckpointError: no model comes with it, or it is torn or altered.
+
+    Example:
+        >>> model = treemem.load_pretrained()  # doctest: +SKIP
+        >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"]) > 0.5  # doctest: +SKIP
+        array([ True])
+    """
+    folder = pretrained_folder(task)
+    if not folder.exists():
+        raise CheckpointError(f"no trained model comes with the task {task!r}; train one, and load its folder")
+    return load(folder, device=device).float()
+
+
+def pretrained_folder(task: str) -> Path:
+    """Where the trained model that comes with a task is, or would be.
+
+    Raises:
+        RecipeError: no task of that name.
+    """
+    return Path(inspect.getfile(TASKS.find(task))).parent / "pretrained"
 
 
 def save(

@@ -12,9 +12,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError, TreememError
 from treemem.records import write_records, writing
 from treemem.task import SPLITS
+from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.results_page import write_page
 from treemem.tasks.equation_verification.studies import TOKEN_READER, token_reader_record
@@ -45,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=1, help="runs at a time (%(default)s)")
     parser.add_argument("--dev", type=Path, metavar="FILE", help="labelled published equations, to be scored too")
     parser.add_argument("--sample", type=Path, metavar="FILE", help="published equations with a field holds, likewise")
+    parser.add_argument(
+        "--package", metavar="RUN", help="make this run, such as best/Tree-LSTM/seed-12093, the model that comes along"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -84,6 +89,10 @@ def _run(options: argparse.Namespace) -> None:
             processes=options.processes,
         )
     write_page(options.results, options.page, data.equations)
+    if options.package is not None:
+        study = options.package.partition("/")[0]
+        folder = pretrained_folder(EquationVerification.name)
+        package_model(options.results / f"{study}.jsonl", options.runs, options.package, folder)
 
 
 def _judge_by_tokens(path: Path, forest: Forest, files: Mapping[str, Forest]) -> None:

@@ -1,0 +1,81 @@
+"""The trained model that comes with the task: made from a run of a study, in half precision, with its card."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from treemem import checkpoint
+from treemem.errors import RecipeError
+from treemem.records import replacing
+from treemem.task import Score
+from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of, table
+from treemem.training import read_study
+
+_MOST_BYTES = 1_200_000
+
+
+def package_model(results: Path, runs: Path, name: str, folder: Path) -> None:
+    """Write the model of a run of a study, in half precision, and its card.
+
+    Args:
+        results: the records of the study.
+        runs: folder of the study's runs.
+        name: of the run.
+        folder: where to write; a model that is there is replaced.
+
+    Raises:
+        RecipeError: no such run, or a model too large to come with a package.
+        CheckpointError: its checkpoint is not there.
+    """
+    record = next((record for record in read_study(results) if record["run"] == name), None)
+    if record is None:
+        raise RecipeError(f"{results} has no run {name!r}")
+    model = copy.deepcopy(checkpoint.load(runs / name)).half()
+    size = sum(2 * parameter.numel() for parameter in model.parameters())
+    if size > _MOST_BYTES:
+        raise RecipeError(f"the weights of {name!r} take {size:,} bytes; a model in the package has {_MOST_BYTES:,}")
+    checkpoint.remove(folder)
+    checkpoint.save(folder, model)
+    with replacing(folder / "CARD.md") as temporary:
+        temporary.write_text(model_card(record), encoding="utf-8")
+
+
+def model_card(record: Mapping[str, Any]) -> str:
+    """What the model of a recorded run is, as Markdown."""
+    files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
+    files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
+    rows = [
+        [title, str(score.examples), *(percent_of(value, None) for value in _metrics(score))]
+        for name, title in files.items()
+        if name in record["scores"]
+        for score in [overall(record, name)]
+    ]
+    by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in scores_of(record, "test")]
+    options = {**record["network"]["options"]}
+    return f"""# A trained model for equation verification
+
+Whether the two sides of an equation are equal, for equations of the published grammar: variables, the constants of the
+vocabulary, sums, products, powers and trigonometric functions.
+
+- Network: {record["network"]["network"]} {options}, {record["parameters"]:,} parameters, kept in half precision.
+- Trained on generated equations of depth 1-7 (set "{record["data"]["name"]}" of the studies; SHA-256 of trees, labels
+  and splits: `{record["data"]["hash"]}`), {record["epochs"]} epochs, of which the best by validation accuracy,
+  {record["best_epoch"]}, is kept. Training options: {record["training"]}.
+- Made by `python -m treemem.tasks.equation_verification.reproduce` (run `{record["run"]}`).
+
+Percent, in single precision before rounding to half:
+
+{table(["equations", "number", *METRICS], rows)}
+
+{table(["depth", "accuracy"], by_depth)}
+
+It knows equations like those that it was trained on. It is no proof: of equations of other sources it takes many true
+ones for false.
+"""
+
+
+def _metrics(score: Score) -> list[float]:
+    return [float(getattr(score, metric)) for metric in METRICS]
