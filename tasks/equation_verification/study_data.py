@@ -29,6 +29,7 @@ DEEPER = "deeper"
 
 _SUBEXPRESSION_PAIRS = 20_000
 _FALSE_STEPS = 3
+_HARDER_EDITS = (0.1, 0.1, 0.4, 0.4)  # more labels replaced and functions exchanged: fewer traces in the tokens
 
 
 class StudyData:
@@ -71,7 +72,7 @@ class StudyData:
             return with_more_training(equations, 10 * int(training.sum()), seed=seed + 1)
         if name == "harder":
             harder = training_equations(
-                int(training.sum()), seed=seed + 4, apart_from=equations, false_steps=_FALSE_STEPS
+                int(training.sum()), seed=seed + 4, apart_from=equations, false_steps=_FALSE_STEPS, edits=_HARDER_EDITS
             )
             return Forest.concatenate([harder, equations[~training]])
         if name == "with sub-expressions":
