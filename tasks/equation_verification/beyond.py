@@ -15,7 +15,7 @@ from treemem.training import StudyRun, TrainingOptions
 SEARCHED = ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op")
 """Networks that are searched for, with the same trials each."""
 
-SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=15)
+SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=10)
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ CHANGES: dict[str, Change] = {
     "gradients clipped at 1": Change(training={"clip": 1.0}),
     "rate falling as a cosine": Change(training={"schedule": "cosine", "warmup": 0.05}),
     "averaged weights": Change(training={"averaging": 0.999}),
-    "curriculum of 5 epochs": Change(training={"curriculum": 5}),
+    "curriculum of 4 epochs": Change(training={"curriculum": 4}),
     "cosine of the sides": Change(task={"read_out": "cosine"}),
     "distance of the sides": Change(task={"read_out": "distance"}),
     "a layer that compares the sides": Change(task={"read_out": "comparison"}),
     "equal sub-expressions besides": Change(data="with sub-expressions"),
     "false equations three steps farther": Change(data="harder"),
-    "ten times the equations, 3 epochs": Change(training={"epochs": 3}, data="tenfold"),
+    "ten times the equations, 1 epoch": Change(training={"epochs": 1}, data="tenfold"),
 }
 
 
