@@ -59,11 +59,12 @@ def sample_efficiency_runs() -> list[StudyRun]:
     """Two networks on parts of the training equations: figure 6; the whole of them is in Table 2."""
     return [
         run
+        for seed in SEEDS
         for share in SHARES[:-1]
         for run in _runs(
             ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op"),
             PUBLISHED_TRAINING,
-            SEEDS,
+            (seed,),
             "sample-efficiency",
             suffix=f", {share} %",
             data=part_name(share),
@@ -85,8 +86,8 @@ def ablation_runs() -> list[StudyRun]:
     configs["Tree-RNN+stack+no-op, reading its own stack"] = rnn.replace(read="own")
     return [
         StudyRun(f"ablation/{name}/seed-{seed}", name, config, dataclasses.replace(PUBLISHED_TRAINING, seed=seed))
-        for name, config in configs.items()
         for seed in SEEDS
+        for name, config in configs.items()
     ]
 
 
