@@ -1,0 +1,153 @@
+"""Equations with blanks out of files: with the published blanks where the file has them, else with drawn ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from treemem.errors import GraphError, RecipeError, TreememError
+from treemem.tasks.equation_completion.blanks import Blanks, draw_blanks, place_blanks
+from treemem.tasks.equation_completion.candidates import Candidates
+from treemem.tasks.equation_verification import read_equations
+from treemem.tasks.equation_verification.published_records import published_tree, read_published_records
+from treemem.trees.forest import Forest
+from treemem.trees.preorder import parse_preorder
+from treemem.trees.tree import Tree
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class BlankedEquations:
+    """True equations, each with a blank.
+
+    Attributes:
+        forest: the equations, whole.
+        blanks: where they are blank, one each, in the order of ``forest``.
+        ids: of the equations.
+    """
+
+    forest: Forest
+    blanks: Blanks
+    ids: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.blanks)
+
+    def __getitem__(self, chosen: slice) -> BlankedEquations:
+        trees = range(len(self))[chosen]
+        return _kept(self.forest, self.blanks[chosen], [self.ids[tree] for tree in trees])
+
+
+def blank_out(equations: Forest, candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
+    """The true ones of some equations, each with a blank drawn by :func:`draw_blanks`; ids are numbers of trees."""
+    blanks = draw_blanks(equations, candidates, seed=seed)
+    return _kept(equations, blanks, blanks.tree.tolist())
+
+
+def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
+    """Read true equations and their blanks.
+
+    A file is read as :func:`treemem.tasks.equation_verification.read_equations` does, with the published names of
+    variables. A field ``blank_node`` says which node is blank, as a place in the preorder of the equation, whose root
+    is 0; in a file in the published format ``blankNodeNum`` does, as one of the numbers in ``nodeNum``. Where no record
+    has it, blanks are drawn. Records that are no equations, false equations, blank roots and equations with decimal
+    numbers are left out, and the log says how many.
+
+    Args:
+        source: a path.
+        candidates: what may be blank.
+        seed: of drawn blanks.
+
+    Raises:
+        RecipeError: there is no such file, or no true equation that can have a blank.
+        ParseError: the file as a whole is damaged.
+        GraphError: a blank that is none of the candidates, or lies outside of its equation.
+    """
+    name = os.fspath(source)
+    published = name.lower().removesuffix(".gz").endswith(".json")
+    rows = list(_published_rows(source) if published else _rows(source))
+    if not rows:
+        raise RecipeError(f"there are no equations in {name}")
+    forest = Forest.from_trees([row.tree for row in rows], tree_data={"label": [row.label for row in rows]})
+    place = np.array([-1 if row.place is None else row.place for row in rows])
+    if (place < 0).all():
+        blanks = draw_blanks(forest, candidates, seed=seed)
+    else:
+        usable = np.flatnonzero((place > 0) & (forest.tree_data["label"] != 0))
+        spelled = Forest.from_trees([row.spelled for row in rows])
+        blanks = place_blanks(forest, candidates, place[usable], usable, spelled)
+    if not len(blanks):
+        raise RecipeError(f"no equation of {name} is true and has a blank beside its root")
+    if len(blanks) < len(rows):
+        _logger.info(
+            "%s: %d of %d equations left out: false, or without a blank", name, len(rows) - len(blanks), len(rows)
+        )
+    return _kept(forest, blanks, [rows[tree].id for tree in blanks.tree.tolist()])
+
+
+class _Row(NamedTuple):
+    """An equation of a file.
+
+    Attributes:
+        id: what its ``id`` field says, else where it stands.
+        tree: the equation.
+        spelled: the same tree, with its leaves as they were spelled.
+        label: 1 for true, 0 for false, -1 for not said.
+        place: of the blank, in preorder; None where the file does not say.
+    """
+
+    id: Any
+    tree: Tree
+    spelled: Tree
+    label: int
+    place: int | None
+
+
+def _rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
+    file = read_equations(source, variables="indexed", keep=["blank_node", "preorder"])
+    columns = (file.forest.tree_data[name].tolist() for name in ("label", "blank_node", "preorder"))
+    for identity, tree, label, blank, text in zip(file.ids, file.forest, *columns, strict=True):
+        if blank and not blank.isdecimal():
+            raise GraphError(f"{os.fspath(source)}, {identity}: blank_node is {blank!r}; it must be a place, from 0")
+        as_read = text and parse_preorder(text) == tree
+        yield _Row(
+            identity, tree, parse_preorder(text, unify=False) if as_read else tree, label, int(blank) if blank else None
+        )
+
+
+def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
+    for place, record in read_published_records(source):
+        try:
+            tree, label = published_tree(record)
+        except TreememError as error:
+            raise type(error)(f"{os.fspath(source)}, {place}: {error}") from error
+        if any(leaf.value is not None for leaf in tree.leaves()):
+            continue
+        equation = record["equation"]
+        columns = [equation[name].split(",") for name in ("func", "vars", "nodeNum")]
+        nodes = [entry for entry in zip(*columns, strict=True) if entry[0] != "#"]
+        words = [f"{function}:{variable}" if variable else function for function, variable, _ in nodes]
+        numbers = [number for _, _, number in nodes]
+        blank = record.get("blankNodeNum")
+        if blank is not None and str(blank) not in numbers:
+            raise GraphError(f"{os.fspath(source)}, {place}: no node has the blank's number {blank!r}")
+        yield _Row(
+            place,
+            tree,
+            parse_preorder(" ".join(words), unify=False),
+            label,
+            None if blank is None else numbers.index(str(blank)),
+        )
+
+
+def _kept(forest: Forest, blanks: Blanks, ids: list[Any]) -> BlankedEquations:
+    """The equations that have blanks, without the others."""
+    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(forest.begin)[blanks.tree])])
+    node = blanks.node - forest.begin[blanks.tree] + begin[:-1]
+    return BlankedEquations(forest[blanks.tree], Blanks(np.arange(len(blanks)), node, blanks.original), ids)
