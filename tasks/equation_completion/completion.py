@@ -30,7 +30,7 @@ def filling_scores(
     candidates: Candidates | None = None,
     *,
     engine: Engine = "auto",
-    rows_at_once: int = 32_768,
+    rows_at_once: int = 65_536,
 ) -> Iterator[NDArray[np.floating]]:
     """The scores ``z`` of equations filled with each candidate, in evaluation mode and without gradients.
 
@@ -136,7 +136,7 @@ def complete(
     engine: Engine = "auto",
     draws: int = 10,
     seed: int = 0,
-    rows_at_once: int = 32_768,
+    rows_at_once: int = 65_536,
     advance: Callable[[int], object] = lambda count: None,
 ) -> Completion:
     """Put every candidate into every blank, and say at which rank the right one is; see :class:`Completion`.
@@ -157,12 +157,15 @@ def complete(
     if (blanks.original < 0).any():
         raise RecipeError(f"blank {int(np.argmin(blanks.original))} has no original to compare with")
     random = np.random.default_rng(seed)
-    found, done = [], 0
+    found: list[dict[str, NDArray[np.int64]]] = []
+    best: list[NDArray[np.int64]] = []
+    done = 0
     for scores in filling_scores(model, equations, blanks, candidates, engine=engine, rows_at_once=rows_at_once):
         original = blanks.original[done : done + len(scores)]
         found.append(rank_candidates(scores, original, candidates.value_class, draws=draws, random=random))
+        best.append(scores.argmax(1))
         done += len(scores)
         advance(len(scores))
     ranks = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     depth = equations.height()[equations.begin[blanks.tree + 1] - 1]
-    return Completion(depth, ranks)
+    return Completion(depth, np.concatenate(best), ranks)

@@ -43,6 +43,7 @@ class Completion:
 
     Attributes:
         depth: int64 ``[blanks]``, of the equations, from the root ``Equality``.
+        best: int64 ``[blanks]``, the candidate of rank 1.
         ranks: int64 ``[blanks, draws]`` by name; one draw for all but the last:
             ``"raw"``: of the original, spelled as it was, among all candidates;
             ``"class"``: of the best candidate of the original's value class among all candidates;
@@ -51,6 +52,7 @@ class Completion:
     """
 
     depth: NDArray[np.int64]
+    best: NDArray[np.int64]
     ranks: Mapping[str, NDArray[np.int64]]
 
     def __len__(self) -> int:
@@ -67,6 +69,25 @@ def rank_score(group: int | str, ranks: NDArray[np.int64]) -> RankScore:
     """The score of blanks with these ranks, ``[blanks, draws]``: the mean over draws."""
     top = tuple(float((ranks <= most).mean()) for most in TOP)
     return RankScore(group, len(ranks), top, float((1 / ranks).mean()))
+
+
+def commonest_first(original: NDArray[np.int64], value_class: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ranks of the right classes in a list that is the same for all blanks, the commonest class first.
+
+    No list that does not look at the equation does better; a network that does should.
+
+    Args:
+        original: int64 ``[blanks]``, the candidate that is right.
+        value_class: int64 ``[candidates]``, numbered from 0 without a gap.
+
+    Returns:
+        int64 ``[blanks, 1]``.
+    """
+    right_class = value_class[original]
+    order = np.argsort(-np.bincount(right_class, minlength=int(value_class.max()) + 1), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(1, len(order) + 1)
+    return rank[right_class, None]
 
 
 def rank_candidates(

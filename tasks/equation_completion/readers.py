@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +15,10 @@ import numpy as np
 from treemem.errors import GraphError, RecipeError, TreememError
 from treemem.tasks.equation_completion.blanks import Blanks, draw_blanks, place_blanks
 from treemem.tasks.equation_completion.candidates import Candidates
-from treemem.tasks.equation_verification import read_equations
+from treemem.tasks.equation_verification import EquationVerification, read_equations
+from treemem.tasks.equation_verification.generator import EquationData
 from treemem.tasks.equation_verification.published_records import published_tree, read_published_records
+from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.tree import Tree
@@ -39,15 +43,31 @@ class BlankedEquations:
     def __len__(self) -> int:
         return len(self.blanks)
 
-    def __getitem__(self, chosen: slice) -> BlankedEquations:
-        trees = range(len(self))[chosen]
-        return _kept(self.forest, self.blanks[chosen], [self.ids[tree] for tree in trees])
+    def spread(self, count: int) -> BlankedEquations:
+        """``count`` of them, spread evenly over all, or all if there are no more."""
+        chosen = np.arange(count) * len(self) // count if count < len(self) else np.arange(len(self))
+        return _kept(self.forest, self.blanks[chosen], [self.ids[tree] for tree in chosen.tolist()])
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the equations and their blanks, in hexadecimal."""
+        content = hashlib.sha256(data_digest(EquationVerification().examples(self.forest)).encode())
+        for array in (self.blanks.node, self.blanks.original):
+            content.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return content.hexdigest()
 
 
 def blank_out(equations: Forest, candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
     """The true ones of some equations, each with a blank drawn by :func:`draw_blanks`; ids are numbers of trees."""
     blanks = draw_blanks(equations, candidates, seed=seed)
     return _kept(equations, blanks, blanks.tree.tolist())
+
+
+def blanked_test(data: EquationData, candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
+    """The true test equations of a generated data set, each with a drawn blank; ids are numbers of its equations."""
+    chosen = np.flatnonzero((data.forest.tree_data["split"] == "test") & (data.forest.tree_data["label"] == 1))
+    found = blank_out(data.forest[chosen], candidates, seed=seed)
+    return replace(found, ids=chosen[found.ids].tolist())
 
 
 def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed: int = 0) -> BlankedEquations:

@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> None:
         raise RecipeError(f"no study is called {unknown[0]!r}; there are {', '.join(STUDIES)}")
     if options.studies:
         files = _files(options.dev, options.sample)
-        forest = _equations(options.runs / "data").forest
+        forest = study_equations(options.runs / "data").forest
         forests = {"data": forest, **parts_of(forest)}
         for name in options.studies:
             choosing = name == "rates"
@@ -80,8 +80,8 @@ def _run(options: argparse.Namespace) -> None:
     write_page(options.results, options.page)
 
 
-def _equations(folder: Path) -> EquationData:
-    """The equations of all studies, generated once."""
+def study_equations(folder: Path) -> EquationData:
+    """The equations of all studies, generated once and then read from ``folder``."""
     if (folder / "CARD.md").exists():
         return EquationData.load(folder)
     data = generate_equations(SIZE, seed=DATA_SEED)

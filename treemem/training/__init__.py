@@ -9,7 +9,7 @@ from treemem.training.options import TrainingOptions
 from treemem.training.paired import Comparison, compare
 from treemem.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.training.seeds import SeedsResult, fit_seeds, mean_scores
-from treemem.training.study import StudyRun, read_study, right_answers, run_study
+from treemem.training.study import StudyRun, packed_answers, read_study, right_answers, run_study
 
 __all__ = [
     "Comparison",
@@ -26,6 +26,7 @@ __all__ = [
     "fit_seeds",
     "load_recipe",
     "mean_scores",
+    "packed_answers",
     "parse_recipe",
     "read_study",
     "recipe_names",

@@ -133,6 +133,11 @@ def read_study(results: str | Path) -> list[dict[str, Any]]:
     return [record.fields for record in read_records(results)]
 
 
+def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
+    """What a record keeps of which examples were right, bool ``[examples]``; :func:`right_answers` reads it."""
+    return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
+
+
 def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
     """Which examples of a split or file a recorded run had right, bool ``[examples]``."""
     count, packed = record["right"][part]
@@ -209,7 +214,7 @@ def _record(job: _Job) -> dict[str, Any]:
         found = evaluate(result.model, data, split=split, progress=False)
         scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
         if name != "train":
-            right[name] = [len(found.right), base64.b64encode(np.packbits(found.right).tobytes()).decode()]
+            right[name] = packed_answers(found.right)
     return {
         "run": run.name,
         "row": run.row,
