@@ -12,6 +12,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_completion.candidates import Candidates
 from treemem.tasks.equation_verification import EquationVerification
+from treemem.trees.equation_labels import NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.forest_arrays import checked_integers
 from treemem.trees.vocabulary import Vocabulary
@@ -137,7 +138,8 @@ def _candidate_of_nodes(equations: Forest, candidates: Candidates, *, spelled: b
     """The candidate that each node's subtree is, -1 for none; the first of those that are equal."""
     what = candidates.forest if spelled else candidates.unified
     joined = Forest.concatenate([equations.with_data(), what.with_data()])
-    index = SubtreeIndex(joined, Vocabulary.from_forest(joined))
+    number = None if joined.value is None else NUMBER
+    index = SubtreeIndex(joined, Vocabulary.from_forest(joined, number=number))
     candidate_of_number = np.full(index.num_distinct, -1)
     roots = index.number[joined.begin[len(equations) + 1 :] - 1]
     candidate_of_number[roots[::-1]] = np.arange(len(candidates))[::-1]  # what is written last stays

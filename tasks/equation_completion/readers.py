@@ -134,7 +134,9 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
     columns = (file.forest.tree_data[name].tolist() for name in ("label", "blank_node", "preorder"))
     for identity, tree, label, blank, text in zip(file.ids, file.forest, *columns, strict=True):
         if blank and not blank.isdecimal():
-            raise GraphError(f"{os.fspath(source)}, {identity}: blank_node is {blank!r}; it must be a place, from 0")
+            raise GraphError(
+                f"{os.fspath(source)}, record {identity!r}: blank_node is {blank!r}; it must be a place, from 0"
+            )
         as_read = text and parse_preorder(text) == tree
         yield _Row(
             identity, tree, parse_preorder(text, unify=False) if as_read else tree, label, int(blank) if blank else None
