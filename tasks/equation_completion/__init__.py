@@ -9,9 +9,9 @@ from __future__ import annotations
 from treemem.tasks.equation_completion.blanks import Blanks, draw_blanks, place_blanks
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_completion.completion import complete, filling_scores
-from treemem.tasks.equation_completion.fill import Filling, best_fillings, fill
 from treemem.tasks.equation_completion.ranks import Completion, RankScore
 from treemem.tasks.equation_completion.readers import BlankedEquations, blank_out, read_blanked
+from treemem.tasks.equation_completion.suggestions import Filling, best_fillings, fill
 
 __all__ = [
     "BlankedEquations",

@@ -20,9 +20,9 @@ from treemem.records import write_records
 from treemem.task import Model
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_completion.completion import Engine, complete, filling_scores
-from treemem.tasks.equation_completion.fill import fill
 from treemem.tasks.equation_completion.ranks import RANKS, Completion
 from treemem.tasks.equation_completion.readers import BlankedEquations, blanked_test, read_blanked
+from treemem.tasks.equation_completion.suggestions import fill
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE
 from treemem.training.progress import progress_bar

@@ -9,6 +9,7 @@ from treemem.errors import CellError, RecipeError
 from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_completion import (
     Blanks,
+    Candidates,
     blank_out,
     complete,
     draw_blanks,
@@ -98,6 +99,18 @@ def test_sequence_networks_are_completed_whole(untrained) -> None:
     assert scores.shape == (1, 1470)
     with pytest.raises(RecipeError, match="'paths' does not take this LSTM"):
         list(filling_scores(model, equations.forest, equations.blanks, engine="paths"))
+
+
+def test_on_other_engines_of_networks_equations_are_completed_whole(untrained) -> None:
+    few = Candidates(make_candidates().forest[:30], np.arange(30))
+    equations = blank_out(Forest.from_trees([parse_equation("x = x")]), few)
+    forest, blanks, model = equations.forest, equations.blanks, untrained()
+    (fused,) = filling_scores(model, forest, blanks, few, engine="paths")
+    model.encoder.engine = "recursive"
+    (recursive,) = filling_scores(model, forest, blanks, few)
+    np.testing.assert_allclose(recursive, fused, rtol=0, atol=1e-10)
+    with pytest.raises(RecipeError, match="its engine is 'recursive'; set it to 'fused'"):
+        list(filling_scores(model, forest, blanks, few, engine="paths"))
 
 
 def test_a_numeric_model_is_read_by_its_score_of_equality() -> None:

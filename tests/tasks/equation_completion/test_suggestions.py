@@ -6,7 +6,7 @@ import pytest
 from treemem.errors import ParseError, RecipeError
 from treemem.tasks.equation_completion import fill, filling_scores, make_candidates
 from treemem.tasks.equation_completion.blanks import Blanks
-from treemem.tasks.equation_completion.fill import parse_blanked
+from treemem.tasks.equation_completion.suggestions import parse_blanked
 from treemem.trees import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
