@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.errors import CellError, RecipeError, near_names
+from treemem.errors import CellError, GraphError, RecipeError, near_names
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
+from treemem.schedule import TreeBatch
 from treemem.task import Model
 from treemem.tasks.equation_completion.blanks import Blanks
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
@@ -52,6 +53,7 @@ def filling_scores(
 
     Raises:
         RecipeError: a model of another task, an unknown engine, or ``"paths"`` for a network that it does not take.
+        GraphError: a blank that is no node of its equation, or its root.
         CellError: a score that is not a number, as after a training that diverged.
         VocabularyError: a label that the model does not know.
     """
@@ -61,6 +63,7 @@ def filling_scores(
         raise RecipeError(
             f"engine={engine!r} is none of {', '.join(get_args(Engine))}{near_names(engine, get_args(Engine))}"
         )
+    _check_blanks(equations, blanks)
     refusal = _no_paths(model)
     if engine == "paths" and refusal:
         raise RecipeError(f"the engine 'paths' does not take this {type(model.encoder).__name__}: {refusal}")
@@ -73,6 +76,23 @@ def filling_scores(
             raise CellError(f"a score of blank {wrong} is not a number; the weights of the network may not be either")
         done += len(scores)
         yield scores
+
+
+def _check_blanks(equations: Forest, blanks: Blanks) -> None:
+    """Make sure that every blank is a node of its equation, and not the root.
+
+    Raises:
+        GraphError: one is not.
+    """
+    known = (blanks.tree >= 0) & (blanks.tree < len(equations))
+    tree = np.where(known, blanks.tree, 0)
+    inside = known & (blanks.node >= equations.begin[tree]) & (blanks.node < equations.begin[tree + 1] - 1)
+    if not inside.all():
+        wrong = int(np.argmin(inside))
+        raise GraphError(
+            f"blank {wrong} is node {int(blanks.node[wrong])} of equation {int(blanks.tree[wrong])}; it must be one of "
+            f"its nodes, but for the root, and there are {len(equations)} equations"
+        )
 
 
 def _no_paths(model: Model) -> str:
@@ -100,14 +120,19 @@ def _by_paths(
 ) -> Iterator[NDArray[np.floating]]:
     fillings = Fillings(equations, blanks, candidates.unified, model.vocabulary)
     num_rows = (fillings.path_length + 1) * fillings.num_distinct
+    for first, last in _parts(num_rows, rows_at_once):
+        outputs = _outputs(model, fillings.batch(first, last), int(num_rows.sum()))
+        scores = _scores(outputs).view(last - first, fillings.num_distinct)
+        yield scores.numpy()[:, fillings.distinct_of_candidate]
+
+
+def _outputs(model: Model, batch: TreeBatch, rows_of_all: int) -> torch.Tensor:
+    """The outputs for one batch, on the CPU; nothing is left changed for whoever goes through the batches."""
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad(), announced_run(int(num_rows.sum())):
-            for first, last in _parts(num_rows, rows_at_once):
-                outputs = model(fillings.batch(first, last).to(model.device)).cpu()
-                scores = _scores(outputs).view(last - first, fillings.num_distinct)
-                yield scores.numpy()[:, fillings.distinct_of_candidate]
+        with torch.no_grad(), announced_run(rows_of_all):
+            return model(batch.to(model.device)).cpu()
     finally:
         model.train(was_training)
 
@@ -148,14 +173,17 @@ def complete(
         advance: told the number of blanks done after each batch.
 
     Raises:
-        RecipeError, CellError, VocabularyError: as from :func:`filling_scores`.
-        RecipeError: a blank without an original, or no blanks at all.
+        RecipeError, GraphError, CellError, VocabularyError: as from :func:`filling_scores`.
+        RecipeError: a blank whose original is none of the candidates, or no blanks at all.
     """
     candidates = candidates or make_candidates()
     if not len(blanks):
         raise RecipeError("there are no blanks to fill")
-    if (blanks.original < 0).any():
-        raise RecipeError(f"blank {int(np.argmin(blanks.original))} has no original to compare with")
+    known = (blanks.original >= 0) & (blanks.original < len(candidates))
+    if not known.all():
+        raise RecipeError(
+            f"blank {int(np.argmin(known))} has no original among the {len(candidates)} candidates to compare with"
+        )
     random = np.random.default_rng(seed)
     found: list[dict[str, NDArray[np.int64]]] = []
     best: list[NDArray[np.int64]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from treemem.tasks.equation_completion.blanks import Blanks, draw_blanks, place_
 from treemem.tasks.equation_completion.candidates import Candidates
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.generator import EquationData
-from treemem.tasks.equation_verification.published_records import published_tree, read_published_records
+from treemem.tasks.equation_verification.published_records import MISSING, published_tree, read_published_records
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
@@ -151,21 +151,31 @@ def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
             raise type(error)(f"{os.fspath(source)}, {place}: {error}") from error
         if any(leaf.value is not None for leaf in tree.leaves()):
             continue
-        equation = record["equation"]
-        columns = [equation[name].split(",") for name in ("func", "vars", "nodeNum")]
-        nodes = [entry for entry in zip(*columns, strict=True) if entry[0] != "#"]
-        words = [f"{function}:{variable}" if variable else function for function, variable, _ in nodes]
-        numbers = [number for _, _, number in nodes]
-        blank = record.get("blankNodeNum")
-        if blank is not None and str(blank) not in numbers:
-            raise GraphError(f"{os.fspath(source)}, {place}: no node has the blank's number {blank!r}")
-        yield _Row(
-            place,
-            tree,
-            parse_preorder(" ".join(words), unify=False),
-            label,
-            None if blank is None else numbers.index(str(blank)),
-        )
+        yield _Row(place, tree, _spelled(record), label, _published_place(record, f"{os.fspath(source)}, {place}"))
+
+
+def _spelled(record: Mapping[str, Any]) -> Tree:
+    """The equation of a record that is known to have one, its leaves as they are spelled."""
+    entries = zip(*(record["equation"][name].split(",") for name in ("func", "vars")), strict=True)
+    words = [
+        f"{function}:{variable}" if variable else function for function, variable in entries if function != MISSING
+    ]
+    return parse_preorder(" ".join(words), unify=False)
+
+
+def _published_place(record: Mapping[str, Any], where: str) -> int | None:
+    """The place of a record's blank in preorder, looked up by its number; None where it has none.
+
+    Raises:
+        GraphError: no node has this number.
+    """
+    blank, numbers = record.get("blankNodeNum"), record["equation"].get("nodeNum")
+    if blank is None:
+        return None
+    known = [number for number in str(numbers).split(",") if number != MISSING]
+    if str(blank) not in known:
+        raise GraphError(f"{where}: no node has the blank's number {blank!r}; nodeNum is {numbers!r:.100}")
+    return known.index(str(blank))
 
 
 def _kept(forest: Forest, blanks: Blanks, ids: list[Any]) -> BlankedEquations:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from toy_task import MoreX
 
-from treemem.errors import CellError, RecipeError
+from treemem.errors import CellError, GraphError, RecipeError
 from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_completion import (
     Blanks,
@@ -127,13 +127,25 @@ def test_a_numeric_model_is_read_by_its_score_of_equality() -> None:
     assert whole[0, 0] == pytest.approx(float(model.outputs(task.examples(first))[0, 0]))
 
 
-def test_a_model_in_training_mode_is_left_in_it(untrained) -> None:
-    equations = blank_out(Forest.from_trees([parse_equation("x = x")]), make_candidates())
+def test_any_node_may_be_blank_whatever_stands_there(untrained) -> None:
+    forest = Forest.from_trees([parse_equation("sin(x*y + cos(x)^2)*(x + 2) = x")])
+    nodes = np.arange(forest.num_nodes - 1)
+    blanks = Blanks(np.zeros_like(nodes), nodes, np.full_like(nodes, -1))
+    model, few = untrained(), Candidates(make_candidates().forest[::40], np.arange(37))
+    whole, paths = (
+        np.concatenate(list(filling_scores(model, forest, blanks, few, engine=engine, rows_at_once=rows)))
+        for engine, rows in (("whole", 10_000), ("paths", 300))
+    )
+    np.testing.assert_allclose(paths, whole, rtol=0, atol=1e-10)
+
+
+def test_modes_are_left_as_they_are_between_batches_too(untrained) -> None:
+    equations = blank_out(Forest.from_trees([parse_equation("x = x")] * 3), make_candidates())
     model = untrained()
     model.train()
-    list(filling_scores(model, equations.forest, equations.blanks))
-    assert model.training
-    model.eval()
+    for _ in filling_scores(model, equations.forest, equations.blanks, rows_at_once=1):
+        assert model.training
+        assert torch.is_grad_enabled()
 
 
 def test_wrong_use_is_refused(untrained) -> None:
@@ -145,8 +157,11 @@ def test_wrong_use_is_refused(untrained) -> None:
         list(filling_scores(model, forest, blanks, engine="path"))
     with pytest.raises(RecipeError, match="no blanks to fill"):
         complete(model, forest, blanks[:0])
-    with pytest.raises(RecipeError, match="blank 0 has no original"):
+    with pytest.raises(RecipeError, match="blank 0 has no original among the 1470"):
         complete(model, forest, Blanks(blanks.tree, blanks.node, np.array([-1])))
+    for tree, node in ((0, 2), (0, -1), (1, 0)):
+        with pytest.raises(GraphError, match=f"blank 0 is node {node} of equation {tree}; it must be one of its nodes"):
+            complete(model, forest, Blanks(np.array([tree]), np.array([node]), np.array([0])))
     broken = untrained(seed=1)
     with torch.no_grad():
         broken.head.bias.fill_(float("nan"))

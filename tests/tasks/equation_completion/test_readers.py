@@ -85,6 +85,11 @@ def test_published_blanks_are_looked_up_by_their_number(tmp_path: Path) -> None:
     file.write_text(json.dumps([[], [published_record("9")]]))
     with pytest.raises(GraphError, match="depth 1, record 1: no node has the blank's number '9'"):
         read_blanked(file, candidates)
+    unnumbered = published_record("4")
+    del unnumbered["equation"]["nodeNum"]
+    file.write_text(json.dumps([[], [unnumbered]]))
+    with pytest.raises(GraphError, match="no node has the blank's number '4'; nodeNum is None"):
+        read_blanked(file, candidates)
 
 
 def test_published_blanks_are_candidates(shared_data: Path) -> None:
