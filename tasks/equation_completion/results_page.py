@@ -24,6 +24,10 @@ _TITLES = {
     "generated": "Generated test equations",
     "published_sample": "A sample of the published test equations",
 }
+_NOTES = {
+    "generated": "The blank of each is drawn evenly from its nodes, but for the root, that are candidates.",
+    "published_sample": "Their blanks are the published ones. A quarter of these equations do not hold everywhere.",
+}
 _MEANINGS = {
     "class": "The best candidate that has the original's value, among all candidates",
     "collapsed": "The original's value among the values, each by its best candidate",
@@ -61,10 +65,11 @@ def _section(name: str, records: Records, page: Path) -> str:
         plot,
         group="rank",
         title=f"{_TITLES[name]}: a candidate of the right value within the first ranks",
+        baseline=_CONSTANT,
     )
     tables = [f"### {meaning} (`{rank}`)\n\n{_overall(by_network, rank)}" for rank, meaning in _MEANINGS.items()]
     parts = [
-        f"## {_TITLES[name]}\n\n{_origin(records)}",
+        f"## {_TITLES[name]}\n\n{_NOTES[name]} {_origin(records)}",
         *tables,
         f"![Accuracy by rank]({plot.name})",
         f"### By depth (`class`)\n\nWithin the first rank:\n\n{_by_depth(by_network, 1)}\n\n"
