@@ -9,9 +9,10 @@ from typing import Any
 
 from treemem import checkpoint
 from treemem.errors import RecipeError
+from treemem.explore import markdown_table
 from treemem.records import replacing
 from treemem.task import Score
-from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of, table
+from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of
 from treemem.training import read_study
 
 _MOST_BYTES = 1_200_000
@@ -68,9 +69,9 @@ vocabulary, sums, products, powers and trigonometric functions.
 
 Percent, in single precision before rounding to half:
 
-{table(["equations", "number", *METRICS], rows)}
+{markdown_table([["equations", "number", *METRICS], *rows])}
 
-{table(["depth", "accuracy"], by_depth)}
+{markdown_table([["depth", "accuracy"], *by_depth])}
 
 It knows equations like those that it was trained on. It is no proof: of equations of other sources it takes many true
 ones for false.

@@ -14,7 +14,9 @@ from treemem.records import open_source
 from treemem.trees.equation_labels import EQUALITY, FUNCTION_ARITIES, LEAF_LABELS, NUMBER, UNIFIED_LABELS
 from treemem.trees.tree import Tree
 
-_MISSING = "#"
+MISSING = "#"
+"""Stands for a child that is not there."""
+
 _LEAF_CLASSES = frozenset(label.partition(":")[0] for label in LEAF_LABELS)
 _FORM = "a list over depth of lists of records"
 
@@ -83,7 +85,7 @@ def _tree_of(functions: list[str], variables: list[str]) -> Tree:
     pending: list[Tree | None] = []
     for position in range(len(functions) - 1, -1, -1):
         function = functions[position]
-        if function == _MISSING:
+        if function == MISSING:
             pending.append(None)
             continue
         if len(pending) < 2:

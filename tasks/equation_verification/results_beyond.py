@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from treemem.explore import accuracy_table, plot_accuracy
+from treemem.explore import accuracy_table, markdown_table, plot_accuracy
 from treemem.task import SPLITS
 from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, SEARCHED
 from treemem.tasks.equation_verification.results_tables import (
@@ -23,7 +23,6 @@ from treemem.tasks.equation_verification.results_tables import (
     overall,
     percent,
     published_files,
-    table,
 )
 from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER
 from treemem.training import OddsCount
@@ -59,7 +58,7 @@ No test equation and no published one was scored. In brackets the difference to 
 the threshold that is best on validation equations. One seed says little about differences below one point. Command:
 `{COMMAND} search --processes 2`; {cost(records)}.
 
-{table(["change", *head], rows)}"""
+{markdown_table([["change", *head], *rows])}"""
 
 
 def best_section(records: Records, test: Forest, page: Path) -> str:
@@ -91,7 +90,7 @@ What the trials led to:
 Command: `{COMMAND} best {FILES} --processes 2`; {cost(records)}.
 "Threshold": with the one that is best on the deep validation equations.
 
-{table(head, rows)}
+{markdown_table([head, *rows])}
 
 ### By depth, to 20
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from treemem.errors import RecipeError
-from treemem.explore import accuracy_table, plot_accuracy
+from treemem.explore import accuracy_table, markdown_table, plot_accuracy
 from treemem.records import replacing
 from treemem.task import SPLITS, Score
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES, SOURCE
@@ -27,7 +27,6 @@ from treemem.tasks.equation_verification.results_tables import (
     percent,
     percent_of,
     published_files,
-    table,
 )
 from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, RATES, TABLE_2, TOKEN_READER
 from treemem.tasks.equation_verification.study_data import SHARES, SIZE
@@ -104,7 +103,7 @@ Published runs took a step for each equation at a rate of 0.001. A step here tak
 that the rate was chosen anew, one for all networks, by mean validation accuracy after at most 20 epochs of one seed.
 All further runs have {training.learning_rate}. Command: `{COMMAND} rates`; {cost(records)}.
 
-{table(["network", *(f"rate {rate}" for rate in RATES)], rows)}"""
+{markdown_table([["network", *(f"rate {rate}" for rate in RATES)], *rows])}"""
 
 
 def _table_2(token_reader: Records, records: Records, test: Forest, page: Path) -> str:
@@ -134,7 +133,7 @@ Hidden size 50, stacks of 5 rows, the top row read; Adam with 1e-5 of L2, batche
 {training.learning_rate}, {training.epochs} epochs. Boosted trees count the tokens of both sides and read no structure.
 Command: `{COMMAND} table-2 {FILES} --processes 2`; {cost(records)}.
 
-{table(["network", *(f"{split} {metric}" for split, metric in columns)], rows)}
+{markdown_table([["network", *(f"{split} {metric}" for split, metric in columns)], *rows])}
 
 ### By depth (figure 5)
 
@@ -182,7 +181,7 @@ def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
 Test accuracy, all depths, of networks trained on a part of the training equations; a smaller part is within each
 larger one. Command: `{COMMAND} sample-efficiency {FILES} --processes 2`; {cost(records)}.
 
-{table(["network", *(f"{share} %" for share in SHARES)], rows)}
+{markdown_table([["network", *(f"{share} %" for share in SHARES)], *rows])}
 
 ![Accuracy by percent of the training equations]({plot.name})
 
@@ -205,7 +204,7 @@ def _ablation(records: Records, whole: Records) -> str:
 One choice at a time changed; the networks that were changed stand first. Command: `{COMMAND} ablation {FILES}
 --processes 2`; {cost(records)}.
 
-{table(["network", "seeds", "validation accuracy", "test accuracy"], rows)}
+{markdown_table([["network", "seeds", "validation accuracy", "test accuracy"], *rows])}
 
 Against {_BEST} (p 5, k 1, element-wise actions, reading its children's stacks), example by example:
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treemem.explore import accuracy_table
+from treemem.explore import accuracy_table, markdown_table
 from treemem.task import Score
 from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
 from treemem.training import compare, mean_scores, right_answers, row_score
@@ -35,7 +35,7 @@ def comparisons(by_row: Mapping[str, Records], base: str, part: str) -> str:
         p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
         difference, interval = f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
         rows.append([name, difference, interval, str(found.only_first), str(found.only_second), p_values])
-    return table(head, rows)
+    return markdown_table([head, *rows])
 
 
 def metric_cells(runs: Records, part: str, metrics: Sequence[str] = METRICS) -> list[str]:
@@ -44,12 +44,6 @@ def metric_cells(runs: Records, part: str, metrics: Sequence[str] = METRICS) -> 
         return [""] * len(metrics)
     found = [overall(run, part) for run in runs]
     return [percent([float(getattr(each, metric)) for each in found]) for metric in metrics]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown; numbers to the right of the first column."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def grouped(records: Records) -> dict[str, Records]:
@@ -103,7 +97,7 @@ def errors_by_kind(by_row: Mapping[str, Records], test: Forest) -> str:
         rows.append([f"_{way}_", *[""] * (len(by_row) + 1)])
         for group, members in groups.items():
             rows.append([group, str(members.sum()), *(percent(rates[name][group]) for name in by_row)])
-    return table(["kind", "equations", *by_row], rows)
+    return markdown_table([["kind", "equations", *by_row], *rows])
 
 
 def published_files(by_row: Mapping[str, Records]) -> str:
@@ -115,7 +109,7 @@ def published_files(by_row: Mapping[str, Records]) -> str:
         rows = [[row, *metric_cells(runs, "published_dev")] for row, runs in scored.items()]
         parts.append(
             "Sound equations of the published set and their one-edit neighbours (`published_dev.jsonl`):\n\n"
-            f"{table(['network', *METRICS], rows)}"
+            f"{markdown_table([['network', *METRICS], *rows])}"
             "\n\nBy depth:\n\n"
             f"{accuracy_table({row: mean_over_seeds(runs, 'published_dev') for row, runs in scored.items()})}"
         )
@@ -128,6 +122,6 @@ def published_files(by_row: Mapping[str, Records]) -> str:
         parts.append(
             "Published test equations labelled true (`published_sample.jsonl`) that were called true, by whether they "
             "hold at all real points, some or none:\n\n"
-            f"{table(['network', *(name.split(', ')[1] for name in held)], rows)}"
+            f"{markdown_table([['network', *(name.split(', ')[1] for name in held)], *rows])}"
         )
     return "\n\n".join(parts) if parts else "They were not there to be scored."

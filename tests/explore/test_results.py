@@ -78,6 +78,11 @@ def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_fi
     assert axes.get_title() == "Equation verification"
 
 
+def test_the_legend_calls_the_baseline_what_it_is() -> None:
+    figure = accuracy_figure(SCORES, baseline="commonest values first")
+    assert "commonest values first" in {text.get_text() for text in figure.legends[0].texts}
+
+
 def test_a_published_figure_beside_a_single_group_is_named_by_it() -> None:
     figure = accuracy_figure({"Tree-LSTM": SCORES["Tree-LSTM"][1:]}, PUBLISHED)
     assert any(text.get_text().endswith("published data set, depth 10)") for text in figure.legends[0].texts)

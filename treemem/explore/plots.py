@@ -22,11 +22,12 @@ def plot_accuracy(
     group: str = "depth",
     split: str = "test",
     title: str = "",
+    baseline: str = "majority class",
 ) -> None:
     """Plot accuracy against the group (the depth of an equation), a line a network.
 
     Scores of several seeds get bars of one deviation; the legend says which scores are of one seed. A dashed line is
-    the majority class; a dotted one in a network's colour is its published accuracy over all groups, on the data set
+    their ``majority``; a dotted one in a network's colour is its published accuracy over all groups, on the data set
     that it was published for.
 
     Args:
@@ -36,11 +37,12 @@ def plot_accuracy(
         group: what the groups are.
         split: of the published figures.
         title: stands above the plot.
+        baseline: what the legend calls ``majority``.
 
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
-    figure = accuracy_figure(scores, published, group=group, split=split, title=title)
+    figure = accuracy_figure(scores, published, group=group, split=split, title=title, baseline=baseline)
     from matplotlib import rc_context
 
     form = "svg" if Path(path).suffix == ".svg" else "png"
@@ -55,6 +57,7 @@ def accuracy_figure(
     group: str = "depth",
     split: str = "test",
     title: str = "",
+    baseline: str = "majority class",
 ) -> Figure:
     """What :func:`plot_accuracy` writes, as a figure of matplotlib.
 
@@ -85,7 +88,7 @@ def accuracy_figure(
             beside_published.update(groups)
     if majority:
         names = sorted(majority)
-        axes.plot(names, [majority[name] for name in names], color="grey", linestyle="dashed", label="majority class")
+        axes.plot(names, [majority[name] for name in names], color="grey", linestyle="dashed", label=baseline)
     if beside_published:
         span = "-".join(map(str, sorted({min(beside_published), max(beside_published)})))
         label = f"published (on the published data set, {group} {span})"

@@ -41,7 +41,7 @@ def accuracy_table(
             figure = figures.get(row[0])
             row.append("" if figure is None else _percent(figure.value, figure.deviation))
     rows.append(["examples", *(str(score.examples) for score in columns.values()), *([""] if figures else [])])
-    return _markdown(rows)
+    return markdown_table(rows)
 
 
 def overall_table(
@@ -67,7 +67,7 @@ def overall_table(
             cell = "" if value is None else _percent(value, own[-1].deviation if metric == "accuracy" else None)
             cells.append(cell if figure is None else f"{cell} ({_percent(figure.value, figure.deviation)})")
         rows.append([network, *cells])
-    return _markdown(rows)
+    return markdown_table(rows)
 
 
 def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
@@ -80,7 +80,8 @@ def _percent(value: float, deviation: float | None = None) -> str:
     return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of as many cells each, the first of them the head, as a Markdown table whose columns are in line."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| "
