@@ -25,6 +25,7 @@ def balanced_equations(
     *,
     apart_from: AbstractSet[tuple[int, int]] = frozenset(),
     options: CorruptionOptions,
+    derived_share: float = 0.0,
     progress: bool | None = False,
 ) -> Forest:
     """True equations derived from the identities, and false ones made from them, no two of them equal.
@@ -35,6 +36,7 @@ def balanced_equations(
         rng: where all choices are drawn from.
         apart_from: canonical forms of equations that may not come out.
         options: how false equations are made.
+        derived_share: how often a step towards a true equation uses one derived before as its identity; 0 to 1.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -45,7 +47,7 @@ def balanced_equations(
     total = sum(map(sum, quota.values()))
     with tqdm(total=total, desc="equations", unit="", disable=None if progress is None else not progress) as bar:
         wanted = {depth: true for depth, (_, true) in quota.items()}
-        derivation = Derivation(table, wanted, points, rng, apart_from)
+        derivation = Derivation(table, wanted, points, rng, apart_from, derived_share)
         derivation.run(bar.update)
         true = {depth: _drawn(table, derivation.stock[depth], n, rng) for depth, n in derivation.quota.items()}
         sources = {depth: true[depth] or derivation.stock[depth] for depth in quota}

@@ -55,6 +55,7 @@ CHANGES: dict[str, Change] = {
     "equal sub-expressions besides": Change(data="with sub-expressions"),
     "false equations three steps farther": Change(data="harder"),
     "ten times the equations, 1 epoch": Change(training={"epochs": 1}, data="tenfold"),
+    "ten times, derived as published, 1 epoch": Change(training={"epochs": 1}, data="tenfold, derived"),
 }
 
 

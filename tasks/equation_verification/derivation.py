@@ -43,6 +43,7 @@ class Derivation:
         points: where equations are tested.
         rng: where all choices are drawn from.
         apart_from: canonical forms of the equations that may not come into the stock. Others are derived from them.
+        derived_share: how often a step uses an equation derived before as its identity; 0 to 1.
 
     Attributes:
         stock: depth to the true equations of that depth, in the order found.
@@ -57,6 +58,7 @@ class Derivation:
         points: Points,
         rng: random.Random,
         apart_from: AbstractSet[tuple[int, int]] = frozenset(),
+        derived_share: float = 0.0,
     ) -> None:
         self.table = table
         self.stock: dict[int, list[int]] = {depth: [] for depth in quota}
@@ -70,7 +72,7 @@ class Derivation:
         self._parents_of_depth: dict[int, list[int]] = {depth: [] for depth in range(1, self._deepest + 1)}
         self._nodes_above_target = dict.fromkeys(quota, 0.0)
         identities = [table.from_tree(parse_equation(text)) for text in IDENTITIES]
-        self.rewriter = Rewriter(table, identities)
+        self.rewriter = Rewriter(table, identities, derived_share)
         self._add(identities)
 
     def run(self, on_found: Callable[[int], object] = lambda count: None) -> None:
@@ -135,6 +137,7 @@ class Derivation:
                 continue
             left, right = self.table.children[equation]
             self._parents.append(equation)
+            self.rewriter.teach(equation)
             self._parents_of_depth[depth].append(equation)
             if (left != right or depth == 1) and key not in self._apart_from:
                 self.stock[depth].append(equation)

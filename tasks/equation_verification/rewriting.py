@@ -26,6 +26,11 @@ NEW_VARIABLE_SHARE = 0.7
 """How often a growth step brings in a new variable, not a constant. The published generator says one half; but its
 many equations of several variables with powers of negative numbers do not all hold, and are not made here."""
 
+_DEEPEST_DERIVED = 5
+"""Deeper equations are not taken for identities: what they make is too deep, nearly always."""
+
+_TRIES_AT_DERIVED = 20
+
 
 class Rewriter:
     """Applies identities in both directions, with one binding for every occurrence of a variable.
@@ -33,13 +38,19 @@ class Rewriter:
     A leaf is rewritten by the identities that have the same leaf on one side, so ``x`` becomes ``1*x`` or ``0 + x``; a
     variable leaf stands for any variable there. An inner node is rewritten where it is an instance of a side.
 
+    The published generator takes every equation that it has derived for an identity of later steps; so does this one,
+    as often as it is told to, with those that it was taught.
+
     Args:
         table: where expressions are kept.
         equations: the identities, as expressions with root ``Equality``.
+        derived_share: how often a step draws from the equations that it was taught, where one of them fits; 0 to 1.
     """
 
-    def __init__(self, table: ExpressionTable, equations: Iterable[int]) -> None:
+    def __init__(self, table: ExpressionTable, equations: Iterable[int], derived_share: float = 0.0) -> None:
         self.table = table
+        self._derived_share = derived_share
+        self._derived: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._rules_of_leaf: dict[str, list[int]] = defaultdict(list)
         self._rules_of_function: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._variable_rules: list[tuple[int, int]] = []
@@ -54,6 +65,27 @@ class Rewriter:
                     self._variable_rules.append((pattern, replacement))
                 else:
                     self._rules_of_leaf[table.label[pattern]].append(replacement)
+
+    def teach(self, equation: int) -> None:
+        """Take a true equation for an identity of later steps."""
+        left, right = self.table.children[equation]
+        if self._derived_share and left != right and self.table.height[equation] <= _DEEPEST_DERIVED:
+            for pattern, replacement in ((left, right), (right, left)):
+                self._derived[self._drawer(pattern)].append((pattern, replacement))
+
+    def _drawer(self, node: int) -> str:
+        """Where rules for a node are kept: variables are all alike."""
+        return VARIABLES[0] if self.table.label[node] in VARIABLES else self.table.label[node]
+
+    def _derived_replacement(self, node: int, rng: random.Random) -> list[tuple[int, dict[int, int]]]:
+        """What a derived equation drawn at random makes of ``node``; empty where none of some fits."""
+        rules = self._derived.get(self._drawer(node), [])
+        for _ in range(min(len(rules), _TRIES_AT_DERIVED)):
+            pattern, replacement = rules[int(rng.random() * len(rules))]
+            bindings: dict[int, int] = {}
+            if self._match(pattern, node, bindings):
+                return [(replacement, bindings)]
+        return []
 
     def replacements(self, node: int) -> list[tuple[int, dict[int, int]]]:
         """What ``node`` may become: right-hand sides with the bindings of their variables."""
@@ -92,7 +124,11 @@ class Rewriter:
         """
         table = self.table
         path = table.path_to(equation, position)
-        candidates = self.replacements(path[-1][0])
+        node = path[-1][0]
+        candidates: list[tuple[int, dict[int, int]]] = []
+        if self._derived_share and rng.random() < self._derived_share:
+            candidates = self._derived_replacement(node, rng)
+        candidates = candidates or self.replacements(node)
         if not candidates:
             return equation
         replacement, bindings = candidates[int(rng.random() * len(candidates))]

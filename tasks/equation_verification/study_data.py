@@ -29,6 +29,7 @@ DEEPER = "deeper"
 
 _SUBEXPRESSION_PAIRS = 20_000
 _FALSE_STEPS = 3
+_DERIVED_SHARE = 0.7
 _HARDER_EDITS = (0.1, 0.1, 0.4, 0.4)  # more labels replaced and functions exchanged: fewer traces in the tokens
 
 
@@ -46,8 +47,12 @@ class StudyData:
         self.equations = self._kept("data", lambda: generate_equations(size, seed=seed))
 
     def forests(self, names: Iterable[str]) -> dict[str, Forest]:
-        """What runs train on, by name: ``"data"``, :func:`part_name` of a share, ``"tenfold"``, ``"harder"``,
-        ``"with sub-expressions"``. All have the same validation and test equations.
+        """What runs train on; all have the same validation and test equations.
+
+        Args:
+            names: ``"data"``; :func:`part_name` of a share; ``"tenfold"``, and ``"tenfold, derived"`` as the published
+                generator derives them; ``"harder"``, whose false equations are farther from true ones; ``"with
+                sub-expressions"`` that are equal or not.
         """
         return {name: self._kept(name, partial(self._made, name)) for name in names}
 
@@ -68,8 +73,9 @@ class StudyData:
     def _forest(self, name: str) -> Forest:
         equations, seed = self.equations, self._seed
         training = equations.tree_data["split"] == "train"
-        if name == "tenfold":
-            return with_more_training(equations, 10 * int(training.sum()), seed=seed + 1)
+        if name in ("tenfold", "tenfold, derived"):
+            share = _DERIVED_SHARE if name == "tenfold, derived" else 0.0
+            return with_more_training(equations, 10 * int(training.sum()), seed=seed + 1, derived_share=share)
         if name == "harder":
             harder = training_equations(
                 int(training.sum()), seed=seed + 4, apart_from=equations, false_steps=_FALSE_STEPS, edits=_HARDER_EDITS

@@ -19,6 +19,7 @@ from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOu
 from treemem.ops.activation import ActivationName
 from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.more_data import with_more_training
 from treemem.tasks.equation_verification.numeric import generate_numeric
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import read_equations
@@ -60,6 +61,10 @@ class EquationDataOptions:
         size: how many to generate.
         seed: of the generator.
         max_depth: the greatest depth generated.
+        training_size: generate further equations of depth 1-7 until so many are for training; validation and test stay
+            as they are. None: no more than ``size`` gives.
+        derived_share: how often those further equations are derived as the published generator does it; see
+            :func:`~treemem.tasks.equation_verification.more_data.training_equations`.
         numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
         path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
             which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
@@ -68,6 +73,8 @@ class EquationDataOptions:
     size: int = 20_000
     seed: int = 12093
     max_depth: int = 13
+    training_size: int | None = None
+    derived_share: float = 0.0
     numeric: int = 0
     path: str | None = None
 
@@ -139,15 +146,23 @@ class EquationVerification(Task):
                     f"data.size is {options.size}, which leaves no equation for {' and '.join(empty)}; "
                     "it must be larger, 1,000 or more to learn from"
                 )
+            forest, card = data.forest, data.card()
+            if options.training_size is not None:
+                forest = with_more_training(
+                    forest,
+                    options.training_size,
+                    seed=options.seed,
+                    derived_share=options.derived_share,
+                    progress=progress,
+                )
+                card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
             if not options.numeric:
-                return TaskData(data.forest, data.card())
-            parts = [data.forest, generate_numeric(options.numeric, seed=options.seed)]
+                return TaskData(forest, card)
+            parts = [forest, generate_numeric(options.numeric, seed=options.seed)]
             forest = Forest.concatenate(
                 part.with_data(tree_data={name: part.tree_data[name] for name in ("label", "split")}) for part in parts
             )
-            return TaskData(
-                forest, f"{data.card()}\nBeside them, {len(parts[1])} numeric equations of the same seed.\n"
-            )
+            return TaskData(forest, f"{card}\nBeside them, {len(parts[1])} numeric equations of the same seed.\n")
         if Path(options.path).is_dir():
             data = EquationData.load(options.path)
             return TaskData(data.forest, data.card())

@@ -7,6 +7,7 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import GraphError, RecipeError
+from treemem.tasks.equation_verification.evaluation import draw_points
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.more_data import (
@@ -16,6 +17,7 @@ from treemem.tasks.equation_verification.more_data import (
     with_more_training,
 )
 from treemem.tasks.equation_verification.quotas import depth_quotas
+from treemem.tasks.equation_verification.verification import verify
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -141,3 +143,13 @@ def test_bad_arguments_are_refused(data: EquationData) -> None:
 def test_depths_out_of_range_are_refused(depths: tuple[int, ...]) -> None:
     with pytest.raises(RecipeError, match="depths must be whole numbers from 8 to 20, each once"):
         deep_equations(1, depths)
+
+
+def test_derived_equations_serve_as_identities_and_what_they_make_is_true() -> None:
+    plain, derived = (training_equations(300, seed=3, derived_share=share) for share in (0.0, 0.8))
+    assert len(plain) == len(derived) == 300
+    assert len({str(tree) for tree in plain} & {str(tree) for tree in derived}) < 150
+    table, points = ExpressionTable(), draw_points()
+    assert verify(table, table.from_forest(derived), points).tolist() == derived.tree_data["label"].tolist()
+    with pytest.raises(RecipeError, match="derived_share must be a number from 0 to 1, not 2"):
+        training_equations(10, derived_share=2)

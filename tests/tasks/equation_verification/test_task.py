@@ -277,3 +277,16 @@ def test_the_decoder_has_the_activation_asked_for() -> None:
     task = EquationVerification(numeric=True, decoder_activation="relu")
     assert task.head(4).decoder.activation == "relu"
     assert EquationVerification(**task.options) == task
+
+
+def test_more_equations_can_be_asked_for_to_train_on() -> None:
+    few = TASK.make_data(EquationDataOptions(size=300, seed=4))
+    more = TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=400))
+    split = more.forest.tree_data["split"]
+    assert (split == "train").sum() == 400
+    for name in ("validation", "test"):
+        theirs = few.forest[few.forest.tree_data["split"] == name]
+        assert [str(tree) for tree in more.forest[split == name]] == [str(tree) for tree in theirs]
+    assert f"Beside them, {len(more.forest) - len(few.forest)} equations of depth 1-7" in more.card
+    with pytest.raises(RecipeError, match="for training already"):
+        TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=10))
