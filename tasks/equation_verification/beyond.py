@@ -52,7 +52,7 @@ CHANGES: dict[str, Change] = {
     "cosine of the sides": Change(task={"read_out": "cosine"}),
     "distance of the sides": Change(task={"read_out": "distance"}),
     "a layer that compares the sides": Change(task={"read_out": "comparison"}),
-    "equal sub-expressions besides": Change(data="with sub-expressions"),
+    "equal sub-expressions besides, 4 epochs": Change(training={"epochs": 4}, data="with sub-expressions"),
     "false equations three steps farther": Change(data="harder"),
     "ten times the equations, 1 epoch": Change(training={"epochs": 1}, data="tenfold"),
     "ten times, derived as published, 1 epoch": Change(training={"epochs": 1}, data="tenfold, derived"),

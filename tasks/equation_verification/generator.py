@@ -35,7 +35,7 @@ from treemem.trees.forest import Forest
 VERSION = "1"
 """Data sets of different versions differ although size and seed are the same."""
 
-_IDENTITY = "equations.json"
+IDENTITY = "equations.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,14 @@ class EquationData:
         version: of the generator.
         seed: as given.
         false_steps: steps of rewriting between the edit of a true equation and the false one.
+        about: where they come from, for the card, where it is not the generator alone.
     """
 
     forest: Forest
     version: str
     seed: int
     false_steps: int = 0
+    about: str = ""
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -81,14 +83,18 @@ class EquationData:
         """What the data are, as Markdown."""
         label, depth, split = (self.forest.tree_data[name] for name in ("label", "depth", "split"))
         apart = f"an edit and {self.false_steps} steps of rewriting" if self.false_steps else "one edit"
+        derived = (
+            f"True equations are derived from 142 identities; false ones are {apart} away from a true one of the same "
+            "depth."
+        )
         lines = [
             "# Equations, true and false",
             "",
             f"{len(self)} equations made by treemem's equation generator, version {self.version}, seed {self.seed}.",
             f"SHA-256 of the content: `{self.digest}`",
             "",
-            f"True equations are derived from 142 identities; false ones are {apart} away from a true one of the same",
-            "depth. Each was tested at 24 real and 24 complex points. No two are equal up to renaming and swapping.",
+            f"{self.about or derived} Each was tested at 24 real and 24 complex points.",
+            "No two are equal up to renaming and swapping.",
             "",
             "| depth | equations | true | training | validation | test |",
             "|---|---|---|---|---|---|",
@@ -103,9 +109,9 @@ class EquationData:
         """Write the forest and its card into ``folder``; :meth:`load` reads them back."""
         self.forest.save(folder)
         identity = {"version": self.version, "seed": self.seed, "digest": self.digest}
-        if self.false_steps:
-            identity["false_steps"] = self.false_steps
-        for name, text in (("CARD.md", self.card()), (_IDENTITY, json.dumps(identity, indent=1) + "\n")):
+        identity |= {"false_steps": self.false_steps} if self.false_steps else {}
+        identity |= {"about": self.about} if self.about else {}
+        for name, text in (("CARD.md", self.card()), (IDENTITY, json.dumps(identity, indent=1) + "\n")):
             with replacing(Path(folder) / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
 
@@ -117,11 +123,12 @@ class EquationData:
             GraphError: the folder holds no forest.
             RecipeError: it does not say what the equations are, or they are not those that were saved.
         """
-        path = Path(folder) / _IDENTITY
+        path = Path(folder) / IDENTITY
         forest = Forest.load(folder)
         try:
             identity = json.loads(path.read_text(encoding="utf-8"))
-            data = cls(forest, str(identity["version"]), int(identity["seed"]), int(identity.get("false_steps", 0)))
+            steps, about = int(identity.get("false_steps", 0)), str(identity.get("about", ""))
+            data = cls(forest, str(identity["version"]), int(identity["seed"]), steps, about)
             intact = data.digest == identity["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{path} does not say what the equations are: {error}") from error

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treemem.errors import GraphError, RecipeError
 from treemem.tasks.equation_verification.balance import balanced_equations
@@ -113,11 +114,7 @@ def with_more_training(
         derived_share=derived_share,
         progress=progress,
     )
-    source = new.tree_data["source"]
-    columns = {**new.tree_data, "source": np.where(source < 0, -1, source + len(forest))}
-    names = [name for name in columns if name in forest.tree_data]
-    old = forest.with_data(tree_data={name: forest.tree_data[name] for name in names})
-    return Forest.concatenate([old, new.with_data(tree_data={name: columns[name] for name in names})])
+    return joined(forest, new)
 
 
 def deep_equations(
@@ -158,6 +155,28 @@ def deep_equations(
     options = CorruptionOptions(even_counts=True)
     forest = balanced_equations(table, quota, rng, apart_from=known, options=options, progress=progress)
     return in_split(forest, "test")
+
+
+def joined(first: Forest, second: Forest) -> Forest:
+    """Two sets of equations in one; ``tree_data["source"]`` of the second counts on.
+
+    Args:
+        first: with any ``tree_data``.
+        second: with those fields and maybe others, which are left out.
+    """
+    source = second.tree_data["source"]
+    columns = {**second.tree_data, "source": np.where(source < 0, -1, source + len(first))}
+    names = [name for name in columns if name in first.tree_data]
+    first = first.with_data(tree_data={name: first.tree_data[name] for name in names})
+    return Forest.concatenate([first, second.with_data(tree_data={name: columns[name] for name in names})])
+
+
+def kept_equations(forest: Forest, keep: NDArray[np.bool_]) -> Forest:
+    """Some of the equations; ``tree_data["source"]`` counts among them, -1 where the edited one is not kept."""
+    place = np.where(keep, np.cumsum(keep) - 1, -1)
+    source = forest.tree_data["source"]
+    source = np.where(source < 0, -1, place[source])
+    return forest.with_data(tree_data={**forest.tree_data, "source": source})[keep]
 
 
 def canonical_equations(table: ExpressionTable, forest: Forest | None) -> set[tuple[int, int]]:

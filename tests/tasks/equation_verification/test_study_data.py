@@ -44,10 +44,23 @@ def test_other_training_equations_leave_validation_and_test_alone(data: StudyDat
     own, first = texts(forest, "train"), texts(data.equations, "train")
     if name == "harder":
         assert len(own) == len(first)
-        assert not own & first
+        true = data.equations.tree_data["label"] == 1
+        assert own & first == texts(data.equations[true], "train")
     else:
         assert own > first
         assert name != "tenfold" or len(own) == 10 * len(first)
+
+
+@pytest.mark.parametrize("name", ["20 percent", "harder", "tenfold", "with sub-expressions"])
+def test_sources_are_true_equations_of_the_same_depth(data: StudyData, name: str) -> None:
+    tree_data = data.forests([name])[name].tree_data
+    edited = tree_data["source"] >= 0
+    source = tree_data["source"][edited]
+    assert (tree_data["label"][edited] == 0).all()
+    assert (tree_data["label"][source] == 1).all()
+    if name != "harder":  # whose steps of rewriting may come from an equation that was left out
+        assert edited.any()
+    assert (tree_data["depth"][source] == tree_data["depth"][edited]).all()
 
 
 def test_deep_equations_are_in_no_other_set(data: StudyData) -> None:
@@ -56,6 +69,15 @@ def test_deep_equations_are_in_no_other_set(data: StudyData) -> None:
     assert len(deep) == len(data.deep_validation()) == 6000
     assert not deep & canonical_equations(table, data.equations)
     assert set(data.deep_validation().tree_data["depth"].tolist()) == set(range(8, 14))
+
+
+def test_a_folder_of_other_equations_is_refused(data: StudyData, folder: Path) -> None:
+    for size, seed in ((600, 4), (500, 3)):
+        with pytest.raises(RecipeError, match="600 of seed 3, generator version 1"):
+            StudyData(folder, size=size, seed=seed)
+    card = (folder / "harder" / "CARD.md").read_text(encoding="utf-8")
+    assert "one edit" not in card
+    assert "3 steps of rewriting after an edit" in card
 
 
 def test_what_was_made_is_kept_and_checked(data: StudyData, folder: Path) -> None:
