@@ -182,7 +182,10 @@ class Task(ABC):
 
     @abstractmethod
     def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """The outputs as probabilities: of true ``[examples]``, or of each class ``[examples, classes]``."""
+        """The outputs as probabilities: of true ``[examples]``, or of each class ``[examples, classes]``.
+
+        Of true is for a task whose target ``"label"`` is 1 for yes and 0 for no.
+        """
 
     @abstractmethod
     def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:

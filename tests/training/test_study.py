@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from toy_task import MoreX, toy_data
 
+import treemem
 from treemem import RecipeError
 from treemem.records import write_records
 from treemem.task import NetworkConfig
@@ -75,6 +77,34 @@ def test_a_run_whose_record_lacks_a_file_is_scored_again_from_its_folder(tmp_pat
         **first[0], "files": 0, "scores": 0, "right": 0, "odds": 0,
     }  # fmt: skip
     assert run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": other}) == second
+
+
+def test_another_file_of_the_same_name_is_scored_anew_for_every_run(tmp_path: Path) -> None:
+    data, results, folder = {"data": toy_data()}, tmp_path / "study.jsonl", tmp_path / "runs"
+    first, second = (toy_data(20, seed=seed, divided=False) for seed in (1, 2))
+    run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": first})
+    found = run_study(MoreX(), runs(1, 2), data, folder=folder, results=results, files={"other": second})
+    assert len({record["files"]["other"] for record in found}) == 1
+    expected = evaluate(treemem.load(folder / "sum" / "seed-1"), second)
+    assert right_answers(found[0], "other").tolist() == expected.right.tolist()
+
+
+def test_scores_of_other_weights_are_not_kept(tmp_path: Path) -> None:
+    data, results, folder = {"data": toy_data()}, tmp_path / "study.jsonl", tmp_path / "runs"
+    first, second = (toy_data(20, seed=seed, divided=False) for seed in (1, 2))
+    before = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"first": first})
+    write_records(results, [{**before[0], "weights": "of another machine"}])
+    after = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"second": second})
+    assert after[0]["weights"] == before[0]["weights"]
+    assert after[0]["scores"].keys() == {"train", "validation", "test", "second"}
+
+
+def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:
+    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
+    run = StudyRun("lstm", "lstm", NetworkConfig("TreeLSTM", {"hidden_size": 2}), TRAINING)
+    first = run_study(MoreX(), [run], data, folder=tmp_path / "runs", results=results)
+    spelled = dataclasses.replace(run, network=run.network.replace(dropout=0.0))
+    assert run_study(MoreX(), [spelled], data, folder=tmp_path / "runs", results=results) == first
 
 
 @pytest.mark.parametrize("changed", ["training", "data"])
@@ -163,7 +193,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-def test_processes_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_a_study_that_is_killed_or_interrupted(tmp_path: Path, how: signal.Signals) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     here = Path(__file__).parent
@@ -177,6 +208,8 @@ def test_processes_end_with_a_study_that_is_killed(tmp_path: Path) -> None:
         assert comes_true(lambda: all(log.exists() and log.stat().st_size for log in logs)), "both runs train"
         workers = children_of(study.pid)
         assert len(workers) >= 2
+        study.send_signal(how)
+        study.wait(60)
     finally:
         study.kill()
         study.wait()

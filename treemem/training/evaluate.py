@@ -31,6 +31,7 @@ class Evaluation:
         chosen: int64, numbers of the examples in the data.
         probabilities: of true, or of each class, in the order of ``chosen``.
         right: bool, which examples the model was right about, in the same order.
+        labels: bool, whether the answer is yes, in the same order; None where answers are not yes or no.
         seconds: what scoring took: finding equal subtrees, making the batches, running the network.
         loader_seconds: of these, what went by before the network had its batches.
         num_trees: trees that were run; two for each equation.
@@ -41,6 +42,7 @@ class Evaluation:
     chosen: NDArray[np.int64]
     probabilities: NDArray[np.float64]
     right: NDArray[np.bool_]
+    labels: NDArray[np.bool_] | None
     seconds: float
     loader_seconds: float
     num_trees: int
@@ -126,11 +128,13 @@ def evaluate(
         loader.seconds = time.perf_counter() - begin
         outputs = model.outputs_of(loader, cache=cache, advance=bar.update)
         seconds = time.perf_counter() - begin
+    probabilities = model.task.probabilities(outputs, targets)
     evaluation = Evaluation(
         model.task.scores(outputs, targets, examples.group[chosen]),
         chosen,
-        model.task.probabilities(outputs, targets),
+        probabilities,
         model.task.right(outputs, targets),
+        targets["label"] == 1 if probabilities.ndim == 1 else None,
         seconds,
         loader.seconds,
         len(chosen) * examples.trees_per_example,

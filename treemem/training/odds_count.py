@@ -28,18 +28,17 @@ class OddsCount:
     yes: NDArray[np.int64]
 
     @classmethod
-    def of(cls, probabilities: NDArray[np.float64], right: NDArray[np.bool_]) -> OddsCount:
+    def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.bool_]) -> OddsCount:
         """Count examples.
 
         Args:
             probabilities: of yes, ``[examples]``.
-            right: whether yes above one half, and no below, is right, ``[examples]``.
+            labels: whether the answer is yes, ``[examples]``.
         """
         with np.errstate(divide="ignore"):
             odds = np.log(probabilities) - np.log1p(-probabilities)
-        answer = np.where(probabilities > 0.5, right, ~right)
         bins = np.searchsorted(_EDGES, odds, side="right")
-        return cls(*(np.bincount(bins[answer == value], minlength=len(_EDGES) + 1) for value in (False, True)))
+        return cls(*(np.bincount(bins[labels == value], minlength=len(_EDGES) + 1) for value in (False, True)))
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> OddsCount:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -16,11 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError, TreememError
 from treemem.records import read_records, write_records, writing
-from treemem.task import SPLITS, NetworkConfig, Task
+from treemem.task import SPLITS, Model, NetworkConfig, Task
 from treemem.training.evaluate import evaluate
 from treemem.training.fit import fit
 from treemem.training.metrics import score_row
@@ -68,14 +70,15 @@ def run_study(
     """Train and score what was not yet, and give the records of all runs, in their order.
 
     A run is recorded as soon as it is done; the same call after an interruption goes on with the others, and where a
-    run was interrupted, with its last checkpoint. A run whose record lacks a split or file is scored again: from its
-    folder where that is still there, else it is trained anew.
+    run was interrupted, with its last checkpoint. A run whose record lacks a split or file, or has another file of that
+    name, is scored again: from its folder where that is still there, else it is trained anew.
 
     A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (its name and options), ``training``,
-    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``parameters``, ``best_epoch``, ``epochs``,
-    ``seconds`` (of training, all epochs), ``trees_per_second``, and by split or file ``scores`` (a list of records of
-    scores), ``right`` (but for ``train``: which examples were right; see :func:`right_answers`) and, where answers are
-    yes or no, ``odds`` (how many examples by the log odds given to yes; see :class:`OddsCount`).
+    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``weights`` (a hash of them), ``parameters``,
+    ``best_epoch``, ``epochs``, ``seconds`` (of training, all epochs), ``trees_per_second``, and by split or file
+    ``scores`` (a list of records of scores), ``right`` (but for ``train``: which examples were right; see
+    :func:`right_answers`) and, where answers are yes or no, ``odds`` (how many examples by the log odds given to yes;
+    see :class:`OddsCount`).
 
     Args:
         task: what to learn.
@@ -110,15 +113,15 @@ def run_study(
     for run in runs:
         if run.name in records:
             _check_same(run, run.task or task, hashes[run.data], records[run.name], results)
-    wanted = {*splits, *files}
-    waiting = [run for run in runs if run.name not in records or wanted - records[run.name]["scores"].keys()]
+    file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
+    whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
+    waiting = [run for run in runs if run.name not in whole]
     if waiting:
         with writing(results.parent):
             results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
             for name, forest in {**forests, **files}.items():
                 forest.save(folder / _TREES / name)
-    file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
     jobs = [_Job(run.task or task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
     failed: list[TreememError] = []
     for job, done in _done(jobs, processes):
@@ -126,19 +129,27 @@ def run_study(
             _logger.error("%s failed: %s", job.run.name, done)
             failed.append(done)
             continue
-        records[job.run.name] = _merged(records.get(job.run.name, {}), done)
+        records[job.run.name] = _merged(records.get(job.run.name), done)
         write_records(results, _in_order(records, names))
-        finished = sum(not wanted - records[name]["scores"].keys() for name in names if name in records)
-        _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], finished, len(runs))
+        whole.add(job.run.name)
+        _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], len(whole), len(runs))
     if failed:
         raise failed[0]
     return [records[name] for name in names]
 
 
-def _merged(before: Mapping[str, Any], done: dict[str, Any]) -> dict[str, Any]:
-    """A new record of a run, with what an earlier one says of splits and files that were not scored this time."""
-    parts = {name: {**before.get(name, {}), **done[name]} for name in ("files", "scores", "right", "odds")}
-    return {**done, **parts}
+def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hashes: Mapping[str, str]) -> bool:
+    """Whether a run needs no scoring any more."""
+    if record is None or not {*splits, *file_hashes} <= record["scores"].keys():
+        return False
+    return all(record["files"].get(name) == digest for name, digest in file_hashes.items())
+
+
+def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
+    """A new record of a run, with what an earlier one of the same weights says of other splits and files."""
+    if before is None or before.get("weights") != done["weights"]:
+        return done
+    return {**done, **{name: {**before[name], **done[name]} for name in ("files", "scores", "right", "odds")}}
 
 
 def read_study(results: str | Path) -> list[dict[str, Any]]:
@@ -175,6 +186,7 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
         for job in jobs:
             yield job, _do(job)
         return
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
         futures = {pool.submit(_do, job): job for job in jobs}
         began = False
@@ -188,6 +200,10 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
                 if began or any(_has_begun(job) for job in jobs)
                 else 'the processes of the study could not start; has the script the guard if __name__ == "__main__"?'
             ) from error
+        except KeyboardInterrupt:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()  # a run may be ended at any moment; its last checkpoint is whole
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -231,8 +247,8 @@ def _record(job: _Job) -> dict[str, Any]:
         scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
         if name != "train":
             right[name] = packed_answers(found.right)
-        if found.probabilities.ndim == 1:
-            odds[name] = OddsCount.of(found.probabilities, found.right).to_lists()
+        if found.labels is not None:
+            odds[name] = OddsCount.of(found.probabilities, found.labels).to_lists()
     return {
         "run": run.name,
         "row": run.row,
@@ -241,6 +257,7 @@ def _record(job: _Job) -> dict[str, Any]:
         "training": asdict(run.training),
         "data": {"name": run.data, "hash": job.hash},
         "files": dict(job.files),
+        "weights": _weights_digest(result.model),
         "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
         "best_epoch": result.best_epoch,
         "epochs": len(result.records),
@@ -250,6 +267,15 @@ def _record(job: _Job) -> dict[str, Any]:
         "right": right,
         "odds": odds,
     }
+
+
+def _weights_digest(model: Model) -> str:
+    """SHA-256 of the weights, in hexadecimal."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()
 
 
 def _check_names(
@@ -282,15 +308,22 @@ def _check_names(
 
 
 def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
-    """Make sure that a record is of this run; an option of task or training that it lacks was at its default.
+    """Make sure that a record is of this run; an option that it lacks was at its default.
 
     Raises:
         RecipeError: it is of one with other options.
     """
-    now = {"task": task.options, "network": asdict(run.network), "training": asdict(run.training), "data": data_hash}
+    defaults = defaults_of(run.network.constructor())
+    network = record["network"]
+    now = {
+        "task": task.options,
+        "network": {"network": run.network.network, "options": {**defaults, **run.network.options}},
+        "training": asdict(run.training),
+        "data": data_hash,
+    }
     then = {
-        "task": {**defaults_of(type(task)), **record["task"]},
-        "network": record["network"],
+        "task": {**defaults_of(type(task)), **record.get("task", {})},
+        "network": {"network": network["network"], "options": {**defaults, **network["options"]}},
         "training": {**defaults_of(TrainingOptions), **record["training"]},
         "data": record["data"]["hash"],
     }
