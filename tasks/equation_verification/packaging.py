@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 from treemem import checkpoint
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table
-from treemem.records import replacing
 from treemem.task import Score
 from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of
 from treemem.training import read_study
+from treemem.training.study import weights_digest
 
+CARD = "CARD.md"
 _MOST_BYTES = 1_200_000
 
 
@@ -28,20 +29,26 @@ def package_model(results: Path, runs: Path, name: str, folder: Path) -> None:
         folder: where to write; a model that is there is replaced.
 
     Raises:
-        RecipeError: no such run, or a model too large to come with a package.
+        RecipeError: no such run, other weights than its figures are of, or a model too large to come with a package.
         CheckpointError: its checkpoint is not there.
     """
     record = next((record for record in read_study(results) if record["run"] == name), None)
     if record is None:
         raise RecipeError(f"{results} has no run {name!r}")
-    model = copy.deepcopy(checkpoint.load(runs / name)).half()
+    model = checkpoint.load(runs / name)
+    if weights_digest(model) != record["weights"]:
+        raise RecipeError(f"the weights in {runs / name} are not those that {results} has the figures of")
+    model.half()
     size = sum(2 * parameter.numel() for parameter in model.parameters())
     if size > _MOST_BYTES:
         raise RecipeError(f"the weights of {name!r} take {size:,} bytes; a model in the package has {_MOST_BYTES:,}")
-    checkpoint.remove(folder)
-    checkpoint.save(folder, model)
-    with replacing(folder / "CARD.md") as temporary:
-        temporary.write_text(model_card(record), encoding="utf-8")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        made, former = Path(temporary) / "made", Path(temporary) / "former"
+        checkpoint.save(made, model)
+        (made / CARD).write_text(model_card(record), encoding="utf-8")
+        if folder.exists():
+            folder.rename(former)
+        made.rename(folder)
 
 
 def model_card(record: Mapping[str, Any]) -> str:

@@ -21,9 +21,15 @@ from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.results_page import write_page
 from treemem.tasks.equation_verification.studies import TOKEN_READER, token_reader_record
 from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER, StudyData
-from treemem.tasks.equation_verification.study_list import CHOOSING, STUDIES, WITH_DEEP_VALIDATION
+from treemem.tasks.equation_verification.study_list import (
+    CHOOSING,
+    STUDIES,
+    WITH_DEEP_VALIDATION,
+    WITH_FURTHER_FILES,
+)
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import read_study, run_study
+from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
 _HELD = ("all", "some", "none")
@@ -74,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
     for name in options.studies:
         runs = STUDIES[name]()
         files = {DEEP_VALIDATION: data.deep_validation()} if name in WITH_DEEP_VALIDATION else {}
-        if name not in CHOOSING:
+        if name in WITH_FURTHER_FILES:
             files |= {DEEPER: data.deeper(), **published}
         if name == "table-2":
             _judge_by_tokens(options.results / f"{TOKEN_READER}.jsonl", data.equations, files)
@@ -97,21 +103,42 @@ def _run(options: argparse.Namespace) -> None:
 
 def _judge_by_tokens(path: Path, forest: Forest, files: Mapping[str, Forest]) -> None:
     """Record what boosted trees on token counts reach, where that is not recorded yet."""
-    if any({*files, *SPLITS} <= record["scores"].keys() for record in read_study(path)):
+    task = EquationVerification()
+    before = next(iter(read_study(path)), None)
+    same_data = before is not None and before["data"]["hash"] == data_digest(task.examples(forest))
+    hashes = {name: data_digest(task.examples(part)) for name, part in files.items()}
+    if before is not None and same_data and hashes.items() <= before["files"].items():
         return
+    record = token_reader_record(forest, files)
+    if before is not None and same_data:
+        record |= {name: {**before[name], **record[name]} for name in ("files", "scores", "right")}
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_records(path, [token_reader_record(forest, files)])
+    write_records(path, [record])
 
 
 def _files(dev: Path | None, sample: Path | None) -> dict[str, Forest]:
-    """The published equations that are here to be scored."""
+    """The published equations that are here to be scored.
+
+    Raises:
+        RecipeError: equations without a label, or a sample of which it is not said where they hold.
+    """
     files = {}
     if dev is not None:
         files["published_dev"] = read_equations(dev, variables="indexed", strict=True).forest
     if sample is not None:
         forest = read_equations(sample, variables="indexed", keep=["holds"], strict=True).forest
-        files |= {f"published_sample, holds {held}": forest[forest.tree_data["holds"] == held] for held in _HELD}
+        for held in _HELD:
+            files[f"published_sample, holds {held}"] = forest[forest.tree_data["holds"] == held]
+            if not len(files[f"published_sample, holds {held}"]):
+                raise RecipeError(
+                    f"{sample} has no equation whose field 'holds' is {held!r}; a sample has {', '.join(_HELD)}"
+                )
+    for name, forest in files.items():
+        unlabelled = int((forest.tree_data["label"] < 0).sum())
+        if unlabelled:
+            path = dev if name == "published_dev" else sample
+            raise RecipeError(f"{path} has {unlabelled} equations without a label; all that are scored need one")
     return files
 
 

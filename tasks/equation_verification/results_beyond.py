@@ -83,7 +83,7 @@ def best_section(records: Records, test: Forest, page: Path) -> str:
     hashes = sorted({record["files"][DEEPER] for record in records})
     return f"""## Beyond: the best recipes
 
-What the trials led to:
+Chosen by the trials:
 
 {recipes}
 

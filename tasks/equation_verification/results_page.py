@@ -52,7 +52,8 @@ def write_page(results: Path, page: Path, equations: Forest) -> None:
     """
     studies = {name: read_study(results / f"{name}.jsonl") for name in (TOKEN_READER, *STUDIES)}
     hash_of_data = data_digest(EquationVerification().examples(equations))
-    others = {record["data"]["hash"] for record in studies["table-2"]} - {hash_of_data}
+    hashes = {run["data"]["hash"] for runs in studies.values() for run in runs if run["data"]["name"] == "data"}
+    others = hashes - {hash_of_data}
     if others:
         raise RecipeError(
             f"the records in {results} are of other equations ({others.pop()}) than these: {hash_of_data}"
@@ -179,7 +180,7 @@ def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
     return f"""## Sample efficiency (figure 6)
 
 Test accuracy, all depths, of networks trained on a part of the training equations; a smaller part is within each
-larger one. Command: `{COMMAND} sample-efficiency {FILES} --processes 2`; {cost(records)}.
+larger one. Command: `{COMMAND} sample-efficiency --processes 2`; {cost(records)}.
 
 {markdown_table([["network", *(f"{share} %" for share in SHARES)], *rows])}
 
@@ -201,8 +202,8 @@ def _ablation(records: Records, whole: Records) -> str:
     against = {name: runs for name, runs in by_row.items() if name.startswith(_BEST)}
     return f"""## Ablation
 
-One choice at a time changed; the networks that were changed stand first. Command: `{COMMAND} ablation {FILES}
---processes 2`; {cost(records)}.
+One choice at a time changed; the networks that were changed stand first. Scalar actions are a softmax, which there is
+nothing to normalise of. Command: `{COMMAND} ablation --processes 2`; {cost(records)}.
 
 {markdown_table([["network", "seeds", "validation accuracy", "test accuracy"], *rows])}
 

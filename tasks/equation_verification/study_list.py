@@ -27,3 +27,6 @@ CHOOSING = ("rates", "search")
 
 WITH_DEEP_VALIDATION = ("search", "best")
 """Studies whose runs are scored on the deep validation equations too."""
+
+WITH_FURTHER_FILES = ("table-2", "best")
+"""Studies whose runs are scored on equations beyond depth 13 and on published ones too."""

@@ -137,6 +137,10 @@ class EquationVerification(Task):
         """
         if options.numeric and not self.numeric:
             raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
+        if options.training_size is not None and options.path is not None:
+            raise RecipeError("data.training_size adds to generated equations; data.path names others: choose one")
+        if options.derived_share and options.training_size is None:
+            raise RecipeError("data.derived_share is about the equations that data.training_size adds; set that too")
         if options.path is None:
             data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
             wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]

@@ -257,7 +257,7 @@ def _record(job: _Job) -> dict[str, Any]:
         "training": asdict(run.training),
         "data": {"name": run.data, "hash": job.hash},
         "files": dict(job.files),
-        "weights": _weights_digest(result.model),
+        "weights": weights_digest(result.model),
         "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
         "best_epoch": result.best_epoch,
         "epochs": len(result.records),
@@ -269,7 +269,7 @@ def _record(job: _Job) -> dict[str, Any]:
     }
 
 
-def _weights_digest(model: Model) -> str:
+def weights_digest(model: Model) -> str:
     """SHA-256 of the weights, in hexadecimal."""
     content = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):

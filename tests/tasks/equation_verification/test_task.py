@@ -290,3 +290,25 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
     assert f"Beside them, {len(more.forest) - len(few.forest)} equations of depth 1-7" in more.card
     with pytest.raises(RecipeError, match="for training already"):
         TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=10))
+    with pytest.raises(RecipeError, match="choose one"):
+        TASK.make_data(EquationDataOptions(path="equations.csv", training_size=400))
+    with pytest.raises(RecipeError, match="set that too"):
+        TASK.make_data(EquationDataOptions(derived_share=0.5))
+
+
+@pytest.mark.parametrize("numeric", [False, True])
+@pytest.mark.parametrize("read_out", ["dot", "cosine", "distance", "comparison"])
+def test_every_read_out_is_kept_in_a_checkpoint(tmp_path: Path, read_out: str, numeric: bool) -> None:
+    task = EquationVerification(numeric=numeric, read_out=read_out)  # type: ignore[arg-type]
+    model = Model(task, TASK.networks["Tree-LSTM"].replace(hidden_size=4)).eval()
+    treemem.checkpoint.save(tmp_path / "model", model)
+    again = treemem.load(tmp_path / "model")
+    assert again.task == task
+    np.testing.assert_array_equal(again.predict(TEXTS), model.predict(TEXTS))
+    swapped = [" = ".join(reversed(text.split(" = "))) for text in TEXTS]
+    np.testing.assert_allclose(model.predict(swapped), model.predict(TEXTS), rtol=1e-6)
+
+
+def test_an_unknown_read_out_is_an_error() -> None:
+    with pytest.raises(RecipeError, match="read_out is 'cosin'; did you mean cosine"):
+        EquationVerification(read_out="cosin")  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import treemem
+from treemem.checkpoint import load_pretrained, pretrained_folder
+from treemem.errors import CheckpointError, RecipeError
+from treemem.records import write_records
+from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.packaging import package_model
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.training import StudyRun, TrainingOptions, read_study, run_study
+
+TASK = EquationVerification()
+TEXTS = ["x + 1 = 1 + x", "sin(x) = cos(x)"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    networks = {"small": 4, "large": 100}
+    runs = [
+        StudyRun(f"best/{name}", name, TASK.networks["Tree-LSTM"].replace(hidden_size=size), TrainingOptions(epochs=1))
+        for name, size in networks.items()
+    ]
+    forests = {"data": generate_equations(400, seed=1).forest}
+    run_study(TASK, runs, forests, folder=folder / "runs", results=folder / "best.jsonl")
+    return folder
+
+
+def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pretrained"
+    for _ in range(2):  # the second replaces the first
+        package_model(study / "best.jsonl", study / "runs", "best/small", folder)
+    half = treemem.load(folder)
+    assert {str(parameter.dtype) for parameter in half.parameters()} == {"torch.float16"}
+    whole = treemem.load(study / "runs" / "best" / "small")
+    np.testing.assert_allclose(half.float().predict(TEXTS), whole.predict(TEXTS), atol=2e-3)
+    record = read_study(study / "best.jsonl")[0]
+    card = (folder / "CARD.md").read_text(encoding="utf-8")
+    assert record["data"]["hash"] in card
+    assert f"{100 * record['scores']['test'][-1]['accuracy']:.2f}" in card
+    assert [path.name for path in tmp_path.iterdir()] == ["pretrained"]
+
+
+def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(study: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pretrained"
+    package_model(study / "best.jsonl", study / "runs", "best/small", folder)
+    with pytest.raises(RecipeError, match="has no run 'best/none'"):
+        package_model(study / "best.jsonl", study / "runs", "best/none", folder)
+    with pytest.raises(RecipeError, match="bytes; a model in the package has 1,200,000"):
+        package_model(study / "best.jsonl", study / "runs", "best/large", folder)
+    write_records(tmp_path / "best.jsonl", [{**read_study(study / "best.jsonl")[0], "weights": "others"}])
+    with pytest.raises(RecipeError, match="are not those that"):
+        package_model(tmp_path / "best.jsonl", study / "runs", "best/small", folder)
+    assert treemem.load(folder).network.options["hidden_size"] == 4
+
+
+def test_a_task_without_a_model_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert pretrained_folder("equation_verification").parent.name == "equation_verification"
+    monkeypatch.setattr("treemem.checkpoint.pretrained_folder", lambda task: tmp_path / "none")
+    with pytest.raises(CheckpointError, match="no trained model comes with the task 'equation_verification'"):
+        load_pretrained("equation_verification")
+    monkeypatch.undo()
+    with pytest.raises(RecipeError, match="no task 'equations'"):
+        load_pretrained("equations")
