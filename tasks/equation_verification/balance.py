@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from treemem.tasks.equation_verification.corruption import Corruption, CorruptionOptions, FalseEquation
-from treemem.tasks.equation_verification.derivation import Derivation
+from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, Derivation, DerivationOptions
 from treemem.tasks.equation_verification.evaluation import draw_points
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.splits import shuffled
@@ -25,7 +25,7 @@ def balanced_equations(
     *,
     apart_from: AbstractSet[tuple[int, int]] = frozenset(),
     options: CorruptionOptions,
-    derived_share: float = 0.0,
+    derivation_options: DerivationOptions = BY_IDENTITIES,
     progress: bool | None = False,
 ) -> Forest:
     """True equations derived from the identities, and false ones made from them, no two of them equal.
@@ -36,7 +36,7 @@ def balanced_equations(
         rng: where all choices are drawn from.
         apart_from: canonical forms of equations that may not come out.
         options: how false equations are made.
-        derived_share: how often a step towards a true equation uses one derived before as its identity; 0 to 1.
+        derivation_options: how true equations are derived.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -47,7 +47,7 @@ def balanced_equations(
     total = sum(map(sum, quota.values()))
     with tqdm(total=total, desc="equations", unit="", disable=None if progress is None else not progress) as bar:
         wanted = {depth: true for depth, (_, true) in quota.items()}
-        derivation = Derivation(table, wanted, points, rng, apart_from, derived_share)
+        derivation = Derivation(table, wanted, points, rng, apart_from, derivation_options)
         derivation.run(bar.update)
         true = {depth: _drawn(table, derivation.stock[depth], n, rng) for depth, n in derivation.quota.items()}
         sources = {depth: true[depth] or derivation.stock[depth] for depth in quota}

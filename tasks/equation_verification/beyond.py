@@ -56,6 +56,7 @@ CHANGES: dict[str, Change] = {
     "false equations three steps farther": Change(data="harder"),
     "ten times the equations, 1 epoch": Change(training={"epochs": 1}, data="tenfold"),
     "ten times, derived as published, 1 epoch": Change(training={"epochs": 1}, data="tenfold, derived"),
+    "ten times, by branches too, 1 epoch": Change(training={"epochs": 1}, data="tenfold, branches"),
 }
 
 

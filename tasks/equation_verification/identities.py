@@ -168,3 +168,11 @@ REFLEXIVITY: tuple[str, ...] = (
 )
 
 IDENTITIES: tuple[str, ...] = RECIPROCALS_AND_PARITY + SHIFTS + SUMS_AND_MULTIPLES + ARITHMETIC + ALGEBRA + REFLEXIVITY
+
+BRANCHES: tuple[str, ...] = (
+    "sin(a) = (1 - cos(a)^2)^(1/2)",
+    "sin(a) = -(1 - cos(a)^2)^(1/2)",
+    "cos(a) = (1 - sin(a)^2)^(1/2)",
+    "cos(a) = -(1 - sin(a)^2)^(1/2)",
+)
+"""Seeds that hold for one sign of the root: they may serve for steps whose result is tested, as where it is squared."""

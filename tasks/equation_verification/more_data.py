@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, RecipeError
 from treemem.tasks.equation_verification.balance import balanced_equations
 from treemem.tasks.equation_verification.corruption import EDIT_SHARES, CorruptionOptions
+from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generator import VERSION
 from treemem.tasks.equation_verification.quotas import DEEPEST, checked_seed, checked_size, depth_quotas
@@ -26,7 +27,7 @@ def training_equations(
     apart_from: Forest | None = None,
     false_steps: int = 0,
     edits: Sequence[float] = EDIT_SHARES,
-    derived_share: float = 0.0,
+    derivation: DerivationOptions = BY_IDENTITIES,
     progress: bool | None = False,
 ) -> Forest:
     """Equations of depth 1 to 7, with the published shares of depths and labels, all for training.
@@ -40,8 +41,7 @@ def training_equations(
             and swapping of sides.
         false_steps, edits: how the false ones among the new equations are made; see
             :func:`~treemem.tasks.equation_verification.generator.generate_equations`.
-        derived_share: how often a step towards a true equation uses one derived before as its identity, as the
-            published generator always does; 0 to 1.
+        derivation: how the true ones among the new equations are derived.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -49,7 +49,7 @@ def training_equations(
         of them.
 
     Raises:
-        RecipeError: a size, seed, number of steps or share that is no number or out of range, or edits that are not
+        RecipeError: a size, seed or number of steps that is not a whole number or out of range, or edits that are not
             four shares.
         GraphError: a tree of ``apart_from`` that is no equation.
     """
@@ -58,10 +58,8 @@ def training_equations(
     table = ExpressionTable()
     known = canonical_equations(table, apart_from)
     options = CorruptionOptions.with_even_counts(false_steps, edits)
-    if isinstance(derived_share, bool) or not isinstance(derived_share, (int, float)) or not 0 <= derived_share <= 1:
-        raise RecipeError(f"derived_share must be a number from 0 to 1, not {derived_share!r}")
     forest = balanced_equations(
-        table, quota, rng, apart_from=known, options=options, derived_share=derived_share, progress=progress
+        table, quota, rng, apart_from=known, options=options, derivation_options=derivation, progress=progress
     )
     return in_split(forest, "train")
 
@@ -73,7 +71,7 @@ def with_more_training(
     seed: int = 0,
     false_steps: int = 0,
     edits: Sequence[float] = EDIT_SHARES,
-    derived_share: float = 0.0,
+    derivation: DerivationOptions = BY_IDENTITIES,
     progress: bool | None = False,
 ) -> Forest:
     """The equations of ``forest``, and new ones of depth 1 to 7 after them until ``size`` are for training.
@@ -86,8 +84,7 @@ def with_more_training(
         seed: of all random choices.
         false_steps, edits: how the false ones among the new equations are made; see
             :func:`~treemem.tasks.equation_verification.generator.generate_equations`.
-        derived_share: how often a step towards a true equation uses one derived before as its identity, as the
-            published generator always does; 0 to 1.
+        derivation: how the true ones among the new equations are derived.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Returns:
@@ -96,7 +93,7 @@ def with_more_training(
 
     Raises:
         RecipeError: ``forest`` has no labels or splits, more than ``size`` equations for training already, or
-            the size or seed is no whole number, or the steps, edits or share are out of range.
+            the size or seed is no whole number, or the steps or edits are out of range.
         GraphError: a tree of ``forest`` that is no equation.
     """
     missing = [name for name in ("label", "split") if name not in forest.tree_data]
@@ -111,7 +108,7 @@ def with_more_training(
         apart_from=forest,
         false_steps=false_steps,
         edits=edits,
-        derived_share=derived_share,
+        derivation=derivation,
         progress=progress,
     )
     return joined(forest, new)

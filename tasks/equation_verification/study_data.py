@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from treemem.errors import RecipeError
+from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generator import IDENTITY, VERSION, EquationData, generate_equations
 from treemem.tasks.equation_verification.more_data import (
     deep_equations,
@@ -35,9 +36,15 @@ DEEP_VALIDATION = "deep_validation"
 DEEPER = "deeper"
 """Equations of depth 14-20, to score."""
 
+TENFOLD = {
+    "tenfold": BY_IDENTITIES,
+    "tenfold, derived": DerivationOptions(derived_share=0.7),
+    "tenfold, branches": DerivationOptions(branches=True),
+}
+"""Sets with ten times the equations for training, and how the new ones are derived."""
+
 _SUBEXPRESSION_PAIRS = 20_000
 _FALSE_STEPS = 3
-_DERIVED_SHARE = 0.7
 _HARDER_EDITS = (0.1, 0.1, 0.4, 0.4)  # more labels replaced and functions exchanged: fewer traces in the tokens
 
 
@@ -62,9 +69,8 @@ class StudyData:
         """What runs train on; all have the same validation and test equations.
 
         Args:
-            names: ``"data"``; :func:`part_name` of a share; ``"tenfold"``, and ``"tenfold, derived"`` as the published
-                generator derives them; ``"harder"``, whose false equations for training are farther from true ones;
-                ``"with sub-expressions"`` that are equal or not.
+            names: ``"data"``; :func:`part_name` of a share; those of ``TENFOLD``; ``"harder"``, whose false equations
+                for training are farther from true ones; ``"with sub-expressions"`` that are equal or not.
         """
         return {name: self._forest(name) for name in names}
 
@@ -86,13 +92,13 @@ class StudyData:
         num_training = int((equations.tree_data["split"] == "train").sum())
         if name == "data":
             return equations
-        if name in ("tenfold", "tenfold, derived"):
-            share = _DERIVED_SHARE if name == "tenfold, derived" else 0.0
+        if name in TENFOLD:
+            derivation = TENFOLD[name]
             return self._from_data(
                 name,
-                f"Those for training are ten times as many; new ones are derived with a derived_share of {share}.",
+                f"Those for training are ten times as many; new ones are derived by {derivation}.",
                 seed + 1,
-                partial(with_more_training, equations, 10 * num_training, seed=seed + 1, derived_share=share),
+                partial(with_more_training, equations, 10 * num_training, seed=seed + 1, derivation=derivation),
             )
         if name == "harder":
             return self._from_data(

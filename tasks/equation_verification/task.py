@@ -18,6 +18,7 @@ from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
 from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.more_data import with_more_training
 from treemem.tasks.equation_verification.numeric import generate_numeric
@@ -63,8 +64,8 @@ class EquationDataOptions:
         max_depth: the greatest depth generated.
         training_size: generate further equations of depth 1-7 until so many are for training; validation and test stay
             as they are. None: no more than ``size`` gives.
-        derived_share: how often those further equations are derived as the published generator does it; see
-            :func:`~treemem.tasks.equation_verification.more_data.training_equations`.
+        derived_share, branches: how those further equations are derived; see
+            :class:`~treemem.tasks.equation_verification.derivation.DerivationOptions`.
         numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
         path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
             which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
@@ -75,6 +76,7 @@ class EquationDataOptions:
     max_depth: int = 13
     training_size: int | None = None
     derived_share: float = 0.0
+    branches: bool = False
     numeric: int = 0
     path: str | None = None
 
@@ -139,8 +141,11 @@ class EquationVerification(Task):
             raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
         if options.training_size is not None and options.path is not None:
             raise RecipeError("data.training_size adds to generated equations; data.path names others: choose one")
-        if options.derived_share and options.training_size is None:
-            raise RecipeError("data.derived_share is about the equations that data.training_size adds; set that too")
+        derivation = DerivationOptions(options.derived_share, options.branches)
+        if derivation != BY_IDENTITIES and options.training_size is None:
+            raise RecipeError(
+                "data.derived_share and data.branches are about equations that data.training_size adds; set that too"
+            )
         if options.path is None:
             data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
             wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
@@ -153,11 +158,7 @@ class EquationVerification(Task):
             forest, card = data.forest, data.card()
             if options.training_size is not None:
                 forest = with_more_training(
-                    forest,
-                    options.training_size,
-                    seed=options.seed,
-                    derived_share=options.derived_share,
-                    progress=progress,
+                    forest, options.training_size, seed=options.seed, derivation=derivation, progress=progress
                 )
                 card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
             if not options.numeric:

@@ -7,6 +7,7 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import GraphError, RecipeError
+from treemem.tasks.equation_verification.derivation import DerivationOptions
 from treemem.tasks.equation_verification.evaluation import draw_points
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
@@ -18,6 +19,7 @@ from treemem.tasks.equation_verification.more_data import (
 )
 from treemem.tasks.equation_verification.quotas import depth_quotas
 from treemem.tasks.equation_verification.verification import verify
+from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -146,10 +148,18 @@ def test_depths_out_of_range_are_refused(depths: tuple[int, ...]) -> None:
 
 
 def test_derived_equations_serve_as_identities_and_what_they_make_is_true() -> None:
-    plain, derived = (training_equations(300, seed=3, derived_share=share) for share in (0.0, 0.8))
+    plain, derived = (training_equations(300, seed=3, derivation=DerivationOptions(share)) for share in (0.0, 0.8))
     assert len(plain) == len(derived) == 300
     assert len({str(tree) for tree in plain} & {str(tree) for tree in derived}) < 150
     table, points = ExpressionTable(), draw_points()
     assert verify(table, table.from_forest(derived), points).tolist() == derived.tree_data["label"].tolist()
     with pytest.raises(RecipeError, match="derived_share must be a number from 0 to 1, not 2"):
-        training_equations(10, derived_share=2)
+        DerivationOptions(derived_share=2)
+
+
+def test_branches_of_a_root_make_true_equations_only() -> None:
+    forest = training_equations(3000, seed=4, derivation=DerivationOptions(branches=True))
+    table, points = ExpressionTable(), draw_points()
+    assert verify(table, table.from_forest(forest), points).tolist() == forest.tree_data["label"].tolist()
+    true = [format_equation(tree) for tree in forest[forest.tree_data["label"] == 1]]
+    assert sum("sqrt(1 - cos(x)^2)" in text for text in true) > 5
