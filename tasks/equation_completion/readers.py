@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treemem.errors import GraphError, RecipeError, TreememError
-from treemem.tasks.equation_completion.blanks import Blanks, draw_blanks, place_blanks
+from treemem.tasks.equation_completion.blanks import Blanks, checked_seed_of_draws, draw_blanks, place_blanks
 from treemem.tasks.equation_completion.candidates import Candidates
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.published_records import MISSING, published_tree, read_published_records
@@ -84,11 +84,12 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
         seed: of drawn blanks.
 
     Raises:
-        RecipeError: there is no such file, or no true equation that can have a blank.
+        RecipeError: there is no such file, no true equation that can have a blank, or a seed that is no whole number
+            from 0.
         ParseError: the file as a whole is damaged.
         GraphError: a blank that is none of the candidates, or lies outside of its equation.
     """
-    name = os.fspath(source)
+    name, seed = os.fspath(source), checked_seed_of_draws(seed)
     published = name.lower().removesuffix(".gz").endswith(".json")
     rows = list(_published_rows(source) if published else _rows(source))
     if not rows:
