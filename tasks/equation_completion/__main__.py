@@ -22,7 +22,7 @@ from treemem.task import Model
 from treemem.tasks.equation_completion.blanks import checked_seed_of_draws
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_completion.completion import Engine, complete, filling_scores
-from treemem.tasks.equation_completion.ranks import RANKS, Completion
+from treemem.tasks.equation_completion.ranks import RANKS, SHOWN, Completion
 from treemem.tasks.equation_completion.readers import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_completion.suggestions import fill
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
@@ -31,8 +31,6 @@ from treemem.training.progress import progress_bar
 from treemem.training.threads import torch_threads
 
 GENERATED = "generated"
-SHOWN = (1, 3, 5, 10)
-"""The ranks that tables report accuracy to."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

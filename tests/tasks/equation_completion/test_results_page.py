@@ -124,7 +124,12 @@ def test_the_plot_is_of_the_class_rank_over_all_depths(page: tuple[str, dict[str
 
 def test_comparisons_are_with_the_answers_of_the_same_seeds(page: tuple[str, dict[str, list[Score]]]) -> None:
     rows = table_below(page[0], "### Against Tree-LSTM, equation by equation")
-    assert [row[:2] for row in rows[1:]] == [["Tree-RNN", "-25.00"], ["Tree-LSTM, best recipe", "+37.50"]]
+    assert [[row[1], *row[3:]] for row in rows] == [
+        ["difference, points", "right alone", "wrong alone", "McNemar's p by seed"],
+        ["-25.00", "0", "4", "0.5, 0.5"],
+        ["+37.50", "3", "0", "0.25"],
+    ]
+    assert [row[0] for row in rows[1:]] == ["Tree-RNN", "Tree-LSTM, best recipe"]
 
 
 def test_the_origin_adds_up_the_runs(page: tuple[str, dict[str, list[Score]]]) -> None:
