@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,9 +19,10 @@ from treemem.errors import RecipeError, TreememError
 from treemem.explore import markdown_table
 from treemem.records import write_records
 from treemem.task import Model
+from treemem.tasks.equation_completion.blanks import checked_seed_of_draws
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_completion.completion import Engine, complete, filling_scores
-from treemem.tasks.equation_completion.ranks import RANKS, Completion
+from treemem.tasks.equation_completion.ranks import RANKS, SHOWN, Completion
 from treemem.tasks.equation_completion.readers import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_completion.suggestions import fill
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
@@ -29,8 +31,6 @@ from treemem.training.progress import progress_bar
 from treemem.training.threads import torch_threads
 
 GENERATED = "generated"
-SHOWN = (1, 3, 5, 10)
-"""The ranks that tables report accuracy to."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of generated equations, blanks and draws (%(default)s)")
     parser.add_argument("--candidates", metavar="FILE", help="candidates with their classes, in place of the made ones")
     parser.add_argument("--limit", type=int, metavar="N", help="so many equations, spread evenly over all")
-    parser.add_argument("--output", metavar="FILE", help="JSONL of the ranks in each equation")
+    parser.add_argument("--output", metavar="FILE", help="JSONL of the ranks in each equation, whatever its name")
     parser.add_argument("--fill", metavar="EQUATION", help="print the best fillings of this one's '?', and no ranks")
     parser.add_argument("--top", type=int, default=10, help="how many fillings to print (%(default)s)")
     parser.add_argument("--collapse", action="store_true", help="print one filling of each value class alone")
@@ -67,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
+    checked_seed_of_draws(options.seed)
+    if options.limit is not None and options.limit < 1:
+        raise RecipeError(f"--limit must be at least 1, not {options.limit}")
+    if options.output is not None:
+        _check_place(options.output)
     model = load(options.checkpoint)
     candidates = make_candidates() if options.candidates is None else read_candidates(options.candidates)
     if options.fill is not None:
@@ -74,8 +79,6 @@ def _run(options: argparse.Namespace) -> None:
         rows = [[filling.text, f"{filling.score:.3f}", f"{filling.probability:.4f}"] for filling in fillings]
         print(markdown_table([["filling", "score", "probability"], *rows]))
         return
-    if options.limit is not None and options.limit < 1:
-        raise RecipeError(f"--limit must be at least 1, not {options.limit}")
     equations = _equations(options, candidates)
     if options.limit is not None:
         equations = equations.spread(options.limit)
@@ -89,7 +92,24 @@ def _run(options: argparse.Namespace) -> None:
     print(f"{len(equations)} equations in {seconds:.1f} s, {len(equations) / seconds:.1f} a second\n")
     print("\n\n".join(f"rank: {name}\n\n{depth_table(found, name)}" for name in RANKS))
     if options.output is not None:
-        write_records(options.output, _records(equations, found, candidates))
+        write_records(options.output, _records(equations, found, candidates), format="jsonl")
+
+
+def _check_place(output: str) -> None:
+    """Make sure, before anything is scored, that the ranks will have a place.
+
+    Raises:
+        RecipeError: there is no such folder, it cannot be written, or the file is a folder.
+    """
+    path = Path(output)
+    if output == "-":
+        return
+    if not path.parent.is_dir():
+        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise RecipeError(f"cannot write {path}: the folder {path.parent} is not writable")
 
 
 def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEquations:

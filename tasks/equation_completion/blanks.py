@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_completion.candidates import Candidates
 from treemem.tasks.equation_verification import EquationVerification
+from treemem.tasks.equation_verification.quotas import checked_seed
 from treemem.trees.equation_labels import NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.forest_arrays import checked_integers
@@ -57,8 +59,9 @@ def draw_blanks(equations: Forest, candidates: Candidates, *, seed: int = 0) -> 
 
     Raises:
         GraphError: trees that are no equations.
-        RecipeError: no equation that can have a blank.
+        RecipeError: no equation that can have a blank, or a seed that is no whole number from 0.
     """
+    seed = checked_seed_of_draws(seed)
     candidate = _candidate_of_nodes(equations, candidates)
     tree_of_node = np.repeat(np.arange(len(equations)), np.diff(equations.begin))
     possible = (candidate >= 0) & ~_left_out(equations)[tree_of_node]
@@ -76,12 +79,25 @@ def draw_blanks(equations: Forest, candidates: Candidates, *, seed: int = 0) -> 
     return Blanks(tree, node, candidate[node])
 
 
+def checked_seed_of_draws(seed: object) -> int:
+    """``seed`` as an integer that the generators of numpy take.
+
+    Raises:
+        RecipeError: it is no whole number, or negative.
+    """
+    number = checked_seed(seed)
+    if number < 0:
+        raise RecipeError(f"seed must be a whole number, 0 or more, not {seed!r}")
+    return number
+
+
 def place_blanks(
     equations: Forest,
     candidates: Candidates,
     preorder: ArrayLike,
     tree: ArrayLike | None = None,
     spelled: Forest | None = None,
+    names: Sequence[str] | None = None,
 ) -> Blanks:
     """Blanks at given nodes of equations.
 
@@ -92,6 +108,7 @@ def place_blanks(
         tree: ``[blanks]``, the equation of each; by default all, in order.
         spelled: the same trees as ``equations`` as they were spelled (``One:1`` apart from ``Integer:1``), by which the
             original is told from candidates that say the same. By default the first of those is the original.
+        names: what errors call each equation of ``equations``; by default ``"equation 3"``.
 
     Raises:
         GraphError: trees that are no equations, a false one or one with decimal numbers, a place that it does not
@@ -103,24 +120,22 @@ def place_blanks(
         raise GraphError(f"{len(place)} places for the blanks of {len(trees)} of {len(equations)} equations")
     left_out, candidate = _left_out(equations), _candidate_of_nodes(equations, candidates)
     size = np.diff(equations.begin)
-    for problem, wrong in (
-        ("the root cannot be blank", place == 0),
-        ("it has no such node", (place < 0) | (place >= size[trees])),
-        ("it is false, or has decimal numbers", left_out[trees]),
-    ):
+
+    def refuse(wrong: NDArray[np.bool_], problem: str) -> None:
         if wrong.any():
             first = int(np.argmax(wrong))
-            raise GraphError(f"equation {int(trees[first])}, blank at place {int(place[first])} in preorder: {problem}")
+            tree = int(trees[first])
+            name = f"equation {tree}" if names is None else names[tree]
+            raise GraphError(f"{name}, blank at place {int(place[first])} in preorder: {problem}")
+
+    refuse(place == 0, "the root cannot be blank")
+    refuse((place < 0) | (place >= size[trees]), "it has no such node")
+    refuse(left_out[trees], "it is false, or has decimal numbers")
     node = _node_of_preorder(equations)[equations.begin[trees] + place]
     if spelled is not None:
         candidate = _candidate_of_nodes(spelled, candidates, spelled=True)
     original = candidate[node]
-    if (original < 0).any():
-        first = int(np.argmin(original))
-        raise GraphError(
-            f"equation {int(trees[first])}: the blank at place {int(place[first])} in preorder is none of the "
-            f"{len(candidates)} candidates"
-        )
+    refuse(original < 0, f"it is none of the {len(candidates)} candidates")
     return Blanks(trees, node, original)
 
 

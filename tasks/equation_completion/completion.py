@@ -14,7 +14,7 @@ from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
 from treemem.schedule import TreeBatch
 from treemem.task import Model
-from treemem.tasks.equation_completion.blanks import Blanks
+from treemem.tasks.equation_completion.blanks import Blanks, checked_seed_of_draws
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_completion.filling import Fillings, filled_forest
 from treemem.tasks.equation_completion.ranks import Completion, rank_candidates
@@ -174,8 +174,10 @@ def complete(
 
     Raises:
         RecipeError, GraphError, CellError, VocabularyError: as from :func:`filling_scores`.
-        RecipeError: a blank whose original is none of the candidates, or no blanks at all.
+        RecipeError: a blank whose original is none of the candidates, no blanks at all, or a seed that is no whole
+            number from 0.
     """
+    random = np.random.default_rng(checked_seed_of_draws(seed))
     candidates = candidates or make_candidates()
     if not len(blanks):
         raise RecipeError("there are no blanks to fill")
@@ -184,7 +186,6 @@ def complete(
         raise RecipeError(
             f"blank {int(np.argmin(known))} has no original among the {len(candidates)} candidates to compare with"
         )
-    random = np.random.default_rng(seed)
     found: list[dict[str, NDArray[np.int64]]] = []
     best: list[NDArray[np.int64]] = []
     done = 0

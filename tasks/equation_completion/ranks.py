@@ -12,7 +12,10 @@ RANKS = ("raw", "class", "collapsed", "random_collapse")
 """How the right candidate is ranked; see :class:`Completion`."""
 
 TOP = tuple(range(1, 11))
-"""The ranks that accuracy is reported to."""
+"""The ranks that accuracy is recorded to."""
+
+SHOWN = (1, 3, 5, 10)
+"""Those of them that tables show."""
 
 
 @dataclass(frozen=True)

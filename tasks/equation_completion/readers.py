@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treemem.errors import GraphError, RecipeError, TreememError
-from treemem.tasks.equation_completion.blanks import Blanks, draw_blanks, place_blanks
+from treemem.tasks.equation_completion.blanks import Blanks, checked_seed_of_draws, draw_blanks, place_blanks
 from treemem.tasks.equation_completion.candidates import Candidates
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.published_records import MISSING, published_tree, read_published_records
@@ -23,6 +23,7 @@ from treemem.trees.preorder import parse_preorder
 from treemem.trees.tree import Tree
 
 _logger = logging.getLogger(__name__)
+_LONGEST_PLACE = 9  # digits; no equation has so many nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +85,12 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
         seed: of drawn blanks.
 
     Raises:
-        RecipeError: there is no such file, or no true equation that can have a blank.
+        RecipeError: there is no such file, no true equation that can have a blank, or a seed that is no whole number
+            from 0.
         ParseError: the file as a whole is damaged.
-        GraphError: a blank that is none of the candidates, or lies outside of its equation.
+        GraphError: a blank that is none of the candidates, or lies outside of its equation; says which record's.
     """
-    name = os.fspath(source)
+    name, seed = os.fspath(source), checked_seed_of_draws(seed)
     published = name.lower().removesuffix(".gz").endswith(".json")
     rows = list(_published_rows(source) if published else _rows(source))
     if not rows:
@@ -100,7 +102,7 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
     else:
         usable = np.flatnonzero((place > 0) & (forest.tree_data["label"] != 0))
         spelled = Forest.from_trees([row.spelled for row in rows])
-        blanks = place_blanks(forest, candidates, place[usable], usable, spelled)
+        blanks = place_blanks(forest, candidates, place[usable], usable, spelled, [row.name for row in rows])
     if not len(blanks):
         raise RecipeError(f"no equation of {name} is true and has a blank beside its root")
     if len(blanks) < len(rows):
@@ -115,6 +117,7 @@ class _Row(NamedTuple):
 
     Attributes:
         id: what its ``id`` field says, else where it stands.
+        name: the file, and which record it is, for errors.
         tree: the equation.
         spelled: the same tree, with its leaves as they were spelled.
         label: 1 for true, 0 for false, -1 for not said.
@@ -122,6 +125,7 @@ class _Row(NamedTuple):
     """
 
     id: Any
+    name: str
     tree: Tree
     spelled: Tree
     label: int
@@ -132,25 +136,23 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
     file = read_equations(source, variables="indexed", keep=["blank_node", "preorder"])
     columns = (file.forest.tree_data[name].tolist() for name in ("label", "blank_node", "preorder"))
     for identity, tree, label, blank, text in zip(file.ids, file.forest, *columns, strict=True):
-        if blank and not blank.isdecimal():
-            raise GraphError(
-                f"{os.fspath(source)}, record {identity!r}: blank_node is {blank!r}; it must be a place, from 0"
-            )
-        as_read = text and parse_preorder(text) == tree
-        yield _Row(
-            identity, tree, parse_preorder(text, unify=False) if as_read else tree, label, int(blank) if blank else None
-        )
+        name = f"{os.fspath(source)}, record {identity!r}"
+        if blank and not (blank.isdecimal() and len(blank) <= _LONGEST_PLACE):
+            raise GraphError(f"{name}: blank_node is {blank!r:.100}; it must be a place, from 0")
+        spelled = parse_preorder(text, unify=False) if text and parse_preorder(text) == tree else tree
+        yield _Row(identity, name, tree, spelled, label, int(blank) if blank else None)
 
 
 def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
     for place, record in read_published_records(source):
+        name = f"{os.fspath(source)}, {place}"
         try:
             tree, label = published_tree(record)
         except TreememError as error:
-            raise type(error)(f"{os.fspath(source)}, {place}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
         if any(leaf.value is not None for leaf in tree.leaves()):
             continue
-        yield _Row(place, tree, _spelled(record), label, _published_place(record, f"{os.fspath(source)}, {place}"))
+        yield _Row(place, name, tree, _spelled(record), label, _published_place(record, name))
 
 
 def _spelled(record: Mapping[str, Any]) -> Tree:

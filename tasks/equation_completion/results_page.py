@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from treemem.explore import markdown_table, plot_accuracy
 from treemem.records import replacing
 from treemem.task import Score
-from treemem.tasks.equation_completion.ranks import TOP
-from treemem.training import compare, right_answers
+from treemem.tasks.equation_completion.ranks import SHOWN, TOP
+from treemem.tasks.equation_verification.results_tables import Records, comparisons, grouped, percent
+from treemem.training import mean_scores
 
-Records = list[dict[str, Any]]
-_SHOWN = (1, 3, 5, 10)
 _BASE = "Tree-LSTM"
 _CONSTANT = "commonest values first"
-_COMMAND = "python -m treemem.tasks.equation_completion.reproduce"
+COMMAND = "python -m treemem.tasks.equation_completion.reproduce"
 _TITLES = {
     "generated": "Generated test equations",
     "published_sample": "A sample of the published test equations",
@@ -51,14 +48,14 @@ Candidates are sorted by score; of equal scores, which candidates that a network
 is earlier in the list comes first. There are no published figures to stand beside these.
 
 Every number here comes from the records in `docs/results/equation_completion/*.jsonl`;
-`{_COMMAND}` writes this page from them. Accuracies are percent, mean
+`{COMMAND}` writes this page from them. Accuracies are percent, mean
 ± deviation over seeds; without a deviation, of one seed. MRR is the mean of 1 / rank, times 100. *{_CONSTANT}* is a
 list that does not look at the equation: the values in the order in which they are blank most often in these very
 equations, the best that such a list can do."""
 
 
 def _section(name: str, records: Records, page: Path) -> str:
-    by_network = _by_network(records)
+    by_network = grouped(records, "network")
     plot = page.with_name(f"{page.stem}_{name}.svg")
     plot_accuracy(
         {network: _by_top(runs) for network, runs in by_network.items()},
@@ -75,11 +72,12 @@ def _section(name: str, records: Records, page: Path) -> str:
         f"### By depth (`class`)\n\nWithin the first rank:\n\n{_by_depth(by_network, 1)}\n\n"
         f"Within the first ten:\n\n{_by_depth(by_network, 10)}",
     ]
-    compared = _comparisons(by_network)
+    compared = comparisons(by_network, _BASE, "class", itemgetter("seed"))
     if compared:
         parts.append(
             f"### Against {_BASE}, equation by equation\n\nThe difference of accuracies of the first rank (`class`) "
-            f"and its 95 % interval by bootstrap over the equations, the seeds taken together.\n\n{compared}"
+            "and its 95 % interval by bootstrap over the equations, the seeds taken together; and McNemar's exact test "
+            f"for each seed.\n\n{compared}"
         )
     return "\n\n".join(parts)
 
@@ -100,66 +98,37 @@ def _origin(records: Records) -> str:
 
 
 def _overall(by_network: Mapping[str, Records], rank: str) -> str:
-    rows = [["network", *(f"top {most}" for most in _SHOWN), "MRR"]]
+    rows = [["network", *(f"top {most}" for most in SHOWN), "MRR"]]
     if rank in ("class", "collapsed"):
         constant = next(iter(by_network.values()))[0]["constant"][-1]
-        rows.append([_CONSTANT, *(_percent([value]) for value in _shown(constant))])
+        rows.append([_CONSTANT, *(percent([value]) for value in _shown(constant))])
     for network, runs in by_network.items():
         values = zip(*(_shown(run["scores"][rank][-1]) for run in runs), strict=True)
-        rows.append([network, *map(_percent, values)])
+        rows.append([network, *map(percent, values)])
     return markdown_table(rows)
 
 
 def _shown(score: Mapping[str, Any]) -> list[float]:
-    return [*(score["top"][most - 1] for most in _SHOWN), score["mrr"]]
+    return [*(score["top"][most - 1] for most in SHOWN), score["mrr"]]
 
 
 def _by_depth(by_network: Mapping[str, Records], most: int) -> str:
     first = next(iter(by_network.values()))[0]
     columns = [score["group"] for score in first["constant"]]
     rows = [["network", *(str(column) if column == "all" else f"depth {column}" for column in columns)]]
-    rows.append([_CONSTANT, *(_percent([score["top"][most - 1]]) for score in first["constant"])])
+    rows.append([_CONSTANT, *(percent([score["top"][most - 1]]) for score in first["constant"])])
     for network, runs in by_network.items():
         by_column = zip(*([score["top"][most - 1] for score in run["scores"]["class"]] for run in runs), strict=True)
-        rows.append([network, *map(_percent, by_column)])
+        rows.append([network, *map(percent, by_column)])
     rows.append(["equations", *(str(score["equations"]) for score in first["constant"])])
     return markdown_table(rows)
 
 
 def _by_top(runs: Records) -> list[Score]:
-    """Accuracy by rank, as scores whose group is the rank."""
-    constant = runs[0]["constant"][-1]
-    scores = []
-    for most in TOP:
-        values = [run["scores"]["class"][-1]["top"][most - 1] for run in runs]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        scores.append(
-            Score(most, constant["equations"], statistics.fmean(values), constant["top"][most - 1], deviation=deviation)
-        )
-    return scores
+    """Mean accuracy by rank, as scores whose group is the rank."""
+    return mean_scores([[_score(run, most) for most in TOP] for run in runs])
 
 
-def _comparisons(by_network: Mapping[str, Records]) -> str:
-    rows = [["network", "difference, points", "95 % interval"]]
-    theirs = {run["seed"]: right_answers(run, "class") for run in by_network.get(_BASE, [])}
-    for network, runs in by_network.items():
-        own = {run["seed"]: right_answers(run, "class") for run in runs}
-        seeds = sorted(own.keys() & theirs.keys())
-        if network == _BASE or not seeds:
-            continue
-        found = compare(np.stack([own[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
-        low, high = (100 * bound for bound in found.interval)
-        rows.append([network, f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"])
-    return markdown_table(rows) if len(rows) > 1 else ""
-
-
-def _by_network(records: Records) -> dict[str, Records]:
-    found: dict[str, Records] = {}
-    for record in records:
-        found.setdefault(record["network"], []).append(record)
-    return found
-
-
-def _percent(values: Sequence[float]) -> str:
-    mean = f"{100 * statistics.fmean(values):.2f}"
-    return mean if len(values) < 2 else f"{mean} ± {100 * statistics.stdev(values):.2f}"
+def _score(run: Mapping[str, Any], most: int) -> Score:
+    found, constant = run["scores"]["class"][-1], run["constant"][-1]
+    return Score(most, constant["equations"], found["top"][most - 1], constant["top"][most - 1])

@@ -13,13 +13,14 @@ from treemem.tasks.equation_completion.blanks import Blanks
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_completion.completion import Engine, filling_scores
 from treemem.trees.equation_parser import parse_equation
+from treemem.trees.equation_tokens import describe_strange_character, describe_token, read_tokens
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 BLANK = "?"
 """How a blank is written."""
 
-_ANYTHING = Tree("Integer:0")
+_AFTER_A_VALUE = "right after a value; a product is written with '*'"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _filling(candidates: Candidates, candidate: int, score: float) -> Filling:
 
 
 def parse_blanked(text: str) -> tuple[Tree, int]:
-    """An equation with ``?`` for its blank: the tree, with some leaf in the blank, and the blank's place in post-order.
+    """An equation with ``?`` for its blank: the tree, with 0 in the blank, and the blank's place in post-order.
 
     Raises:
         ParseError: no ``?`` or several, or a text that is no equation.
@@ -113,27 +114,42 @@ def parse_blanked(text: str) -> tuple[Tree, int]:
     second = text.find(BLANK, place + 1)
     if second >= 0:
         raise ParseError(f"a second {BLANK!r}", text, second, "one blank in an equation")
-    name = "blank"
-    while name in text:
-        name += "_"
-    stand_in = f"{name}(0)"  # a function of one's own is the one thing that takes no variable's number
-
-    def in_text(offset: int) -> int:
-        return offset if offset <= place else max(place, offset - len(stand_in) + len(BLANK))
-
+    _check_before(text, place)
+    _check_behind(text, place)
     try:
-        tree = parse_equation(text.replace(BLANK, stand_in), variables="indexed", functions={name: 1})
+        marked = parse_equation(text.replace(BLANK, "x"), variables="indexed")  # as long: columns stay what they are
     except ParseError as error:
-        raise ParseError(error.problem, text, in_text(error.offset), error.expected) from error
+        raise ParseError(error.problem, text, error.offset, error.expected) from error
     except VocabularyError as error:
-        raise VocabularyError(error.problem, text, in_text(error.offset)) from error
-    done: list[Tree] = []
-    blank = -1
-    for number, node in enumerate(tree.postorder()):
-        first = len(done) - node.arity
-        if node.label == name:
-            blank = number - 1  # the argument that stood before it is gone
-            done[first:] = [_ANYTHING]
-        else:
-            done[first:] = [Tree(node.label, done[first:], node.value)]
-    return done.pop(), blank
+        raise VocabularyError(error.problem, text, error.offset) from error
+    tree = parse_equation(text.replace(BLANK, "(0)"), variables="indexed")
+    pairs = enumerate(zip(tree.postorder(), marked.postorder(), strict=True))
+    return tree, next(number for number, (node, other) in pairs if node.label != other.label)
+
+
+def _check_before(text: str, place: int) -> None:
+    """Make sure that the text is right up to the ``?`` at ``place``, and that a value may stand there.
+
+    Raises:
+        ParseError, VocabularyError: it is not, or may not.
+    """
+    problem, _ = describe_strange_character(BLANK)
+    try:
+        parse_equation(text, variables="indexed")
+    except ParseError as error:
+        if error.offset != place or error.problem != problem:
+            raise
+        before = [token.sort for token in read_tokens(text) if token.offset < place]
+        if before and before[-1] in ("number", "name", ")"):
+            raise ParseError(f"unexpected {BLANK!r} {_AFTER_A_VALUE}", text, place, error.expected) from error
+
+
+def _check_behind(text: str, place: int) -> None:
+    """Make sure that what follows the ``?`` at ``place`` is neither a value nor the arguments of a function.
+
+    Raises:
+        ParseError: it is.
+    """
+    token = next(token for token in read_tokens(text) if token.offset > place)
+    if token.sort in ("number", "name", "("):
+        raise ParseError(f"unexpected {describe_token(token)} {_AFTER_A_VALUE}", text, token.offset, "an operator")

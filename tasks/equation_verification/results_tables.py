@@ -1,14 +1,14 @@
-"""Pieces of the results pages: what records of runs say, in cells and tables."""
+"""Pieces of results pages: what records of runs say, in cells and tables."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from treemem.explore import accuracy_table, markdown_table
+from treemem.explore import accuracy_table, markdown_table, percent_of
 from treemem.task import Score
 from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
 from treemem.training import compare, mean_scores, right_answers, row_score
@@ -20,13 +20,30 @@ FILES = "--dev published_dev.jsonl --sample published_sample.jsonl"
 METRICS = ("accuracy", "precision", "recall")
 
 
-def comparisons(by_row: Mapping[str, Records], base: str, part: str) -> str:
-    """Every row against ``base`` on one split or file, example by example, over the seeds that both have."""
+def training_seed(record: Mapping[str, Any]) -> int:
+    """The seed of a run that a study trained."""
+    return int(record["training"]["seed"])
+
+
+def comparisons(
+    by_row: Mapping[str, Records], base: str, part: str, seed_of: Callable[[Mapping[str, Any]], int] = training_seed
+) -> str:
+    """Every row against ``base``, example by example, over the seeds that both have.
+
+    Args:
+        by_row: the records of each row.
+        base: the row to compare with.
+        part: the answers of which split, file or rank.
+        seed_of: the seed of a record.
+
+    Returns:
+        A Markdown table; empty where there is nothing to compare.
+    """
     head = ["network", "difference, points", "95 % interval", "right alone", "wrong alone", "McNemar's p by seed"]
     rows: list[list[str]] = []
-    theirs = {run["training"]["seed"]: right_answers(run, part) for run in by_row.get(base, [])}
+    theirs = {seed_of(run): right_answers(run, part) for run in by_row.get(base, [])}
     for name, runs in by_row.items():
-        own = {run["training"]["seed"]: right_answers(run, part) for run in runs}
+        own = {seed_of(run): right_answers(run, part) for run in runs}
         seeds = sorted(own.keys() & theirs.keys())
         if name == base or not seeds:
             continue
@@ -35,7 +52,7 @@ def comparisons(by_row: Mapping[str, Records], base: str, part: str) -> str:
         p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
         difference, interval = f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
         rows.append([name, difference, interval, str(found.only_first), str(found.only_second), p_values])
-    return markdown_table([head, *rows])
+    return markdown_table([head, *rows]) if rows else ""
 
 
 def metric_cells(runs: Records, part: str, metrics: Sequence[str] = METRICS) -> list[str]:
@@ -46,11 +63,11 @@ def metric_cells(runs: Records, part: str, metrics: Sequence[str] = METRICS) -> 
     return [percent([float(getattr(each, metric)) for each in found]) for metric in metrics]
 
 
-def grouped(records: Records) -> dict[str, Records]:
-    """The records of each row, in the order of the first of each."""
+def grouped(records: Records, by: str = "row") -> dict[str, Records]:
+    """The records of each row, or of each value of another field, in the order of the first of each."""
     found: dict[str, Records] = {}
     for record in records:
-        found.setdefault(record["row"], []).append(record)
+        found.setdefault(record[by], []).append(record)
     return found
 
 
@@ -72,11 +89,6 @@ def mean_over_seeds(runs: Records, part: str) -> list[Score]:
 def percent(values: Sequence[float]) -> str:
     """Mean ± deviation of fractions, in percent."""
     return percent_of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
-
-
-def percent_of(value: float, deviation: float | None) -> str:
-    """A fraction, and its deviation where there is one, in percent."""
-    return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
 def cost(records: Records) -> str:

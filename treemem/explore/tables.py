@@ -30,16 +30,16 @@ def accuracy_table(
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
     columns = _columns(scores)
     rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
-    rows.append(["majority class", *(_percent(score.majority) for score in columns.values())])
+    rows.append(["majority class", *(percent_of(score.majority) for score in columns.values())])
     for network, own in scores.items():
         by_group = {score.group: score for score in own}
         cells = [by_group.get(name) for name in columns]
-        rows.append([network, *("" if cell is None else _percent(cell.accuracy, cell.deviation) for cell in cells)])
+        rows.append([network, *("" if cell is None else percent_of(cell.accuracy, cell.deviation) for cell in cells)])
     if figures:
         rows[0].append("published, all")
         for row in rows[1:]:
             figure = figures.get(row[0])
-            row.append("" if figure is None else _percent(figure.value, figure.deviation))
+            row.append("" if figure is None else percent_of(figure.value, figure.deviation))
     rows.append(["examples", *(str(score.examples) for score in columns.values()), *([""] if figures else [])])
     return markdown_table(rows)
 
@@ -64,8 +64,8 @@ def overall_table(
         cells = []
         for metric in metrics:
             value, figure = getattr(own[-1], metric), figures.get((network, metric))
-            cell = "" if value is None else _percent(value, own[-1].deviation if metric == "accuracy" else None)
-            cells.append(cell if figure is None else f"{cell} ({_percent(figure.value, figure.deviation)})")
+            cell = "" if value is None else percent_of(value, own[-1].deviation if metric == "accuracy" else None)
+            cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")
         rows.append([network, *cells])
     return markdown_table(rows)
 
@@ -76,7 +76,8 @@ def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
     return {name: found[name] for name in sorted(found, key=lambda name: (isinstance(name, str), name))}
 
 
-def _percent(value: float, deviation: float | None = None) -> str:
+def percent_of(value: float, deviation: float | None = None) -> str:
+    """A fraction, and its deviation where there is one, in percent."""
     return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 

@@ -64,6 +64,12 @@ def test_false_equations_and_those_with_decimal_numbers_get_no_blank() -> None:
         draw_blanks(forest[:2], make_candidates())
 
 
+@pytest.mark.parametrize("seed", [-1, 0.5, True])
+def test_a_seed_that_draws_nothing_is_refused(seed: object) -> None:
+    with pytest.raises(RecipeError, match="seed must be a whole number"):
+        draw_blanks(forest_of("x = x"), make_candidates(), seed=seed)
+
+
 def test_an_expression_is_no_equation() -> None:
     with pytest.raises(GraphError, match="tree 0 is no equation"):
         draw_blanks(Forest.from_trees([Tree("Pi:pi")]), make_candidates())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from treemem.tasks.equation_completion import __main__ as command
 from treemem.tasks.equation_completion.__main__ import main
 from treemem.tasks.equation_verification.generator import generate_equations
 
@@ -34,6 +35,16 @@ def test_ranks_are_printed_and_written(saved_model: Path, equations: Path, tmp_p
     assert math.isclose(float(overall.split("|")[-2]), mean, abs_tol=1e-4)
 
 
+def test_ranks_are_jsonl_whatever_the_name_says(saved_model: Path, equations: Path, tmp_path: Path, capsys) -> None:
+    written = {}
+    for name in ("ranks", "ranks.csv", "ranks.jsonl"):
+        assert main([str(saved_model), "--equations", str(equations), "--output", str(tmp_path / name)]) == 0
+        written[name] = (tmp_path / name).read_text()
+    assert written["ranks"] == written["ranks.csv"] == written["ranks.jsonl"]
+    assert main([str(saved_model), "--equations", str(equations), "--output", "-"]) == 0
+    assert capsys.readouterr().out.endswith(written["ranks"])
+
+
 def test_generated_equations_come_from_a_folder_or_are_made(saved_model: Path, tmp_path: Path, capsys) -> None:
     generate_equations(300, seed=1).save(tmp_path / "data")
     printed = []
@@ -60,9 +71,15 @@ def test_an_equation_is_filled(saved_model: Path, capsys) -> None:
         (["--equations", "missing.txt"], "missing.txt"),
         (["--limit", "0"], "--limit must be at least 1, not 0"),
         (["--candidates", "missing.jsonl"], "missing.jsonl"),
+        (["--seed", "-1"], "seed must be a whole number, 0 or more, not -1"),
+        (["--output", "missing/ranks.jsonl"], "cannot write missing/ranks.jsonl: there is no folder missing"),
+        (["--output", "."], "cannot write .: it is a folder"),
     ],
 )
-def test_mistakes_are_errors_and_no_tracebacks(saved_model: Path, arguments: list[str], problem: str, capsys) -> None:
+def test_mistakes_are_errors_and_no_tracebacks(
+    saved_model: Path, arguments: list[str], problem: str, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(command, "generate_equations", lambda *_, **__: pytest.fail("work before the mistake is told"))
     assert main([str(saved_model), *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")

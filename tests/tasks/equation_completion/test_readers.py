@@ -60,9 +60,33 @@ def test_wrong_files_say_what_is_wrong(tmp_path: Path) -> None:
         read_blanked(write(tmp_path / "false.jsonl", false), candidates)
     with pytest.raises(GraphError, match="record 1: blank_node is 'left'"):
         read_blanked(write(tmp_path / "left.jsonl", {**false, "blank_node": "left"}), candidates)
+    with pytest.raises(RecipeError, match="seed must be a whole number, 0 or more, not -1"):
+        read_blanked(tmp_path / "missing.jsonl", candidates, seed=-1)
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(RecipeError, match="no equations in"):
         read_blanked(tmp_path / "empty.jsonl", candidates)
+
+
+@pytest.mark.parametrize(
+    ("blank", "problem"),
+    [
+        (99, "blank at place 99 in preorder: it has no such node"),
+        (1, "blank at place 1 in preorder: it is none of the 1470 candidates"),
+        (-1, "blank_node is '-1'; it must be a place, from 0"),
+        (10**30, "blank_node is '1000000000000000000000000000000'; it must be a place, from 0"),
+    ],
+)
+def test_a_wrong_blank_is_told_with_the_file_and_the_record(tmp_path: Path, blank: int, problem: str) -> None:
+    good = {"equation": "x = x", "blank_node": 1}
+    wrong = {"equation": "x + sin(y) = sin(y) + x", "blank_node": blank}
+    false = {"equation": "x = y", "blank_node": 1, "label": 0}
+    file = write(tmp_path / "named.jsonl", good, false, {"id": "b", **wrong})
+    with pytest.raises(GraphError, match=f"named.jsonl, record 'b'[,:] {problem}"):
+        read_blanked(file, make_candidates())
+    file = tmp_path / "lines.jsonl"
+    file.write_text(f"{json.dumps(good)}\n\n{json.dumps(false)}\nno record\n{json.dumps(wrong)}\n")
+    with pytest.raises(GraphError, match=f"lines.jsonl, record 5[,:] {problem}"):
+        read_blanked(file, make_candidates())
 
 
 def published_record(blank: str) -> dict[str, Any]:
@@ -84,6 +108,19 @@ def test_published_blanks_are_looked_up_by_their_number(tmp_path: Path) -> None:
     assert originals == ["One:1", "sin Symbol:var_0"]
     file.write_text(json.dumps([[], [published_record("9")]]))
     with pytest.raises(GraphError, match="depth 1, record 1: no node has the blank's number '9'"):
+        read_blanked(file, candidates)
+    file.write_text(json.dumps([[], [published_record("4")], [published_record("6"), published_record("0")]]))
+    assert len(read_blanked(file, candidates)) == 2, "a blank root is left out"
+    no_candidate = {
+        "equation": {
+            "func": "Equality,sin,sin,Symbol,#,#,#,#,Symbol,#,#",
+            "vars": ",,,var_0,#,#,#,#,var_0,#,#",
+            "nodeNum": "0,1,3,4,#,#,#,#,2,#,#",
+        },
+        "blankNodeNum": "1",
+    }
+    file.write_text(json.dumps([[], [published_record("4")], [published_record("6"), no_candidate]]))
+    with pytest.raises(GraphError, match=r"published\.json, depth 2, record 2, blank at place 1 .*none of the 1470"):
         read_blanked(file, candidates)
     unnumbered = published_record("4")
     del unnumbered["equation"]["nodeNum"]

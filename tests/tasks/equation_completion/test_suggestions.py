@@ -12,7 +12,13 @@ from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 
-@pytest.mark.parametrize("text", ["sin(x)^2 + ? = 1", "? = x", "x = ?", "x + y = y - ?", "sin(?)*2 = z", "v4^? = v4*w"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("sin(x)^2 + ? = 1", "? = x", "x = ?", "x + y = y - ?", "sin(?)*2 = z", "v4^? = v4*w", "0 + x = ? + x"),
+        *("-? = x", "2/? = y", "?/2 = y", "?^2 = w", "log(x, ?) = z", "x*y =\n?"),
+    ],
+)
 def test_the_blank_stands_where_it_is_written(text: str) -> None:
     tree, node = parse_blanked(text)
     forest = Forest.from_trees([tree])
@@ -27,12 +33,20 @@ def test_the_blank_stands_where_it_is_written(text: str) -> None:
     [
         ("x + 1 = 1 + x", "there is no '\\?'", 14),
         ("x + ? = ? + x", "a second '\\?'", 9),
-        ("x + ? = (x", "not closed", 11),
+        ("x + ? = (x", "the '\\(' at column 9 is not closed", 11),
+        ("?", "unexpected end of the text", 2),
         ("x + ? 2 = x", "unexpected number '2'", 7),
-        ("x + 2? = x", "unexpected name 'blank'", 6),
+        ("x + 2? = x", "unexpected '\\?' right after a value", 6),
+        ("x? = x", "unexpected '\\?' right after a value", 2),
+        ("(x)? = x", "unexpected '\\?' right after a value", 4),
+        ("sin? = x", "the function 'sin' without its argument", 4),
+        ("?y = x", "unexpected name 'y' right after a value", 2),
+        ("?2 = x", "unexpected number '2' right after a value", 2),
+        ("? (x) = x", r"unexpected '\(' right after a value", 3),
         ("a + ? = x", "unknown variable 'a'", 1),
         ("x*blank = ?", "unknown variable 'blank'", 3),
         ("x + ? = b", "unknown variable 'b'", 9),
+        ("x + ? = blan(x)", "unknown function 'blan'; expected", 9),
     ],
 )
 def test_a_mistake_is_shown_in_the_users_own_text(text: str, problem: str, column: int) -> None:
