@@ -10,15 +10,15 @@ import pytest
 
 from treemem import checkpoint
 from treemem.records import write_records
-from treemem.tasks.equation_completion.reproduce import main
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_completion import reproduce
+from treemem.tasks.equation_verification.study_data import StudyData
 from treemem.training import right_answers
 
 SEEDS = (1, 2)
 
 
 @pytest.fixture
-def study(untrained, tmp_path: Path) -> Path:
+def study(untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two networks of two seeds in ``runs``, and the equations that they were trained on."""
     records = []
     for name in ("Tree-LSTM", "Tree-RNN"):
@@ -28,14 +28,14 @@ def study(untrained, tmp_path: Path) -> Path:
             checkpoint.save(tmp_path / "runs" / run, untrained(name, seed=seed).float())
             records.append({"run": run, "row": name, "training": {"seed": seed}})
     write_records(tmp_path / "study.jsonl", records)
-    generate_equations(300, seed=1).save(tmp_path / "runs" / "data")
+    monkeypatch.setattr(reproduce, "StudyData", lambda folder: StudyData(folder, size=300, seed=1))
     return tmp_path
 
 
 def run(study: Path, *arguments: str) -> int:
     places = {"runs": "runs", "study": "study.jsonl", "results": "results", "page": "page.md"}
     options = [part for name, place in places.items() for part in (f"--{name}", str(study / place))]
-    return main([*options, *arguments])
+    return reproduce.main([*options, *arguments])
 
 
 def test_a_page_is_made_of_all_seeds_and_what_is_recorded_is_not_run_again(study: Path) -> None:
