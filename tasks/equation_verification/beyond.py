@@ -1,4 +1,4 @@
-"""What is tried to lift the accuracy on deep equations: one change at a time, as many for either network."""
+"""What is tried to lift the accuracy on deep equations: single changes, some together, as many for either network."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ class Change:
     data: str = "data"
 
 
+_FALLING = {"schedule": "cosine", "warmup": 0.05}
+_SMOOTH = {**_FALLING, "averaging": 0.999}
+
 CHANGES: dict[str, Change] = {
     "nothing": Change(),
     "rate 0.003": Change(training={"learning_rate": 0.003}),
@@ -46,7 +49,7 @@ CHANGES: dict[str, Change] = {
     "weight decay 1e-4": Change(training={"weight_decay": 1e-4}),
     "decoupled weight decay 0.01": Change(training={"optimizer": "adamw", "weight_decay": 0.01}),
     "gradients clipped at 1": Change(training={"clip": 1.0}),
-    "rate falling as a cosine": Change(training={"schedule": "cosine", "warmup": 0.05}),
+    "rate falling as a cosine": Change(training=_FALLING),
     "averaged weights": Change(training={"averaging": 0.999}),
     "curriculum of 4 epochs": Change(training={"curriculum": 4}),
     "cosine of the sides": Change(task={"read_out": "cosine"}),
@@ -57,6 +60,14 @@ CHANGES: dict[str, Change] = {
     "ten times the equations, 1 epoch": Change(training={"epochs": 1}, data="tenfold"),
     "ten times, derived as published, 1 epoch": Change(training={"epochs": 1}, data="tenfold, derived"),
     "ten times, by branches too, 1 epoch": Change(training={"epochs": 1}, data="tenfold, branches"),
+    "falling rate, averaged": Change(training=_SMOOTH),
+    "falling rate, averaged, dropout 0.1": Change(training=_SMOOTH, network={"dropout": 0.1}),
+    "falling rate, averaged, hidden size 100": Change(training=_SMOOTH, network={"hidden_size": 100}),
+    "falling rate, averaged, ten times, 2 epochs": Change(training={**_SMOOTH, "epochs": 2}, data="tenfold"),
+    "the same, by branches too": Change(training={**_SMOOTH, "epochs": 2}, data="tenfold, branches"),
+    "the same, hidden size 100": Change(
+        training={**_SMOOTH, "epochs": 2}, network={"hidden_size": 100}, data="tenfold, branches"
+    ),
 }
 
 

@@ -51,9 +51,10 @@ def search_section(records: Records) -> str:
     hashes = {record["files"][DEEP_VALIDATION] for record in records}
     return f"""## Beyond: trials
 
-One change at a time to networks of {SEARCH_TRAINING.epochs} epochs, one seed, as many trials for either network;
-compared on validation equations (depth 1-7) and on equations of depth 8-13 of another seed ("deep"; SHA-256 of them
-{", ".join(f"`{each}`" for each in sorted(hashes))}).
+Changes to networks of {SEARCH_TRAINING.epochs} epochs, one seed, as many trials for either network: one at a time,
+and below them those that promised most together. Ten times the equations for one epoch are as many steps as ten epochs
+without. Compared on validation equations (depth 1-7) and on equations of depth 8-13 of another seed ("deep"; SHA-256
+of them {", ".join(f"`{each}`" for each in sorted(hashes))}).
 No test equation and no published one was scored. In brackets the difference to no change, in points; "threshold": with
 the threshold that is best on validation equations. One seed says little about differences below one point. Command:
 `{COMMAND} search --processes 2`; {cost(records)}.
