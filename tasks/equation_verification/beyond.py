@@ -59,6 +59,10 @@ CHANGES: dict[str, Change] = {
     "false equations three steps farther": Change(data="harder"),
     "ten times the equations, 1 epoch": Change(training={"epochs": 1}, data="tenfold"),
     "ten times, derived as published, 1 epoch": Change(training={"epochs": 1}, data="tenfold, derived"),
+}
+"""Trials of one change each."""
+
+TOGETHER: dict[str, Change] = {
     "ten times, by branches too, 1 epoch": Change(training={"epochs": 1}, data="tenfold, branches"),
     "falling rate, averaged": Change(training=_SMOOTH),
     "falling rate, averaged, dropout 0.1": Change(training=_SMOOTH, network={"dropout": 0.1}),
@@ -69,6 +73,7 @@ CHANGES: dict[str, Change] = {
         training={**_SMOOTH, "epochs": 2}, network={"hidden_size": 100}, data="tenfold, branches"
     ),
 }
+"""Trials of the changes that promised most, together."""
 
 
 def changed_run(name: str, row: str, network: str, change: Change, training: TrainingOptions, seed: int) -> StudyRun:
@@ -85,12 +90,19 @@ def changed_run(name: str, row: str, network: str, change: Change, training: Tra
 
 
 def search_runs() -> list[StudyRun]:
-    """Every change for either network, one seed, to be compared on validation equations alone."""
+    """Every single change for either network, one seed, to be compared on validation equations alone."""
+    return _trials("search", CHANGES)
+
+
+def together_runs() -> list[StudyRun]:
+    """Some changes together, likewise."""
+    return _trials("together", TOGETHER)
+
+
+def _trials(study: str, changes: Mapping[str, Change]) -> list[StudyRun]:
     return [
-        changed_run(
-            f"search/{network}/{change}", f"{network}: {change}", network, CHANGES[change], SEARCH_TRAINING, SEEDS[0]
-        )
-        for change in CHANGES
+        changed_run(f"{study}/{network}/{name}", f"{network}: {name}", network, change, SEARCH_TRAINING, SEEDS[0])
+        for name, change in changes.items()
         for network in SEARCHED
     ]
 

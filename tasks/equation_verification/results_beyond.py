@@ -8,7 +8,7 @@ from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, plot_accuracy
 from treemem.task import SPLITS
-from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, SEARCHED
+from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, SEARCHED, TOGETHER
 from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
     FILES,
@@ -33,7 +33,7 @@ def search_section(records: Records) -> str:
     """Every trial of either network against the unchanged one."""
     of_row = {row: runs[0] for row, runs in grouped(records).items()}
     rows = []
-    for change in CHANGES:
+    for change in {**CHANGES, **TOGETHER}:
         cells = []
         for network in SEARCHED:
             run, base = of_row.get(f"{network}: {change}"), of_row.get(f"{network}: nothing")
@@ -57,7 +57,7 @@ without. Compared on validation equations (depth 1-7) and on equations of depth 
 of them {", ".join(f"`{each}`" for each in sorted(hashes))}).
 No test equation and no published one was scored. In brackets the difference to no change, in points; "threshold": with
 the threshold that is best on validation equations. One seed says little about differences below one point. Command:
-`{COMMAND} search --processes 2`; {cost(records)}.
+`{COMMAND} search together --processes 2`; {cost(records)}.
 
 {markdown_table([["change", *head], *rows])}"""
 

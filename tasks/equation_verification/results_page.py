@@ -64,7 +64,7 @@ def write_page(results: Path, page: Path, equations: Forest) -> None:
         "table-2": lambda records: _table_2(studies[TOKEN_READER], records, test, page),
         "sample-efficiency": lambda records: _sample_efficiency(records, studies["table-2"], page),
         "ablation": lambda records: _ablation(records, studies["table-2"]),
-        "search": search_section,
+        "search": lambda records: search_section([*records, *studies["together"]]),
         "best": lambda records: best_section(records, test, page),
     }
     parts = ["# Equation verification", _introduction(hash_of_data)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treemem.tasks.equation_verification.beyond import best_runs, search_runs
+from treemem.tasks.equation_verification.beyond import best_runs, search_runs, together_runs
 from treemem.tasks.equation_verification.studies import (
     ablation_runs,
     rate_runs,
@@ -19,13 +19,14 @@ STUDIES: dict[str, Callable[[], list[StudyRun]]] = {
     "sample-efficiency": sample_efficiency_runs,
     "ablation": ablation_runs,
     "search": search_runs,
+    "together": together_runs,
     "best": best_runs,
 }
 
-CHOOSING = ("rates", "search")
+CHOOSING = ("rates", "search", "together")
 """Studies by which something is chosen: neither test equations nor published ones are scored in them."""
 
-WITH_DEEP_VALIDATION = ("search", "best")
+WITH_DEEP_VALIDATION = ("search", "together", "best")
 """Studies whose runs are scored on the deep validation equations too."""
 
 WITH_FURTHER_FILES = ("table-2", "best")

@@ -160,7 +160,7 @@ def test_nothing_is_chosen_on_test_or_published_equations(tmp_path: Path, monkey
     folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert reproduce.main([*STUDIES, "--dev", str(dev), *folders]) == 0
     assert scored["rates"] == {"train", "validation"}
-    assert scored["search"] == {"train", "validation", DEEP_VALIDATION}
+    assert scored["search"] == scored["together"] == {"train", "validation", DEEP_VALIDATION}
     assert scored["ablation"] == scored["sample-efficiency"] == {*SPLITS}
     assert scored["table-2"] == {*SPLITS, DEEPER, "published_dev"}
     assert scored["best"] == {*SPLITS, DEEPER, "published_dev", DEEP_VALIDATION}
