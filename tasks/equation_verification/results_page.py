@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from treemem.errors import RecipeError
@@ -29,7 +29,7 @@ from treemem.tasks.equation_verification.results_tables import (
     published_files,
 )
 from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, RATES, TABLE_2, TOKEN_READER
-from treemem.tasks.equation_verification.study_data import SHARES, SIZE
+from treemem.tasks.equation_verification.study_data import DEEPER, SHARES, SIZE
 from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import read_study
@@ -142,6 +142,8 @@ Command: `{COMMAND} table-2 {FILES} --processes 2`; {cost(records)}.
 
 ![Accuracy by depth]({plot.name})
 
+{_deeper(with_reader)}
+
 ### Against Tree-LSTM, example by example
 
 The difference of accuracies on the test equations and its 95 % interval by bootstrap over the equations, the seeds
@@ -158,6 +160,18 @@ Test equations judged wrongly, percent of their kind.
 ### On published equations
 
 {published_files(with_reader)}"""
+
+
+def _deeper(by_row: Mapping[str, Records]) -> str:
+    """Accuracy beyond the test equations, where it was scored."""
+    scored = {row: runs for row, runs in by_row.items() if all(DEEPER in run["scores"] for run in runs)}
+    if not scored:
+        return "Deeper equations were not scored."
+    hashes = sorted({run["files"][DEEPER] for runs in scored.values() for run in runs})
+    return f"""Deeper still: other equations of the same generator, 200 true and 200 false ones of each depth (SHA-256
+{", ".join(f"`{each}`" for each in hashes)}):
+
+{accuracy_table({row: mean_over_seeds(runs, DEEPER) for row, runs in scored.items()})}"""
 
 
 def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
