@@ -68,8 +68,16 @@ TOGETHER: dict[str, Change] = {
     "falling rate, averaged, dropout 0.1": Change(training=_SMOOTH, network={"dropout": 0.1}),
     "falling rate, averaged, hidden size 100": Change(training=_SMOOTH, network={"hidden_size": 100}),
     "falling rate, averaged, ten times, 2 epochs": Change(training={**_SMOOTH, "epochs": 2}, data="tenfold"),
-    "the same, by branches too": Change(training={**_SMOOTH, "epochs": 2}, data="tenfold, branches"),
-    "the same, hidden size 100": Change(
+    "the same, cosine of the sides": Change(
+        training={**_SMOOTH, "epochs": 2}, task={"read_out": "cosine"}, data="tenfold"
+    ),
+    "the same, distance of the sides": Change(
+        training={**_SMOOTH, "epochs": 2}, task={"read_out": "distance"}, data="tenfold"
+    ),
+    "falling rate, averaged, ten times by branches too, 2 epochs": Change(
+        training={**_SMOOTH, "epochs": 2}, data="tenfold, branches"
+    ),
+    "the last, hidden size 100": Change(
         training={**_SMOOTH, "epochs": 2}, network={"hidden_size": 100}, data="tenfold, branches"
     ),
 }
