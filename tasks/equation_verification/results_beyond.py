@@ -8,7 +8,7 @@ from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, plot_accuracy
 from treemem.task import SPLITS
-from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, SEARCHED, TOGETHER
+from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, SEARCHED, TOGETHER, Change
 from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
     FILES,
@@ -78,15 +78,22 @@ def best_section(records: Records, test: Forest, page: Path) -> str:
         for name, runs in by_row.items()
     ]
     recipes = "\n".join(
-        f"- {network}: " + "; ".join(f"{name} {dict(value)}" for name, value in _parts(network)) for network in BEST
+        f"- {recipe}: " + "; ".join(f"{name} {dict(options)}" for name, options in _parts(change))
+        for recipe, change in BEST.items()
     )
     head = ["network", *(f"{split} {metric}" for split, metric in columns), "test accuracy, threshold"]
     hashes = sorted({record["files"][DEEPER] for record in records})
     return f"""## Beyond: the best recipes
 
-Chosen by the trials:
+Chosen by the trials, and then trained for longer than they were:
 
 {recipes}
+
+"Branches" are the four published identities that hold for one sign of a root alone, such as
+`sin(a) = (1 - cos(a)^2)^(1/2)`: equations are derived by them too, and those that are true by the test come out, where
+the root is squared or stands on both sides. That they were missing in ours came out when labels and their
+neighbours were counted in a sample of the published equations, which that recipe has so far seen; no network's
+answers on published equations chose anything.
 
 Command: `{COMMAND} best {FILES} --processes 2`; {cost(records)}.
 "Threshold": with the one that is best on the deep validation equations.
@@ -117,8 +124,7 @@ Depth 8-13 are the test equations; depth 14-20 are others of the same generator,
 {published_files(by_row)}"""
 
 
-def _parts(network: str) -> list[tuple[str, Mapping[str, Any]]]:
-    change = BEST[network]
+def _parts(change: Change) -> list[tuple[str, Mapping[str, Any]]]:
     parts = {"network": change.network, "training": change.training, "task": change.task}
     return [(name, options) for name, options in parts.items() if options] + [("data", {"set": change.data})]
 
