@@ -120,8 +120,8 @@ BEST: dict[str, Change] = {
     "best recipe": Change(training=_BEST_TRAINING, task={"read_out": "cosine"}, data="tenfold"),
     "best recipe, branches": Change(training=_BEST_TRAINING, task={"read_out": "cosine"}, data="tenfold, branches"),
 }
-"""Chosen by the trials, for longer; and the same on equations that are derived by identities of one branch of a root too,
-as many of the published ones are, which validation equations cannot tell to be better or worse."""
+"""Chosen by the trials, for longer; and the same on equations that are derived by identities of one branch of a root
+too, as many of the published ones are, which validation equations cannot tell to be better or worse."""
 
 
 def best_runs() -> list[StudyRun]:
