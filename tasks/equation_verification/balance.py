@@ -55,7 +55,7 @@ def balanced_equations(
         keys = derivation.keys | apart_from
         corruption = Corruption(table, sources, wanted, keys, points, rng, derivation.rewriter, options)
         corruption.run(bar.update)
-    return _assemble(table, true, corruption.found, rng)
+    return assembled(table, true, corruption.found, rng)
 
 
 def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
@@ -65,8 +65,8 @@ def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: r
     return [by_size[low + int(rng.random() * (high - low))] for low, high in pairwise(bounds)]
 
 
-def _assemble(
-    table: ExpressionTable, true: dict[int, list[int]], false: dict[int, list[FalseEquation]], rng: random.Random
+def assembled(
+    table: ExpressionTable, true: Mapping[int, list[int]], false: Mapping[int, list[FalseEquation]], rng: random.Random
 ) -> Forest:
     """All equations in one forest: sorted by depth, shuffled within, with their ``tree_data``."""
     records: list[tuple[int, int, int, int]] = []  # equation, label, edit, source

@@ -22,6 +22,13 @@ NODES_BY_DEPTH: dict[int, float] = {8: 28.7, 9: 31.5, 10: 34.0, 11: 36.0, 12: 38
 
 _NODES_A_LEVEL_BEYOND = 2.2
 
+
+def target_nodes(depth: int) -> float:
+    """The mean number of nodes that true equations of ``depth``, 8 or more, are to have."""
+    deepest = max(NODES_BY_DEPTH)
+    return NODES_BY_DEPTH[min(depth, deepest)] + _NODES_A_LEVEL_BEYOND * max(0, depth - deepest)
+
+
 _FREE_SHARE = 1.2
 """Free steps are taken until the stock is so many times the quotas, _LEAST_FREE equations at least."""
 
@@ -219,9 +226,7 @@ class Derivation:
         depth = self.table.height[equation]
         if depth < min(NODES_BY_DEPTH):
             return False
-        deepest = max(NODES_BY_DEPTH)
-        target = NODES_BY_DEPTH[min(depth, deepest)] + _NODES_A_LEVEL_BEYOND * max(0, depth - deepest)
-        above = self.table.size[equation] - target
+        above = self.table.size[equation] - target_nodes(depth)
         if above * self._nodes_above_target[depth] > 0:
             return True
         self._nodes_above_target[depth] += above

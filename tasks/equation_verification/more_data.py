@@ -7,17 +7,24 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from treemem.errors import GraphError, RecipeError
-from treemem.tasks.equation_verification.balance import balanced_equations
-from treemem.tasks.equation_verification.corruption import EDIT_SHARES, CorruptionOptions
-from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
+from treemem.tasks.equation_verification.balance import assembled, balanced_equations
+from treemem.tasks.equation_verification.corruption import EDIT_SHARES, Corruption, CorruptionOptions
+from treemem.tasks.equation_verification.deepening import Deepening
+from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, Derivation, DerivationOptions
+from treemem.tasks.equation_verification.evaluation import draw_points
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generator import VERSION
 from treemem.tasks.equation_verification.quotas import DEEPEST, checked_seed, checked_size, depth_quotas
 from treemem.tasks.equation_verification.splits import TRAINING_DEPTH
+from treemem.tasks.equation_verification.verification import TRUE, verify
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
+
+_ANCESTORS = 20_000
+"""Deep equations start from the true ones of so many shallow equations."""
 
 
 def training_equations(
@@ -124,6 +131,9 @@ def deep_equations(
 ) -> Forest:
     """Equations to test with: at each of some depths as many true ones as false ones.
 
+    Each true one is made by steps of its own from a shallow one (see :class:`Deepening`), so that no family of nearly
+    equal ones decides what comes out.
+
     Args:
         count_per_depth: number of true equations at each depth, and of false ones.
         depths: from 8 to 20, each once.
@@ -145,13 +155,37 @@ def deep_equations(
         raise RecipeError(
             f"depths must be whole numbers from {possible[0]} to {possible[-1]}, each once, not {list(depths)}"
         )
-    quota = {depth: (count, count) if depth in depths else (0, 0) for depth in range(1, max(depths) + 1)}
     rng = random.Random(f"deep equations {VERSION} {checked_seed(seed)}")
-    table = ExpressionTable()
-    known = canonical_equations(table, apart_from)
-    options = CorruptionOptions(even_counts=True)
-    forest = balanced_equations(table, quota, rng, apart_from=known, options=options, progress=progress)
-    return in_split(forest, "test")
+    table, points = ExpressionTable(), draw_points()
+    keys = canonical_equations(table, apart_from)
+    shallow = {depth: true for depth, (_, true) in depth_quotas(_ANCESTORS, TRAINING_DEPTH).items()}
+    derivation = Derivation(table, shallow, points, rng)
+    derivation.run()
+    parents = [equation for found in derivation.stock.values() for equation in found]
+    deepening = Deepening(table, derivation.rewriter, parents, rng)
+    true: dict[int, list[int]] = {depth: [] for depth in sorted(depths)}
+    with tqdm(
+        total=2 * count * len(depths), desc="equations", unit="", disable=None if progress is None else not progress
+    ) as bar:
+        for depth, found in true.items():
+            while len(found) < count:
+                made = [deepening.equation(depth) for _ in range(count)]
+                fresh = []
+                for equation in made:
+                    key = None if equation is None else table.canonical_equation(equation)
+                    if equation is not None and key is not None and key not in keys:
+                        keys.add(key)
+                        fresh.append(equation)
+                verdicts = verify(table, fresh, points)
+                right = [each for each, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
+                bar.update(min(len(right), count - len(found)))
+                found += right[: count - len(found)]
+        corruption = Corruption(
+            table, true, dict.fromkeys(true, count), keys, points, rng, derivation.rewriter,
+            CorruptionOptions(even_counts=True),
+        )  # fmt: skip
+        corruption.run(bar.update)
+    return in_split(assembled(table, true, corruption.found, rng), "test")
 
 
 def joined(first: Forest, second: Forest) -> Forest:

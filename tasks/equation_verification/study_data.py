@@ -83,7 +83,7 @@ class StudyData:
         return self._deep(DEEPER, 200, range(14, 21), self._seed + 3)
 
     def _deep(self, name: str, count: int, depths: range, seed: int) -> Forest:
-        about = f"{count} true and {count} false ones of each depth {depths[0]}-{depths[-1]}."
+        about = f"{count} true and {count} false ones of each depth {depths[0]}-{depths[-1]}, each deepened on its own."
         make = partial(deep_equations, count, depths, seed=seed, apart_from=self.equations)
         return self._from_data(name, about, seed, make)
 

@@ -110,6 +110,14 @@ def test_deep_equations_are_balanced_and_for_the_test(deep: Forest) -> None:
     assert set(deep.tree_data["split"].tolist()) == {"test"}
 
 
+def test_deep_equations_are_no_family() -> None:
+    forest = deep_equations(30, [14], seed=3)
+    true = forest[forest.tree_data["label"] == 1]
+    sides = {min((format_equation(side) for side in tree.children), key=len) for tree in true}
+    assert len(sides) > 20, "shorter sides, of which a family of equations shares one"
+    assert 35 < np.diff(true.begin).mean() < 50
+
+
 def test_labels_hold_by_another_evaluator(training: Forest, deep: Forest) -> None:
     for forest, every in ((training, 20), (deep, 1)):
         for tree in range(0, len(forest), every):
