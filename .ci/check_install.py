@@ -20,4 +20,5 @@ assert TASKS.names() == ["equation_verification"], TASKS.names()
 assert recipe_names(), "the recipes are not in the package"
 for name in recipe_names():
     load_recipe(name)
+assert treemem.load_pretrained().predict(["x + 1 = 1 + x"]) > 0.5, "the trained model that comes along is not that"
 print(f"{len(modules)} modules import; recipes {', '.join(recipe_names())}")

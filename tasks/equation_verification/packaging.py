@@ -12,10 +12,11 @@ from treemem.errors import RecipeError
 from treemem.explore import markdown_table
 from treemem.task import Score
 from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of
-from treemem.training import read_study
+from treemem.training import TrainingOptions, read_study
 from treemem.training.study import weights_digest
 
 CARD = "CARD.md"
+_ALWAYS_SAID = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
 _MOST_BYTES = 1_200_000
 
 
@@ -56,22 +57,28 @@ def model_card(record: Mapping[str, Any]) -> str:
     files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
     files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
     rows = [
-        [title, str(score.examples), *(percent_of(value, None) for value in _metrics(score))]
+        [title, str(score.examples), *_cells(score)]
         for name, title in files.items()
         if name in record["scores"]
         for score in [overall(record, name)]
     ]
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in scores_of(record, "test")]
-    options = {**record["network"]["options"]}
+    training = {
+        name: value
+        for name, value in record["training"].items()
+        if value != getattr(TrainingOptions, name) or name in _ALWAYS_SAID
+    }
     return f"""# A trained model for equation verification
 
 Whether the two sides of an equation are equal, for equations of the published grammar: variables, the constants of the
 vocabulary, sums, products, powers and trigonometric functions.
 
-- Network: {record["network"]["network"]} {options}, {record["parameters"]:,} parameters, kept in half precision.
-- Trained on generated equations of depth 1-7 (set "{record["data"]["name"]}" of the studies; SHA-256 of trees, labels
-  and splits: `{record["data"]["hash"]}`), {record["epochs"]} epochs, of which the best by validation accuracy,
-  {record["best_epoch"]}, is kept. Training options: {record["training"]}.
+- Network: {record["network"]["network"]}, {_said(record["network"]["options"])}; {record["parameters"]:,} parameters,
+  kept in half precision. Read-out: {record["task"]["read_out"]} of the sides.
+- Trained on generated equations of depth 1-7, the set "{record["data"]["name"]}" of the studies (SHA-256 of trees,
+  labels and splits: `{record["data"]["hash"]}`).
+- Training: {_said(training)}.
+  Epoch {record["best_epoch"]}, the best by validation accuracy, is kept.
 - Made by `python -m treemem.tasks.equation_verification.reproduce` (run `{record["run"]}`).
 
 Percent, in single precision before rounding to half:
@@ -85,5 +92,11 @@ ones for false.
 """
 
 
-def _metrics(score: Score) -> list[float]:
-    return [float(getattr(score, metric)) for metric in METRICS]
+def _said(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in options.items())
+
+
+def _cells(score: Score) -> list[str]:
+    """Accuracy, precision and recall; the first alone where all examples have one label."""
+    values = [float(getattr(score, metric)) for metric in METRICS]
+    return [percent_of(value, None) if not place or score.majority < 1 else "" for place, value in enumerate(values)]
