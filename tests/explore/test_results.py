@@ -78,6 +78,15 @@ def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_fi
     assert axes.get_title() == "Equation verification"
 
 
+def test_a_legend_of_long_names_is_not_cut_off() -> None:
+    names = [f"a network with a long name, {number} of many, with a stack, normalised, no-op" for number in (1, 2)]
+    figure = accuracy_figure({name: [Score(8, 10, 0.9, 0.5), Score(9, 10, 0.8, 0.5)] for name in names})
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.width
+
+
 def test_the_legend_calls_the_baseline_what_it_is() -> None:
     figure = accuracy_figure(SCORES, baseline="commonest values first")
     assert "commonest values first" in {text.get_text() for text in figure.legends[0].texts}

@@ -13,6 +13,9 @@ from treemem.task import PublishedFigure, Score
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_LONGEST_BESIDE = 55
+"""Two columns of legend, of so many characters each, are as wide as the plot."""
+
 
 def plot_accuracy(
     scores: Mapping[str, Sequence[Score]],
@@ -99,6 +102,7 @@ def accuracy_figure(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     axes.grid(alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    if labels := axes.get_legend_handles_labels()[1]:
+        columns = 2 if max(map(len, labels)) <= _LONGEST_BESIDE else 1
+        figure.legend(loc="outside lower center", ncols=columns, fontsize="small")
     return figure
