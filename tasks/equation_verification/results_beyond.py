@@ -113,9 +113,9 @@ Depth 8-13 are the test equations; depth 14-20 are others of the same generator,
 
 ![Accuracy by depth]({plot.name})
 
-Deep test equations are derived from one stock, so that many are relatives of each other, and a family that is taken for
-false weighs much, as at depth 12 and 13. On the deep validation equations, each of which is deepened on its own, as those
-of depth 14-20 are, the fall is steady (but they have been chosen by):
+Deep test equations are derived from one stock, so that many are relatives of each other, and a family that is taken
+for false weighs much, as at depth 12 and 13. On the deep validation equations, each of which is deepened on its own, as
+those of depth 14-20 are, the fall is steady (but they have been chosen by):
 
 {accuracy_table({name: mean_over_seeds(runs, DEEP_VALIDATION) for name, runs in by_row.items()})}
 
