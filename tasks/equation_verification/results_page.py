@@ -102,7 +102,8 @@ def _rates(records: Records) -> str:
 
 Published runs took a step for each equation at a rate of 0.001. A step here takes a batch of {training.batch_size}, so
 that the rate was chosen anew, one for all networks, by mean validation accuracy after at most 20 epochs of one seed.
-All further runs have {training.learning_rate}. Command: `{COMMAND} rates`; {cost(records)}.
+(Runs at 0.003 had been tested before the grid was widened upwards; validation alone chose.) All further runs have
+{training.learning_rate}. Command: `{COMMAND} rates`; {cost(records)}.
 
 {markdown_table([["network", *(f"rate {rate}" for rate in RATES)], *rows])}"""
 
