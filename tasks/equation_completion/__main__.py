@@ -72,7 +72,9 @@ def _run(options: argparse.Namespace) -> None:
         raise RecipeError(f"--limit must be at least 1, not {options.limit}")
     if options.output is not None:
         _check_place(options.output)
-    model = load(options.checkpoint)
+        if options.equations is not None and Path(options.output).resolve() == Path(options.equations).resolve():
+            raise RecipeError(f"--output {options.output} is the file of the equations; name another")
+    model = load(options.checkpoint).float()  # a packaged one is kept in half precision
     candidates = make_candidates() if options.candidates is None else read_candidates(options.candidates)
     if options.fill is not None:
         fillings = fill(model, options.fill, top=options.top, collapse=options.collapse, candidates=candidates)

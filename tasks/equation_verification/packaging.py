@@ -70,8 +70,7 @@ def model_card(record: Mapping[str, Any]) -> str:
     }
     return f"""# A trained model for equation verification
 
-Whether the two sides of an equation are equal, for equations of the published grammar: variables, the constants of the
-vocabulary, sums, products, powers and trigonometric functions.
+Whether the two sides of an equation are equal, for equations like the published ones.
 
 - Network: {record["network"]["network"]}, {_said(record["network"]["options"])}; {record["parameters"]:,} parameters,
   kept in half precision. Read-out: {record["task"]["read_out"]} of the sides.
@@ -79,7 +78,8 @@ vocabulary, sums, products, powers and trigonometric functions.
   labels and splits: `{record["data"]["hash"]}`).
 - Training: {_said(training)}.
   Epoch {record["best_epoch"]}, the best by validation accuracy, is kept.
-- Made by `python -m treemem.tasks.equation_verification.reproduce` (run `{record["run"]}`).
+- Made by `python -m treemem.tasks.equation_verification.reproduce {record["run"].partition("/")[0]}`:
+  run `{record["run"]}`.
 
 Percent, in single precision before rounding to half:
 
@@ -87,8 +87,11 @@ Percent, in single precision before rounding to half:
 
 {markdown_table([["depth", "accuracy"], *by_depth])}
 
-It knows equations like those that it was trained on. It is no proof: of equations of other sources it takes many true
-ones for false.
+It knows equations like those that it was trained on: of the variables the first six, the integers 0 to 4, 10, -1, -2
+and -3, 1/2, -1/2, 2/5, 0.7 and pi, sums, products, powers, sin, cos, tan, cot, sec and csc. Every other label of the
+vocabulary (5 to 9, further functions and variables) was in no training equation: what it says of equations with such a
+label means nothing, however sure it is. And it is no proof: of equations of other sources it takes many true ones for
+false, and some false ones for true.
 """
 
 

@@ -62,8 +62,8 @@ class EquationDataOptions:
         size: how many to generate.
         seed: of the generator.
         max_depth: the greatest depth generated.
-        training_size: generate further equations of depth 1-7 until so many are for training; validation and test stay
-            as they are. None: no more than ``size`` gives.
+        training_size: generate further equations of depth 1-7, with the next seed, until so many are for training;
+            validation and test stay as they are. None: no more than ``size`` gives.
         derived_share, branches: how those further equations are derived; see
             :class:`~treemem.tasks.equation_verification.derivation.DerivationOptions`.
         numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
@@ -158,7 +158,7 @@ class EquationVerification(Task):
             forest, card = data.forest, data.card()
             if options.training_size is not None:
                 forest = with_more_training(
-                    forest, options.training_size, seed=options.seed, derivation=derivation, progress=progress
+                    forest, options.training_size, seed=options.seed + 1, derivation=derivation, progress=progress
                 )
                 card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
             if not options.numeric:

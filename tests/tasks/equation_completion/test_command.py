@@ -45,6 +45,13 @@ def test_ranks_are_jsonl_whatever_the_name_says(saved_model: Path, equations: Pa
     assert capsys.readouterr().out.endswith(written["ranks"])
 
 
+def test_the_file_of_the_equations_is_not_overwritten(saved_model: Path, equations: Path, capsys) -> None:
+    before = equations.read_text()
+    assert main([str(saved_model), "--equations", str(equations), "--output", str(equations)]) == 2
+    assert "is the file of the equations" in capsys.readouterr().err
+    assert equations.read_text() == before
+
+
 def test_generated_equations_come_from_a_folder_or_are_made(saved_model: Path, tmp_path: Path, capsys) -> None:
     generate_equations(300, seed=1).save(tmp_path / "data")
     printed = []
