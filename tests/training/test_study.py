@@ -180,13 +180,14 @@ def test_a_run_that_fails_stops_no_other_and_is_told_at_the_end(tmp_path: Path, 
 
 
 SCRIPT = """
-import sys
+import signal, sys
 sys.path.insert(0, sys.argv[2])
 from toy_task import MoreX, toy_data
 from test_study import runs
 from treemem.training import run_study
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
     long = runs(1, 2, epochs=1_000_000)
     run_study(MoreX(), long, {"data": toy_data()}, folder=sys.argv[1], results=sys.argv[1] + "/s.jsonl", processes=2)
 """
