@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treemem.task import NetworkConfig
-from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, SEEDS
+from treemem.tasks.equation_verification.studies import COMPARED, PUBLISHED_TRAINING, SEEDS
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import StudyRun, TrainingOptions
-
-SEARCHED = ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op")
-"""Networks that are searched for, with the same trials each."""
 
 SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=10)
 
@@ -111,7 +108,7 @@ def _trials(study: str, changes: Mapping[str, Change]) -> list[StudyRun]:
     return [
         changed_run(f"{study}/{network}/{name}", f"{network}: {name}", network, change, SEARCH_TRAINING, SEEDS[0])
         for name, change in changes.items()
-        for network in SEARCHED
+        for network in COMPARED
     ]
 
 
@@ -132,5 +129,5 @@ def best_runs() -> list[StudyRun]:
         )
         for seed in SEEDS
         for recipe, change in BEST.items()
-        for network in SEARCHED
+        for network in COMPARED
     ]

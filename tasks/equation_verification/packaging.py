@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from treemem import checkpoint
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table
 from treemem.task import Score
 from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of
-from treemem.training import TrainingOptions, read_study
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.training import TrainingOptions
+from treemem.training.state import data_digest
 from treemem.training.study import weights_digest
+from treemem.trees.equation_labels import EQUALITY
+from treemem.trees.forest import Forest
 
 CARD = "CARD.md"
 _ALWAYS_SAID = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
+_FEW = 1000  # a label that occurs less often is hardly learnt
 _MOST_BYTES = 1_200_000
 
 
-def package_model(results: Path, runs: Path, name: str, folder: Path) -> None:
+def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, folder: Path) -> None:
     """Write the model of a run of a study, in half precision, and its card.
 
     Args:
-        results: the records of the study.
+        record: of the run.
         runs: folder of the study's runs.
-        name: of the run.
+        equations: what it was trained on and validated with.
         folder: where to write; a model that is there is replaced.
 
     Raises:
-        RecipeError: no such run, other weights than its figures are of, or a model too large to come with a package.
+        RecipeError: other equations or weights than its figures are of, or a model too large to come with a package.
         CheckpointError: its checkpoint is not there.
     """
-    record = next((record for record in read_study(results) if record["run"] == name), None)
-    if record is None:
-        raise RecipeError(f"{results} has no run {name!r}")
+    name = record["run"]
+    if data_digest(EquationVerification().examples(equations)) != record["data"]["hash"]:
+        raise RecipeError(f"these are not the equations that {name!r} was trained on")
     model = checkpoint.load(runs / name)
     if weights_digest(model) != record["weights"]:
-        raise RecipeError(f"the weights in {runs / name} are not those that {results} has the figures of")
+        raise RecipeError(f"the weights in {runs / name} are not those that the record has the figures of")
     model.half()
     size = sum(2 * parameter.numel() for parameter in model.parameters())
     if size > _MOST_BYTES:
@@ -46,14 +53,19 @@ def package_model(results: Path, runs: Path, name: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made, former = Path(temporary) / "made", Path(temporary) / "former"
         checkpoint.save(made, model)
-        (made / CARD).write_text(model_card(record), encoding="utf-8")
+        (made / CARD).write_text(model_card(record, equations), encoding="utf-8")
         if folder.exists():
             folder.rename(former)
         made.rename(folder)
 
 
-def model_card(record: Mapping[str, Any]) -> str:
-    """What the model of a recorded run is, as Markdown."""
+def model_card(record: Mapping[str, Any], equations: Forest) -> str:
+    """What the model of a recorded run is, as Markdown; ``equations`` are those that it was trained on."""
+    training_part = equations[equations.tree_data["split"] == "train"]
+    counts = np.bincount(training_part.label, minlength=len(training_part.labels))
+    learnt = {label: int(count) for label, count in zip(training_part.labels, counts, strict=True) if count}
+    common = [label for label, count in learnt.items() if count >= _FEW and label != EQUALITY]
+    rare = [f"{label} ({count})" for label, count in learnt.items() if count < _FEW]
     files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
     files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
     rows = [
@@ -87,12 +99,14 @@ Percent, in single precision before rounding to half:
 
 {markdown_table([["depth", "accuracy"], *by_depth])}
 
-It knows equations like those that it was trained on: of the variables the first six, the integers 0 to 4, 10, -1, -2
-and -3, 1/2, -1/2, 2/5, 0.7 and pi, sums, products, powers, sin, cos, tan, cot, sec and csc. Every other label of the
-vocabulary (5 to 9, further functions and variables) was in no training equation: what it says of equations with such a
-label means nothing, however sure it is. And it is no proof: of equations of other sources it takes many true ones for
-false, and some false ones for true.
+It knows equations like those that it was trained on. These labels occur in them: {", ".join(common)}{_seldom(rare)}.
+What it says of equations with any other label of the vocabulary means nothing, however sure it is. And it is no proof:
+of equations of other sources it takes many true ones for false, and some false ones for true.
 """
+
+
+def _seldom(rare: Sequence[str]) -> str:
+    return f"; seldom, with their counts: {', '.join(rare)}" if rare else ""
 
 
 def _said(options: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError, TreememError
@@ -96,9 +97,23 @@ def _run(options: argparse.Namespace) -> None:
         )
     write_page(options.results, options.page, data.equations)
     if options.package is not None:
-        study = options.package.partition("/")[0]
-        folder = pretrained_folder(EquationVerification.name)
-        package_model(options.results / f"{study}.jsonl", options.runs, options.package, folder)
+        record = _recorded(options.package, options.results)
+        equations = data.forests([record["data"]["name"]])[record["data"]["name"]]
+        package_model(record, options.runs, equations, pretrained_folder(EquationVerification.name))
+
+
+def _recorded(run: str, results: Path) -> dict[str, Any]:
+    """The record of a run.
+
+    Raises:
+        RecipeError: no study has it.
+    """
+    study = run.partition("/")[0]
+    records = read_study(results / f"{study}.jsonl") if study in STUDIES else []
+    found = next((record for record in records if record["run"] == run), None)
+    if found is None:
+        raise RecipeError(f"no study in {results} has a run {run!r}; it is named like best/NETWORK, RECIPE/seed-SEED")
+    return found
 
 
 def _judge_by_tokens(path: Path, forest: Forest, files: Mapping[str, Forest]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, plot_accuracy
 from treemem.task import SPLITS
-from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, SEARCHED, TOGETHER, Change
+from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, TOGETHER, Change
 from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
     FILES,
@@ -24,6 +24,7 @@ from treemem.tasks.equation_verification.results_tables import (
     percent,
     published_files,
 )
+from treemem.tasks.equation_verification.studies import COMPARED
 from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER
 from treemem.training import OddsCount
 from treemem.trees.forest import Forest
@@ -35,7 +36,7 @@ def search_section(records: Records) -> str:
     rows = []
     for change in {**CHANGES, **TOGETHER}:
         cells = []
-        for network in SEARCHED:
+        for network in COMPARED:
             run, base = of_row.get(f"{network}: {change}"), of_row.get(f"{network}: nothing")
             if run is None or base is None:
                 cells += ["", "", ""]
@@ -47,7 +48,7 @@ def search_section(records: Records) -> str:
             deep = OddsCount.from_lists(run["odds"][DEEP_VALIDATION])
             cells.append(percent([deep.accuracy(counts.best_threshold())]))
         rows.append([change, *cells])
-    head = [f"{network}: {what}" for network in SEARCHED for what in ("validation", "deep", "deep, threshold")]
+    head = [f"{network}: {what}" for network in COMPARED for what in ("validation", "deep", "deep, threshold")]
     hashes = {record["files"][DEEP_VALIDATION] for record in records}
     return f"""## Beyond: trials
 
@@ -121,7 +122,7 @@ those of depth 14-20 are, the fall is steady (but they have been chosen by):
 
 ### Against Tree-LSTM, example by example
 
-{comparisons(by_row, f"{SEARCHED[0]}, best recipe", "test")}
+{comparisons(by_row, f"{COMPARED[0]}, best recipe", "test")}
 
 ### What is judged wrongly
 

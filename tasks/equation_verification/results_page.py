@@ -28,7 +28,7 @@ from treemem.tasks.equation_verification.results_tables import (
     percent_of,
     published_files,
 )
-from treemem.tasks.equation_verification.studies import PUBLISHED_TRAINING, RATES, TABLE_2, TOKEN_READER
+from treemem.tasks.equation_verification.studies import COMPARED, PUBLISHED_TRAINING, RATES, TABLE_2, TOKEN_READER
 from treemem.tasks.equation_verification.study_data import DEEPER, SHARES, SIZE
 from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
@@ -36,7 +36,7 @@ from treemem.training import read_study
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
-_BEST = "Tree-LSTM+stack+normalize+no-op"
+_PLAIN, _STACKED = COMPARED
 
 
 def write_page(results: Path, page: Path, equations: Forest) -> None:
@@ -150,7 +150,7 @@ Command: `{COMMAND} table-2 {FILES} --processes 2`; {cost(records)}.
 The difference of accuracies on the test equations and its 95 % interval by bootstrap over the equations, the seeds
 taken together; and McNemar's exact test for each seed.
 
-{comparisons(by_row, "Tree-LSTM", "test")}
+{comparisons(by_row, _PLAIN, "test")}
 
 ### What is judged wrongly
 
@@ -176,11 +176,10 @@ def _deeper(by_row: Mapping[str, Records]) -> str:
 
 
 def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
-    networks = ("Tree-LSTM", _BEST)
     by_row = grouped([*records, *whole])
     rows = []
     scores: dict[str, list[Score]] = {}
-    for name in networks:
+    for name in COMPARED:
         of_share = {share: by_row.get(name if share == 100 else f"{name}, {share} %", []) for share in SHARES}
         rows.append([name, *(metric_cells(runs, "test")[0] if runs else "" for runs in of_share.values())])
         for share, runs in of_share.items():
@@ -191,7 +190,7 @@ def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
                 )
     plot = page.with_name("equation_verification_sample_efficiency.svg")
     plot_accuracy(scores, plot, group="percent of the training equations", title="Accuracy on depth 8-13")
-    claim = {name: by_row.get(name, []) for name in ("Tree-LSTM", f"{_BEST}, 80 %")}
+    claim = {name: by_row.get(name, []) for name in (_PLAIN, f"{_STACKED}, 80 %")}
     return f"""## Sample efficiency (figure 6)
 
 Test accuracy, all depths, of networks trained on a part of the training equations; a smaller part is within each
@@ -204,17 +203,17 @@ larger one. Command: `{COMMAND} sample-efficiency --processes 2`; {cost(records)
 The published figure shows the stack, trained on 80 %, above Tree-LSTM trained on all. Here, as the difference to
 Tree-LSTM on all of them, example by example:
 
-{comparisons(claim, "Tree-LSTM", "test")}"""
+{comparisons(claim, _PLAIN, "test")}"""
 
 
 def _ablation(records: Records, whole: Records) -> str:
-    bases = {_BEST, "Tree-RNN+stack+no-op"}
+    bases = {_STACKED, "Tree-RNN+stack+no-op"}
     by_row = grouped([*(record for record in whole if record["row"] in bases), *records])
     rows = [
         [name, str(len(runs)), *(metric_cells(runs, split)[0] for split in ("validation", "test"))]
         for name, runs in by_row.items()
     ]
-    against = {name: runs for name, runs in by_row.items() if name.startswith(_BEST)}
+    against = {name: runs for name, runs in by_row.items() if name.startswith(_STACKED)}
     return f"""## Ablation
 
 One choice at a time changed; the networks that were changed stand first. Scalar actions are a softmax, which there is
@@ -222,6 +221,6 @@ nothing to normalise of. Command: `{COMMAND} ablation --processes 2`; {cost(reco
 
 {markdown_table([["network", "seeds", "validation accuracy", "test accuracy"], *rows])}
 
-Against {_BEST} (p 5, k 1, element-wise actions, reading its children's stacks), example by example:
+Against {_STACKED} (p 5, k 1, element-wise actions, reading its children's stacks), example by example:
 
-{comparisons(against, _BEST, "test")}"""
+{comparisons(against, _STACKED, "test")}"""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treemem.task import SPLITS, NetworkConfig
+from treemem.task import SPLITS
 from treemem.tasks.equation_verification.shallow_reader import TokenReader
 from treemem.tasks.equation_verification.study_data import SHARES, part_name
 from treemem.tasks.equation_verification.task import EquationVerification
@@ -26,6 +26,9 @@ TABLE_2 = (
     "Tree-LSTM+stack+normalize+no-op",
 )
 """Rows of Table 2 of Arabshahi et al. 2020, but for the majority class."""
+
+COMPARED = ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op")
+"""The network without a stack and the best one with it: what is compared beyond Table 2."""
 
 TOKEN_READER = "token-reader"
 """The study of one row that no network is in: boosted trees on token counts."""
@@ -62,7 +65,7 @@ def sample_efficiency_runs() -> list[StudyRun]:
         for seed in SEEDS
         for share in SHARES[:-1]
         for run in _runs(
-            ("Tree-LSTM", "Tree-LSTM+stack+normalize+no-op"),
+            COMPARED,
             PUBLISHED_TRAINING,
             (seed,),
             "sample-efficiency",
@@ -74,16 +77,12 @@ def sample_efficiency_runs() -> list[StudyRun]:
 
 def ablation_runs() -> list[StudyRun]:
     """One choice at a time changed in the best network of Table 2, and what the stack of a Tree-RNN is read from."""
-    base = {"hidden_size": 50, "stack_size": 5, "normalize": True, "no_op": True}
+    networks, base = EquationVerification.networks, COMPARED[1]
     changed: dict[str, dict[str, Any]] = {f"p {size}": {"stack_size": size} for size in (1, 2, 10)}
     changed |= {f"k {count}": {"top_k": count} for count in (2, 3)}
     changed |= {"scalar actions": {"actions": "scalar", "normalize": False}}
-    configs = {
-        f"Tree-LSTM+stack+normalize+no-op, {name}": NetworkConfig("StackTreeLSTM", {**base, **options})
-        for name, options in changed.items()
-    }
-    rnn = EquationVerification.networks["Tree-RNN+stack+no-op"]
-    configs["Tree-RNN+stack+no-op, reading its own stack"] = rnn.replace(read="own")
+    configs = {f"{base}, {name}": networks[base].replace(**options) for name, options in changed.items()}
+    configs["Tree-RNN+stack+no-op, reading its own stack"] = networks["Tree-RNN+stack+no-op"].replace(read="own")
     return [
         StudyRun(f"ablation/{name}/seed-{seed}", name, config, dataclasses.replace(PUBLISHED_TRAINING, seed=seed))
         for seed in SEEDS

@@ -142,7 +142,7 @@ def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hash
     """Whether a run needs no scoring any more."""
     if record is None or not {*splits, *file_hashes} <= record["scores"].keys():
         return False
-    return all(record["files"].get(name) == digest for name, digest in file_hashes.items())
+    return all(record.get("files", {}).get(name) == digest for name, digest in file_hashes.items())
 
 
 def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def weights_digest(model: Model) -> str:
     content = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         content.update(name.encode())
-        content.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return content.hexdigest()
 
 

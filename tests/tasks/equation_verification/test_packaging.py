@@ -8,13 +8,13 @@ import pytest
 import treemem
 from treemem.checkpoint import load_pretrained, pretrained_folder
 from treemem.errors import CheckpointError, RecipeError
-from treemem.records import write_records
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.training import StudyRun, TrainingOptions, read_study, run_study
 
 TASK = EquationVerification()
+EQUATIONS = generate_equations(400, seed=1).forest
 TEXTS = ["x + 1 = 1 + x", "sin(x) = cos(x)"]
 
 
@@ -26,15 +26,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         StudyRun(f"best/{name}", name, TASK.networks["Tree-LSTM"].replace(hidden_size=size), TrainingOptions(epochs=1))
         for name, size in networks.items()
     ]
-    forests = {"data": generate_equations(400, seed=1).forest}
-    run_study(TASK, runs, forests, folder=folder / "runs", results=folder / "best.jsonl")
+    run_study(TASK, runs, {"data": EQUATIONS}, folder=folder / "runs", results=folder / "best.jsonl")
     return folder
 
 
 def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pretrained"
     for _ in range(2):  # the second replaces the first
-        package_model(study / "best.jsonl", study / "runs", "best/small", folder)
+        package_model(read_study(study / "best.jsonl")[0], study / "runs", EQUATIONS, folder)
     half = treemem.load(folder)
     assert {str(parameter.dtype) for parameter in half.parameters()} == {"torch.float16"}
     whole = treemem.load(study / "runs" / "best" / "small")
@@ -43,19 +42,24 @@ def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_p
     card = (folder / "CARD.md").read_text(encoding="utf-8")
     assert record["data"]["hash"] in card
     assert f"{100 * record['scores']['test'][-1]['accuracy']:.2f}" in card
+    training = EQUATIONS[EQUATIONS.tree_data["split"] == "train"]
+    count = (training.label == training.labels.index("csc")).sum()
+    assert "seldom, with their counts: " in card
+    assert f"csc ({count})" in card
+    assert "exp" not in card
     assert [path.name for path in tmp_path.iterdir()] == ["pretrained"]
 
 
 def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(study: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pretrained"
-    package_model(study / "best.jsonl", study / "runs", "best/small", folder)
-    with pytest.raises(RecipeError, match="has no run 'best/none'"):
-        package_model(study / "best.jsonl", study / "runs", "best/none", folder)
+    small, large = read_study(study / "best.jsonl")
+    package_model(small, study / "runs", EQUATIONS, folder)
     with pytest.raises(RecipeError, match="bytes; a model in the package has 1,200,000"):
-        package_model(study / "best.jsonl", study / "runs", "best/large", folder)
-    write_records(tmp_path / "best.jsonl", [{**read_study(study / "best.jsonl")[0], "weights": "others"}])
-    with pytest.raises(RecipeError, match="are not those that"):
-        package_model(tmp_path / "best.jsonl", study / "runs", "best/small", folder)
+        package_model(large, study / "runs", EQUATIONS, folder)
+    with pytest.raises(RecipeError, match=r"weights .* are not those that"):
+        package_model({**small, "weights": "others"}, study / "runs", EQUATIONS, folder)
+    with pytest.raises(RecipeError, match="not the equations that 'best/small' was trained on"):
+        package_model(small, study / "runs", EQUATIONS[:300], folder)
     assert treemem.load(folder).network.options["hidden_size"] == 4
 
 

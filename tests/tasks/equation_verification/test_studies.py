@@ -166,6 +166,17 @@ def test_nothing_is_chosen_on_test_or_published_equations(tmp_path: Path, monkey
     assert scored["best"] == {*SPLITS, DEEPER, "published_dev", DEEP_VALIDATION}
 
 
+@pytest.mark.parametrize("run", ["best/none", "../best/none", "none"])
+def test_only_a_recorded_run_can_be_packaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, run: str
+) -> None:
+    monkeypatch.setattr(reproduce, "write_page", lambda results, page, equations: None)
+    monkeypatch.setattr(reproduce, "StudyData", lambda folder: StudyData(folder, size=400, seed=3))
+    write_records(tmp_path / "best.jsonl", [record_of(STUDIES["best"]()[0], 0.8)])
+    assert reproduce.main(["--results", str(tmp_path), "--runs", str(tmp_path / "runs"), "--package", run]) == 2
+    assert f"has a run '{run}'; it is named like" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [

@@ -9,6 +9,7 @@ from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.more_data import canonical_equations
 from treemem.tasks.equation_verification.study_data import StudyData, part_of
+from treemem.tasks.equation_verification.task import EquationDataOptions, EquationVerification
 from treemem.trees.forest import Forest
 
 
@@ -78,6 +79,13 @@ def test_a_folder_of_other_equations_is_refused(data: StudyData, folder: Path) -
     card = (folder / "harder" / "CARD.md").read_text(encoding="utf-8")
     assert "one edit" not in card
     assert "3 steps of rewriting after an edit" in card
+
+
+def test_a_recipe_can_ask_for_the_equations_of_a_study(data: StudyData) -> None:
+    tenfold = data.forests(["tenfold, branches"])["tenfold, branches"]
+    size = int((tenfold.tree_data["split"] == "train").sum())
+    options = EquationDataOptions(size=600, seed=3, training_size=size, branches=True)
+    assert list(EquationVerification().make_data(options).forest) == list(tenfold)
 
 
 def test_what_was_made_is_kept_and_checked(data: StudyData, folder: Path) -> None:
