@@ -18,6 +18,7 @@ from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm
 
 if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
@@ -141,6 +142,9 @@ class Task(ABC):
 
     A task is made from options that JSON can hold (``options``), so that a checkpoint can name it. Results of
     different ``version`` are not comparable.
+
+    Attributes:
+        token_form: how sequence networks read the trees, unless their options say so.
     """
 
     name: ClassVar[str]
@@ -149,6 +153,7 @@ class Task(ABC):
     published: ClassVar[tuple[PublishedFigure, ...]] = ()
     networks: ClassVar[Mapping[str, NetworkConfig]] = {}
     data_options: ClassVar[type]
+    token_form: ClassVar[TokenForm] = "function"
 
     @abstractmethod
     def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:
@@ -175,6 +180,14 @@ class Task(ABC):
     @abstractmethod
     def head(self, hidden_size: int) -> nn.Module:
         """What turns encodings ``[examples, trees_per_example, hidden_size]`` into outputs ``[examples, ...]``."""
+
+    def joint_head(self, hidden_size: int) -> nn.Module:
+        """What turns one encoding for a whole pair, ``[examples, 1, hidden_size]``, into the same outputs.
+
+        Raises:
+            RecipeError: the task has none.
+        """
+        raise RecipeError(f"{self.name} has no head for networks that read the trees of an example as one sequence")
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
@@ -220,8 +233,19 @@ class NetworkConfig:
         """
         return (own or {}).get(self.network) or NETWORKS.find(self.network)
 
-    def build(self, vocabulary: Vocabulary, own: Mapping[str, Callable[..., nn.Module]] | None = None) -> nn.Module:
-        """The network with fresh weights; ``own`` are classes by name that count before the registered ones.
+    def build(
+        self,
+        vocabulary: Vocabulary,
+        own: Mapping[str, Callable[..., nn.Module]] | None = None,
+        *,
+        form: TokenForm | None = None,
+    ) -> nn.Module:
+        """The network with fresh weights.
+
+        Args:
+            vocabulary: the labels that it knows.
+            own: classes by name that count before the registered ones.
+            form: how it reads trees as tokens, where it does so and its options do not say.
 
         Raises:
             RecipeError: a name that is not registered, or an option that the network does not have or take.
@@ -233,8 +257,9 @@ class NetworkConfig:
                 raise RecipeError(
                     f"{self.network} has no option {name!r}{near_names(name, known)}; it has {', '.join(known)}"
                 )
+        options = {"form": form, **self.options} if form is not None and "form" in known else self.options
         try:
-            return network_class(vocabulary=vocabulary, **self.options)
+            return network_class(vocabulary=vocabulary, **options)
         except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
             problem = str(error).partition("\n")[0]  # torch adds where in its own code
             raise RecipeError(f"{self.network} cannot be made with {self.options}: {problem}") from error
@@ -251,7 +276,8 @@ class Model(nn.Module):
 
     Attributes:
         task, network, vocabulary: what it was made of.
-        encoder: the network; gives ``[examples, trees_per_example, hidden_size]``.
+        encoder: the network; gives ``[examples, trees_per_example, hidden_size]``, or ``[examples, 1, hidden_size]``
+            where it has an attribute ``joint`` that is true: it reads the trees of an example as one sequence.
         head: gives the outputs that the task's loss and scores read.
     """
 
@@ -267,8 +293,9 @@ class Model(nn.Module):
         self.task = task
         self.network = network
         self.vocabulary = task.vocabulary if vocabulary is None else vocabulary
-        self.encoder = network.build(self.vocabulary, networks)
-        self.head = task.head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
+        self.encoder = network.build(self.vocabulary, networks, form=task.token_form)
+        make_head = task.joint_head if getattr(self.encoder, "joint", False) else task.head
+        self.head = make_head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
 
     def forward(self, batch: TreeBatch) -> Tensor:
         """The outputs ``[examples, ...]`` for a batch."""

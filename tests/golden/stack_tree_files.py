@@ -252,7 +252,7 @@ def check_sequence(arrays: Arrays, sort: str) -> None:
     assert not weights
     sides = [torch.from_numpy(arrays[f"in_x_{side}"]) for side in "lr"]
     inputs = torch.nn.utils.rnn.pad_sequence(sides, batch_first=True)
-    _, last = layer.read(inputs, torch.tensor([len(side) for side in sides]))
+    last = layer.read(inputs, torch.tensor([len(side) for side in sides])).encoding
     for position, side in enumerate("lr"):
         same(last[position], arrays[f"out_h_{side}"], f"final state of side {side}")
     score = head(last[None])

@@ -44,10 +44,10 @@ def test_an_lstm_is_that_of_torch_with_other_names() -> None:
         reference.bias_ih_l0.copy_(encoder.gates.bias[order])
         reference.bias_hh_l0.zero_()
     inputs = torch.randn(2, 6, 4, dtype=torch.float64)
-    states, last = encoder.read(inputs, torch.tensor([6, 6]))
+    reading = encoder.read(inputs, torch.tensor([6, 6]))
     expected, (final, _) = reference(inputs)
-    torch.testing.assert_close(states, expected)
-    torch.testing.assert_close(last, final[0])
+    torch.testing.assert_close(reading.outputs, expected)
+    torch.testing.assert_close(reading.encoding, final[0])
 
 
 @pytest.mark.parametrize("encoder_class", ENCODERS)
@@ -62,7 +62,22 @@ def test_gradients_pass_gradcheck(encoder_class: type[LSTM] | type[RNN]) -> None
     torch.manual_seed(0)
     encoder = encoder_class(2, VOCABULARY).double()
     inputs = torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 4, 1])), inputs)
+    assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 4, 1]))[:2], inputs)
+
+
+@pytest.mark.parametrize("encoder_class", ENCODERS)
+def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(encoder_class: type[LSTM] | type[RNN]) -> None:
+    torch.manual_seed(0)
+    encoder = encoder_class(2, VOCABULARY)
+    inputs = torch.randn(3, 4, 2)
+    reading = encoder.read(inputs, torch.tensor([2, 0, 4]))
+    alone = encoder.read(inputs[[0, 2]], torch.tensor([2, 4]))
+    torch.testing.assert_close(reading.encoding[[0, 2]], alone.encoding)
+    torch.testing.assert_close(reading.outputs[[0, 2]], alone.outputs)
+    assert not reading.encoding[1].any()
+    assert not reading.outputs[1].any()
+    nothing = encoder.read(inputs, torch.zeros(3, dtype=torch.int64))
+    assert not nothing.encoding.any()
 
 
 @pytest.mark.parametrize("encoder_class", ENCODERS)

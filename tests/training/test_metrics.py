@@ -7,7 +7,7 @@ import pytest
 
 from treemem.errors import RecipeError
 from treemem.task import Score
-from treemem.training.metrics import binary_scores, row_score, score_row
+from treemem.training.metrics import binary_scores, class_scores, row_score, score_row
 
 
 def test_scores_of_a_worked_example() -> None:
@@ -45,3 +45,15 @@ def test_a_row_names_the_group_as_the_task_does() -> None:
     row = score_row("Tree-LSTM", Score(8, 10, 0.5, 0.6), "depth")
     assert row["network"] == "Tree-LSTM"
     assert (row["depth"], row["examples"], row["accuracy"], row["majority"]) == (8, 10, 0.5, 0.6)
+
+
+def test_scores_of_several_classes_by_group_and_for_all() -> None:
+    predicted, actual, group = np.array([2, 0, 1, 1]), np.array([2, 0, 0, 1]), np.array([7, 7, 7, 3])
+    first, second, overall = class_scores(predicted, actual, group)
+    assert (first.group, first.examples, first.accuracy, first.majority) == (3, 1, 1.0, 1.0)
+    assert (second.group, second.examples, second.accuracy, second.majority) == (7, 3, 2 / 3, 2 / 3)
+    assert (overall.group, overall.examples, overall.accuracy, overall.majority) == ("all", 4, 0.75, 0.5)
+    assert overall.f1 is None
+    (nothing,) = class_scores(*[np.empty(0, np.int64)] * 3)
+    assert nothing.examples == 0
+    assert np.isnan(nothing.accuracy)

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees.random_equations import PROPERTY
 
-from treemem.errors import ParseError
+from treemem.errors import ParseError, RecipeError
 from treemem.trees.brackets import format_brackets, parse_brackets
+from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 _AWKWARD = [
@@ -97,6 +98,39 @@ def test_a_mistake_is_answered_with_its_place(text: str, line: int, column: int,
         parse_brackets(text)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert said in str(caught.value)
+
+
+def test_the_first_item_may_be_a_child_like_the_others() -> None:
+    tree = parse_brackets("( ( not a ) ( and b c ) )", first="child")
+    assert tree == parse_brackets("(X (X not a) (X and b c))")
+    assert Forest.from_trees([tree]).tokens("bracketed leaves").strings() == [
+        ["(", "(", "not", "a", ")", "(", "and", "b", "c", ")", ")"]
+    ]
+    assert parse_brackets("a", first="child") == Tree("a")
+    assert parse_brackets("(a)", first="child") == Tree("X", [Tree("a")])
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("( a ( ) )", 7, "a bracket without a child"),
+        ("( a ( b )", 10, "the bracket of column 1 is not closed"),
+        ("( a ) )", 7, "')' after the end of the tree"),
+        ("( a b ) c", 9, "'c' after the end of the tree"),
+        (")", 1, "')' closes no node"),
+        ("", 1, "the text holds no tree"),
+    ],
+)
+def test_a_mistake_in_brackets_of_children_is_answered_with_its_place(text: str, column: int, said: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_brackets(text, first="child")
+    assert caught.value.column == column
+    assert said in str(caught.value)
+
+
+def test_another_first_item_is_refused() -> None:
+    with pytest.raises(RecipeError, match="none of label, child"):
+        parse_brackets("a", first="leaf")  # type: ignore[arg-type]
 
 
 def test_bytes_that_are_not_utf_8_are_a_parse_error() -> None:

@@ -12,7 +12,7 @@ from treemem.trees.tokens import TokenForm, forest_tokens, token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-FORMS: list[TokenForm] = ["preorder", "infix", "function", "brackets", "leaves"]
+FORMS: list[TokenForm] = ["preorder", "infix", "function", "brackets", "bracketed leaves", "leaves"]
 
 
 def slow_tokens(tree: Tree, form: TokenForm) -> list[str]:
@@ -22,6 +22,8 @@ def slow_tokens(tree: Tree, form: TokenForm) -> list[str]:
     if form in ("preorder", "leaves"):
         own = [tree.label] if form == "preorder" else []
         return own + [token for part in parts for token in part]
+    if form == "bracketed leaves":
+        return ["(", *(token for part in parts for token in part), ")"]
     if form == "brackets":
         return ["(", tree.label, *(token for part in parts for token in part), ")"]
     if form == "infix" and len(parts) == 2:
@@ -43,7 +45,7 @@ def test_tokens_are_those_that_a_recursion_writes(forest: Forest, form: TokenFor
 def test_every_label_stands_at_its_node_once(forest: Forest, form: TokenForm) -> None:
     sequences = forest.tokens(form)
     spelled = sequences.node[sequences.node >= 0]
-    expected = np.flatnonzero(forest.arity == 0) if form == "leaves" else np.arange(forest.num_nodes)
+    expected = np.flatnonzero(forest.arity == 0) if form.endswith("leaves") else np.arange(forest.num_nodes)
     assert sorted(spelled.tolist()) == expected.tolist()
     words = [sequences.tokens[token] for token in sequences.token[sequences.node >= 0]]
     assert words == [forest.labels[label] for label in forest.label[spelled]]
@@ -56,6 +58,7 @@ def test_every_label_stands_at_its_node_once(forest: Forest, form: TokenForm) ->
         ("function", "f ( add ( x , max ( g ( y ) , 1 , x ) ) )"),
         ("infix", "f ( ( x add max ( g ( y ) , 1 , x ) ) )"),
         ("brackets", "( f ( add x ( max ( g y ) 1 x ) ) )"),
+        ("bracketed leaves", "( ( x ( ( y ) 1 x ) ) )"),
         ("leaves", "x y 1 x"),
     ],
 )

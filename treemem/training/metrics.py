@@ -50,6 +50,28 @@ def binary_scores(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], group
     return [*scores, score("all", np.ones(len(group), bool))]
 
 
+def class_scores(predicted: NDArray[np.int64], actual: NDArray[np.int64], group: NDArray[np.int64]) -> list[Score]:
+    """Scores of answers that are one of several classes.
+
+    Args:
+        predicted, actual: classes from 0, ``[examples]``.
+        group: int64 ``[examples]``.
+
+    Returns:
+        One score a group in ascending order, then one for all; that one alone where there is no example.
+    """
+
+    def score(name: int | str, chosen: NDArray[np.bool_]) -> Score:
+        count = int(chosen.sum())
+        if count == 0:
+            return Score(name, 0, float("nan"), float("nan"))
+        majority = np.bincount(actual[chosen]).max() / count
+        return Score(name, count, float((predicted[chosen] == actual[chosen]).mean()), float(majority))
+
+    scores = [score(int(value), group == value) for value in np.unique(group)]
+    return [*scores, score("all", np.ones(len(group), bool))]
+
+
 def score_row(network: str, score: Score, group: str) -> dict[str, int | float | str | None]:
     """A score as a record of a results file; ``group`` is what the task calls its groups, such as ``"depth"``."""
     return {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Literal
 
-from treemem.errors import GraphError, ParseError
+from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.trees.source_text import decode_source, shorten
 from treemem.trees.tree import Tree
 
@@ -20,22 +21,35 @@ _TOKEN = re.compile(
       | (?P<bare>[^ \t\r\n\f\v()]+)""",
     re.VERBOSE | re.DOTALL,
 )
+CONSTITUENT = "X"  # the label of inner nodes that the text gives none
+
 _PLAIN_LABEL = re.compile(r"[^\s()\"]+\Z")
 
 
-def parse_brackets(text: str | bytes) -> Tree:
-    """Read one tree from ``(label child child)``.
+def parse_brackets(text: str | bytes, *, first: Literal["label", "child"] = "label") -> Tree:
+    """Read one tree from ``(label child child)``, or from ``(child child)``.
 
     A leaf is a bare label; ``label=2.5`` is a leaf with a value. A label with spaces, brackets or quotes, or one that
-    looks like ``label=value``, stands in double quotes with the escapes of JSON. ``(label)`` is the leaf ``label``.
+    looks like ``label=value``, stands in double quotes with the escapes of JSON.
+
+    Args:
+        text: the tree.
+        first: what the first item of a bracket is: ``"label"``: the label of the node, as in the sentiment treebank and
+            in ``str(tree)``, where ``(label)`` is the leaf ``label``; ``"child"``: a child like the others, as in
+            logical inference, of a node that has the label ``X``.
 
     Raises:
         ParseError: the text is not one bracketed tree.
+        RecipeError: another ``first``.
 
     Example:
         >>> parse_brackets("(max 3 (neg 4) 1)").children[1].label
         'neg'
+        >>> str(parse_brackets("( a ( and b ) )", first="child"))
+        '(X a (X and b))'
     """
+    if first not in ("label", "child"):
+        raise RecipeError(f"first={first!r} is none of label, child")
     text = decode_source(text)
     open_nodes: list[tuple[str, float | None, int, list[Tree]]] = []
     tree: Tree | None = None
@@ -49,13 +63,17 @@ def parse_brackets(text: str | bytes) -> Tree:
         if sort == "open":
             if expects_label:
                 raise ParseError("a node without a label", text, begin, "a label after '('")
-            expects_label = True
+            expects_label = first == "label"
+            if first == "child":
+                open_nodes.append((CONSTITUENT, None, begin, []))
             continue
         if sort == "close":
             if expects_label or not open_nodes:
                 expected = "a label after '('" if expects_label else "a tree"
                 raise ParseError("')' closes no node", text, begin, expected)
             label, value, opened, children = open_nodes.pop()
+            if first == "child" and not children:
+                raise ParseError("a bracket without a child", text, begin, "a label or '('")
             tree = _build(label, children, value, text, opened)
         else:
             label, value = _read_label(token, text)
@@ -70,7 +88,8 @@ def parse_brackets(text: str | bytes) -> Tree:
         raise ParseError("the text ends within a node", text, len(text), "a label after '('")
     if open_nodes:
         label, _, opened, _ = open_nodes[-1]
-        raise ParseError(f"the node {shorten(label)} is not closed", text, len(text), "a child or ')'")
+        what = f"the node {shorten(label)}" if first == "label" else f"the bracket of column {opened + 1}"
+        raise ParseError(f"{what} is not closed", text, len(text), "a child or ')'")
     if tree is None:
         raise ParseError("the text holds no tree", text, len(text), "a label or '('")
     return tree

@@ -13,7 +13,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges
 from treemem.trees.vocabulary import Vocabulary
 
-TokenForm = Literal["preorder", "infix", "function", "brackets", "leaves"]
+TokenForm = Literal["preorder", "infix", "function", "brackets", "bracketed leaves", "leaves"]
 
 _OPEN, _COMMA, _CLOSE = "(", ",", ")"
 _PUNCTUATION: dict[TokenForm, tuple[str, ...]] = {
@@ -21,8 +21,10 @@ _PUNCTUATION: dict[TokenForm, tuple[str, ...]] = {
     "infix": (_OPEN, _COMMA, _CLOSE),
     "function": (_OPEN, _COMMA, _CLOSE),
     "brackets": (_OPEN, _CLOSE),
+    "bracketed leaves": (_OPEN, _CLOSE),
     "leaves": (),
 }
+_LEAVES_ALONE = ("bracketed leaves", "leaves")
 
 
 class TokenSequences(NamedTuple):
@@ -63,23 +65,24 @@ def token_table(vocabulary: Vocabulary, form: TokenForm) -> tuple[str, ...]:
     """
     _check_form(form)
     number = () if vocabulary.number is None else (vocabulary.number,)
-    labels = (*vocabulary.leaves, *number) if form == "leaves" else vocabulary.labels
+    labels = (*vocabulary.leaves, *number) if form in _LEAVES_ALONE else vocabulary.labels
     return tuple(dict.fromkeys([*labels, *_PUNCTUATION[form]]))
 
 
 def forest_tokens(forest: Forest, form: TokenForm, vocabulary: Vocabulary | None = None) -> TokenSequences:
     """Write every tree as tokens.
 
-    ========== ================================ ==========================================================
-    form       ``(f (g a) b c)``, ``(+ a b)``   reads as
-    ========== ================================ ==========================================================
-    preorder   ``f g a b c``, ``+ a b``         labels, a parent before its children
-    function   ``f ( g ( a ) , b , c )``        a label, then its children in brackets, between commas
-    infix      ``f ( g ( a ) , b , c )``,       as ``function``, but the label of a node of two children
-               ``( a + b )``                    stands between them
-    brackets   ``( f ( g a ) b c )``            as ``str(tree)`` prints it
-    leaves     ``a b c``                        the labels of the leaves
-    ========== ================================ ==========================================================
+    ================ ============================== ====================================================
+    form             ``(f (g a) b c)``, ``(+ a b)`` reads as
+    ================ ============================== ====================================================
+    preorder         ``f g a b c``, ``+ a b``       labels, a parent before its children
+    function         ``f ( g ( a ) , b , c )``      a label, then its children in brackets, between commas
+    infix            ``f ( g ( a ) , b , c )``,     as ``function``, but the label of a node of two children
+                     ``( a + b )``                  stands between them
+    brackets         ``( f ( g a ) b c )``          as ``str(tree)`` prints it
+    bracketed leaves ``( ( a ) b c )``              the labels of the leaves, each inner node in brackets
+    leaves           ``a b c``                      the labels of the leaves
+    ================ ============================== ====================================================
 
     Args:
         forest: the trees.
@@ -116,8 +119,8 @@ def _lay_out(
     """
     is_inner = forest.arity > 0
     before, swaps = _words_before(forest, form)
-    opens = is_inner & (form in ("function", "infix", "brackets"))
-    spells = ~is_inner if form == "leaves" else ~swaps
+    opens = is_inner & (_CLOSE in _PUNCTUATION[form])
+    spells = ~is_inner if form in _LEAVES_ALONE else ~swaps
     num_entering = (before != _NOTHING).astype(np.int64) + spells + opens
     num_leaving = opens.astype(np.int64)
 
@@ -138,10 +141,10 @@ def _lay_out(
     parent = forest.parent()[operator]
     token[place[operator]], node[place[operator]] = word[parent], parent
     place = place + (before != _NOTHING)
-    if form == "brackets" or form == "infix":
-        first = opens if form == "brackets" else swaps
-        token[place[first]] = known[_OPEN]
-        place = place + (opens if form == "brackets" else 0)
+    opens_first = swaps if form == "infix" else opens & (form in ("brackets", "bracketed leaves"))
+    if opens_first.any():
+        token[place[opens_first]] = known[_OPEN]
+    place = place + (opens_first & ~swaps)
     token[place[spells]], node[place[spells]] = word[spells], np.flatnonzero(spells)
     if form in ("function", "infix"):
         after = opens & ~swaps

@@ -1,0 +1,131 @@
+"""What all sequence encoders have in common: trees read as tokens, one encoding for each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.sequence_states import SequenceStates
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tokens import TokenForm, token_table
+from treemem.trees.vocabulary import Vocabulary
+
+
+class Reading(NamedTuple):
+    """What came of reading sequences of vectors.
+
+    Attributes:
+        encoding: of each sequence, ``[sequences, hidden_size]``; 0 for an empty one.
+        outputs: at every token, ``[sequences, longest, hidden_size]``, 0 after the end of shorter sequences.
+        trace: what the network did at each step, by name, ``[sequences, ...]``; empty unless it was asked for.
+    """
+
+    encoding: torch.Tensor
+    outputs: torch.Tensor
+    trace: Mapping[str, torch.Tensor] = {}
+
+
+class SequenceEncoder(torch.nn.Module, ABC):
+    """A network that reads each tree of a batch as a sequence of tokens.
+
+    Subclasses define :meth:`read`.
+
+    Args:
+        hidden_size: width of the encodings.
+        vocabulary: the labels; its tokens in ``form`` have vectors.
+        options: the constructor's arguments but the vocabulary, as plain data: ``form``, how a tree is written (see
+            :func:`treemem.trees.tokens.forest_tokens`), and where the network has them ``embedding_size`` (None:
+            ``hidden_size``), ``embedding_bound`` (the tokens' vectors start uniformly within plus and minus so much;
+            None: from the standard normal distribution) and ``input_dropout`` (probability that an entry of a token's
+            vector is dropped in training).
+
+    Attributes:
+        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
+
+    Raises:
+        RecipeError: no vocabulary, or an option outside its range.
+    """
+
+    def __init__(self, hidden_size: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        checked_count("hidden_size", hidden_size)
+        if not isinstance(vocabulary, Vocabulary):
+            raise RecipeError(f"a sequence encoder needs a Vocabulary, not {type(vocabulary).__name__}")
+        given_size, bound = options.get("embedding_size"), options.get("embedding_bound")
+        self.hidden_size = hidden_size
+        self.vocabulary = vocabulary
+        self.form: TokenForm = options["form"]
+        self.embedding_size = hidden_size if given_size is None else checked_count("embedding_size", given_size)
+        if bound is not None and not 0 < bound < float("inf"):
+            raise RecipeError(f"embedding_bound must be above 0, not {bound}")
+        self.embedding_bound = bound
+        self.input_dropout = checked_probability("input_dropout", options.get("input_dropout", 0.0))
+        self.options = dict(options)
+        self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
+        self.reset_embedding()
+
+    def reset_embedding(self) -> None:
+        """Draw new vectors for the tokens."""
+        if self.embedding_bound is None:
+            self.embedding.reset_parameters()
+        else:
+            torch.nn.init.uniform_(self.embedding.weight, -self.embedding_bound, self.embedding_bound)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+        self.reset_embedding()
+
+    def forward(self, batch: TreeBatch, *, trace: bool = False) -> SequenceStates:
+        """Read every tree of a batch.
+
+        Args:
+            batch: the trees.
+            trace: whether to keep what the network did at each step.
+
+        Raises:
+            GraphError: a batch made from a graph, which has no tokens.
+            VocabularyError: labels of another vocabulary.
+        """
+        tokens, lengths = self.tokens(batch)
+        reading = self.read(self.embed(tokens), lengths, trace=trace)
+        root = reading.encoding.reshape(-1, batch.trees_per_example, self.hidden_size)
+        return SequenceStates(root, reading.outputs, lengths.to(self.embedding.weight.device), reading.trace)
+
+    def tokens(self, batch: TreeBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is read of a batch: int64 ``[sequences, longest]``, and the lengths, int64 ``[sequences]``.
+
+        Raises:
+            GraphError, VocabularyError: as :meth:`forward`.
+        """
+        if not isinstance(batch, TreeBatch):
+            raise GraphError(f"a sequence encoder takes a TreeBatch, not {type(batch).__name__}")
+        if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
+            raise VocabularyError("the batch was made with another vocabulary than the layer's")
+        return batch.tokens(self.form)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The vectors of tokens, ``[sequences, longest, embedding_size]``, with dropout in training."""
+        vectors = self.embedding(tokens.to(self.embedding.weight.device))
+        return functional.dropout(vectors, self.input_dropout, self.training)
+
+    @abstractmethod
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+        """Run over sequences of vectors.
+
+        Args:
+            inputs: ``[sequences, longest, embedding_size]``, on the right of each sequence padding of any content.
+            lengths: int64 ``[sequences]``, 0 or more.
+            trace: whether to keep what the network did at each step.
+        """
+
+    def extra_repr(self) -> str:
+        """The options, for printing."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
