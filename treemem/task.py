@@ -417,7 +417,10 @@ class Model(nn.Module):
 TASKS: Registry[type[Task]] = Registry(
     "task",
     "treemem.tasks",
-    {"equation_verification": "treemem.tasks.equation_verification.task:EquationVerification"},
+    {
+        "equation_verification": "treemem.tasks.equation_verification.task:EquationVerification",
+        "logical_inference": "treemem.tasks.logical_inference.task:LogicalInference",
+    },
 )
 
 NETWORKS: Registry[Callable[..., nn.Module]] = Registry(

@@ -153,6 +153,7 @@ class RelationHead(torch.nn.Module):
         layer_size: width of the comparison layer; ``hidden_size`` by default, 0 for none.
         activation: of the comparison layer.
         dropout: before the classifier, in training.
+        feature_dropout: before the comparison layer, in training.
 
     Raises:
         RecipeError: unknown ``features`` or activation, or sizes that are no whole numbers.
@@ -171,6 +172,7 @@ class RelationHead(torch.nn.Module):
         layer_size: int | None = None,
         activation: ActivationName = "tanh",
         dropout: float = 0.0,
+        feature_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if features not in get_args(PairFeatures):
@@ -178,11 +180,13 @@ class RelationHead(torch.nn.Module):
         checked_count("hidden_size", hidden_size)
         checked_count("num_classes", num_classes)
         checked_probability("dropout", dropout)
+        checked_probability("feature_dropout", feature_dropout)
         width = hidden_size * (2 if features == "concatenation" else 4)
         layer_size = hidden_size if layer_size is None else checked_count("layer_size", layer_size, least=0)
         self.features = features
         self.activation = activation
         self.dropout = dropout
+        self.feature_dropout = feature_dropout
         self.compare = torch.nn.Linear(width, layer_size) if layer_size else None
         self.classify = torch.nn.Linear(layer_size or width, num_classes)
 
@@ -207,6 +211,7 @@ class RelationHead(torch.nn.Module):
             left, right = pairs.unbind(1)
             compared = torch.cat([compared, (left - right).abs(), left * right], dim=1)
         if self.compare is not None:
+            compared = functional.dropout(compared, self.feature_dropout, self.training)
             compared = activation(self.activation).function(self.compare(compared))
         return self.classify(functional.dropout(compared, self.dropout, self.training))
 

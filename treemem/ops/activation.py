@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import torch
+from torch.nn import functional
 
 from treemem.errors import RecipeError, near_names
 
-ActivationName = Literal["sigmoid", "tanh", "relu"]
+ActivationName = Literal["sigmoid", "tanh", "relu", "elu"]
 
 
 class Activation(NamedTuple):
@@ -29,6 +30,7 @@ class Activation(NamedTuple):
 
 
 _SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
+_ELU_BACKWARD = torch.ops.aten.elu_backward.grad_input
 _TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
 
 
@@ -42,6 +44,11 @@ def tanh_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor
     return _TANH_BACKWARD(gradient, value, grad_input=out)
 
 
+def elu_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """``gradient`` where ``value`` is positive, ``gradient * (value + 1)`` elsewhere, into ``out``."""
+    return _ELU_BACKWARD(gradient, 1.0, 1.0, 1.0, True, value, grad_input=out)
+
+
 def relu_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """``gradient`` where ``value`` is positive, 0 elsewhere, into ``out``, which may be ``gradient``."""
     return torch.mul(gradient, value > 0, out=out)
@@ -51,6 +58,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": Activation(torch.sigmoid, torch.sigmoid_, sigmoid_backward, lambda value: value * (1 - value)),
     "tanh": Activation(torch.tanh, torch.tanh_, tanh_backward, lambda value: 1 - value * value),
     "relu": Activation(torch.relu, torch.relu_, relu_backward, lambda value: (value > 0).to(value.dtype)),
+    "elu": Activation(functional.elu, functional.elu_, elu_backward, lambda value: 1 + value.clamp(max=0)),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError, TreememError
@@ -24,7 +24,7 @@ from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
 from treemem.training.averaging import averaged_model
 from treemem.training.curriculum import examples_of_epoch
-from treemem.training.learning_rate import rate_scheduler
+from treemem.training.learning_rate import plateau_scheduler, rate_scheduler
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, progress_bar
 from treemem.training.run_folder import held
@@ -169,6 +169,8 @@ class _Run:
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []
         self.examples = task.examples(forest_of(data))
         self.train_ids, self.validation_ids = _parts(self.examples)
+        if options.schedule == "plateau" and not len(self.validation_ids):
+            raise RecipeError('schedule "plateau" needs validation examples, and these data have none')
         self.train_nodes = self.examples.forest.num_nodes * len(self.train_ids) // max(1, len(self.examples))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
@@ -202,7 +204,12 @@ class _Run:
         options = self.options
         torch.manual_seed(options.seed)
         optimizer = _OPTIMIZERS[options.optimizer](
-            self.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay, fused=True
+            self.model.parameters(),
+            lr=options.learning_rate,
+            betas=(options.beta1, options.beta2),
+            eps=options.epsilon,
+            weight_decay=options.weight_decay,
+            fused=True,
         )
         last, problem = checkpoint.newest_whole(self.folder / "last")
         state: dict[str, Any] = {}
@@ -236,6 +243,7 @@ class _Run:
                 set_random_state(state["random"], self.device)
             self.recover_best()
         self.scheduler = self.scheduler_from_here(optimizer) if options.rate_varies else None
+        self.plateau = self.plateau_from_here(optimizer) if options.schedule == "plateau" else None
         self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
 
@@ -246,6 +254,14 @@ class _Run:
         done = sum(steps[: progress.epoch]) + progress.step
         return rate_scheduler(
             optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+        )
+
+    def plateau_from_here(self, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau:
+        """What lowers the learning rate after evaluations that brought nothing."""
+        options = self.options
+        seen = [record["validation_accuracy"] for record in self.progress.records if "validation_accuracy" in record]
+        return plateau_scheduler(
+            optimizer, options.learning_rate, options.plateau_factor, options.plateau_patience, accuracies=seen
         )
 
     @property
@@ -358,6 +374,8 @@ class _Run:
             progress.epoch % options.evaluate_every == 0 or progress.epoch == options.epochs
         ):
             scores = self.evaluate(record)
+            if self.plateau is not None:
+                self.plateau.step(scores[-1].accuracy)
             is_best = scores[-1].accuracy > progress.best_accuracy
             progress.evaluations_since_best += 1
             if is_best:

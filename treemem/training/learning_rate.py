@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import partial
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 
 def rate_factor(step: int, steps: int, schedule: str, warmup: float) -> float:
@@ -39,3 +40,23 @@ def rate_scheduler(
         group["initial_lr"] = learning_rate
     factor = partial(rate_factor, steps=steps, schedule=schedule, warmup=warmup)
     return LambdaLR(optimizer, factor, last_epoch=done - 1)
+
+
+def plateau_scheduler(
+    optimizer: Optimizer, learning_rate: float, factor: float, patience: int, *, accuracies: Iterable[float]
+) -> ReduceLROnPlateau:
+    """A scheduler that has seen ``accuracies``, whatever rate the optimiser had before.
+
+    Args:
+        optimizer: whose rate it lowers.
+        learning_rate: what a run begins with.
+        factor: what the rate is multiplied by.
+        patience: evaluations in a row that may bring no better accuracy.
+        accuracies: of the evaluations before.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    scheduler = ReduceLROnPlateau(optimizer, mode="max", factor=factor, patience=patience, threshold=0.0)
+    for accuracy in accuracies:
+        scheduler.step(accuracy)
+    return scheduler

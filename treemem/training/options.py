@@ -23,10 +23,14 @@ class TrainingOptions:
         optimizer: ``"adam"`` (Kingma & Ba 2015), or ``"adamw"``: the same with decoupled weight decay (Loshchilov &
             Hutter 2019).
         learning_rate: of the optimiser.
+        beta1, beta2: decay of the optimiser's averages of gradients and of their squares.
+        epsilon: what it adds to the root of the latter.
         schedule: ``"constant"``, or how the rate falls from ``learning_rate`` to near 0 over all steps of the run:
             ``"cosine"`` or ``"linear"``. The rate then depends on ``epochs``, so a run cannot be given more of them.
+            ``"plateau"``: the rate is multiplied by ``plateau_factor`` each time that more than ``plateau_patience``
+            evaluations in a row brought no better validation accuracy (torch's ``ReduceLROnPlateau``).
         warmup: the fraction of all steps, the first ones, over which the rate rises in a straight line from near 0.
-            With any schedule; ``epochs`` is then fixed likewise.
+            With any schedule but ``"plateau"``; ``epochs`` is then fixed likewise.
         weight_decay: of every parameter. With ``"adam"`` an L2 penalty, whose gradient goes through Adam; with
             ``"adamw"`` each step takes the rate times ``weight_decay`` of each weight away from it.
         averaging: decay of an exponential moving average of the weights over the steps (Tarvainen & Valpola 2017), at
@@ -61,7 +65,12 @@ class TrainingOptions:
     sort_by_height: bool = False
     optimizer: str = "adam"
     learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
     schedule: str = "constant"
+    plateau_factor: float = 0.5
+    plateau_patience: int = 2
     warmup: float = 0.0
     weight_decay: float = 1e-5
     averaging: float | None = None
@@ -88,11 +97,14 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
-        for name in ("learning_rate", "clip", "checkpoint_seconds"):
+        for name in ("learning_rate", "epsilon", "clip", "checkpoint_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise RecipeError(f"{name} must be above 0, not {value}")
-        for name in ("prefetch", "curriculum"):
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise RecipeError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
+        for name in ("prefetch", "curriculum", "plateau_patience"):
             if getattr(self, name) < 0:
                 raise RecipeError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.curriculum > self.epochs:
@@ -107,8 +119,12 @@ class TrainingOptions:
             raise RecipeError(f"seed must be from 0 to 2^63 - 1, not {self.seed}")
         if self.optimizer not in ("adam", "adamw"):
             raise RecipeError(f'optimizer must be "adam" or "adamw", not {self.optimizer!r}')
-        if self.schedule not in ("constant", "cosine", "linear"):
-            raise RecipeError(f'schedule must be "constant", "cosine" or "linear", not {self.schedule!r}')
+        if self.schedule not in ("constant", "cosine", "linear", "plateau"):
+            raise RecipeError(f'schedule must be "constant", "cosine", "linear" or "plateau", not {self.schedule!r}')
+        if not 0 < self.plateau_factor < 1:
+            raise RecipeError(f"plateau_factor must be above 0 and below 1, not {self.plateau_factor}")
+        if self.schedule == "plateau" and self.warmup:
+            raise RecipeError('warmup is for the other schedules; with "plateau" leave it at 0')
         if self.accelerator not in ("auto", "cpu", "cuda"):
             raise RecipeError(f'accelerator must be "auto", "cpu" or "cuda", not {self.accelerator!r}')
         if self.precision not in ("32-true", "64-true", "bf16-mixed"):
@@ -117,7 +133,7 @@ class TrainingOptions:
     @property
     def rate_varies(self) -> bool:
         """Whether the learning rate of a step depends on how many steps the whole run has."""
-        return self.schedule != "constant" or self.warmup > 0
+        return self.schedule in ("cosine", "linear") or self.warmup > 0
 
 
 def _typed(name: str, declared: str, value: Any) -> Any:

@@ -1,0 +1,94 @@
+"""Pairs of formulas drawn at random, with their relations."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import RecipeError
+from treemem.tasks.logical_inference.reader import LogicPairs, pair_operations
+from treemem.tasks.logical_inference.relations import relations, truth_tables
+from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.forest import Forest
+from treemem.trees.logic import AND, NOT, OR, VARIABLES
+
+VERSION = "1"
+_VARIABLES_OF_A_PAIR = 4
+_NEGATED = 1 / 3
+_JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # how often a formula is no variable, by the operators and, or around it
+_TEST_SHARE = 0.15
+_FRUITLESS = 1000  # pairs in a row that were there before, after which there are no more
+
+_Word = tuple[str, int]  # label and arity, in post-order
+
+
+def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> tuple[LogicPairs, NDArray[np.bool_]]:
+    """Distinct pairs of formulas of the sort that Bowman et al. 2015 describe.
+
+    The two formulas of a pair are over the same four of six variables. A formula is a variable, or ``and`` or ``or`` of
+    two formulas, at most three of these within each other, and each formula is negated with probability 1/3. The shares
+    are those of the published file: 2/3 of its formulas are no variables, and 48 % of their parts.
+
+    Args:
+        size: number of pairs.
+        seed: of the generator.
+        max_operations: operators of a formula; one with more is drawn anew.
+
+    Returns:
+        The pairs, and which are for the test: 15 % of them, drawn at random.
+
+    Raises:
+        RecipeError: there are not so many pairs.
+    """
+    draw = random.Random(f"logic {VERSION} {seed}")
+    seen: set[tuple[_Word, ...]] = set()
+    words: list[_Word] = []
+    begin = [0]
+    fruitless = 0
+    while len(seen) < size:
+        names = draw.sample(VARIABLES, _VARIABLES_OF_A_PAIR)
+        sides = [_formula(draw, names, max_operations) for _ in range(2)]
+        pair = (*sides[0], ("", 0), *sides[1])
+        fruitless += 1
+        if fruitless > _FRUITLESS:
+            raise RecipeError(
+                f"there are hardly more than {len(seen)} pairs of {max_operations} operations; ask for fewer"
+            )
+        if pair in seen:
+            continue
+        fruitless = 0
+        seen.add(pair)
+        for side in sides:
+            words.extend(side)
+            begin.append(len(words))
+    labels = (CONSTITUENT, NOT, AND, OR, *VARIABLES)
+    place = {label: index for index, label in enumerate(labels)}
+    forest = Forest(
+        labels,
+        np.array([place[label] for label, _ in words], np.int32),
+        np.array([arity for _, arity in words], np.int32),
+        np.array(begin, np.int64),
+    )
+    left, right = truth_tables(forest).reshape(-1, 2).T
+    is_test = np.random.default_rng(seed).random(size) < _TEST_SHARE
+    return LogicPairs(forest, relations(left, right), pair_operations(forest)), is_test
+
+
+def _formula(draw: random.Random, names: list[str], max_operations: int) -> list[_Word]:
+    """The nodes of one formula in post-order, words being leaves."""
+    while True:
+        words = _part(draw, names, 0)
+        if sum(label in (NOT, AND, OR) for label, _ in words) <= max_operations:
+            return words
+
+
+def _part(draw: random.Random, names: list[str], depth: int) -> list[_Word]:
+    if draw.random() < _JOINED_BY_DEPTH[depth]:
+        left = _part(draw, names, depth + 1)
+        operator = draw.choice((AND, OR))
+        words = [*left, (operator, 0), *_part(draw, names, depth + 1), (CONSTITUENT, 2), (CONSTITUENT, 2)]
+    else:
+        words = [(draw.choice(names), 0)]
+    return [(NOT, 0), *words, (CONSTITUENT, 2)] if draw.random() < _NEGATED else words

@@ -1,0 +1,253 @@
+"""Logical inference: which of seven relations holds between two formulas?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.nn.heads import ClassifierHead, RelationHead
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.tasks.logical_inference.generator import generate_logic
+from treemem.tasks.logical_inference.operator_form import with_operators
+from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
+from treemem.tasks.logical_inference.reader import MOST_OPERATIONS, pair_operations, read_logic_folder
+from treemem.tasks.logical_inference.relations import RELATIONS
+from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
+from treemem.training.metrics import class_scores
+from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.forest import Forest
+from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, parse_logic
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+PAIR = "pair"
+"""Label of the root that joins the two formulas of a pair."""
+
+
+def _networks() -> dict[str, NetworkConfig]:
+    dropouts = {"dropout": 0.2, "memory_dropout": 0.2, "input_dropout": 0.1}
+    memory = {"hidden_size": 200, "slots": 12, "embedding_bound": 0.1, **dropouts}
+    attention = {"hidden_size": 200, "num_heads": 8, "feedforward_size": 800, "dropout": 0.1, "joint": True}
+    return {
+        "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 200, "activation": "tanh"}),
+        "Tree-LSTM": NetworkConfig("TreeLSTM", {"hidden_size": 200}),
+        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {"hidden_size": 200, "stack_size": 5, "normalize": True}),
+        "TreeCell": NetworkConfig("TreeCell", {"hidden_size": 200, "dropout": 0.2, "leaf_dropout": 0.1}),
+        "Ordered Memory": NetworkConfig("OrderedMemory", memory),
+        "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**memory, "cell": "rnn"}),
+        "ON-LSTM": NetworkConfig("ONLSTM", {"hidden_size": 200, "chunk_size": 10, "num_layers": 1}),
+        "LSTM": NetworkConfig("LSTM", {"hidden_size": 200}),
+        "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 12}),
+        "Universal Transformer": NetworkConfig("UniversalTransformer", {**attention, "num_steps": 12}),
+    }
+
+
+@dataclass(frozen=True)
+class LogicDataOptions:
+    """Which pairs to train on and to test with.
+
+    Attributes:
+        path: folder of the published files, see
+            :func:`~treemem.tasks.logical_inference.reader.read_logic_folder`; None: pairs are generated.
+        size: how many to generate.
+        seed: of the generator.
+        max_operations: of the formulas generated.
+        max_training_operations: pairs with more are for the test alone.
+        validation_every: of the pairs for training, one in so many is for validation.
+        training_size: keep the first so many of the pairs for training, in an order that ``seed`` shuffles; None: all.
+        hold_out: ``"A"``, ``"B"`` or ``"C"`` for a systematic split, or any pattern in brackets such as
+            ``"( or ( not _ ) )"``: pairs in which it occurs are kept from training, and the test has those of them
+            alone that have more operations than the training pairs. None: nothing is held out.
+    """
+
+    path: str | None = None
+    size: int = 50_000
+    seed: int = 1111
+    max_operations: int = MOST_OPERATIONS
+    max_training_operations: int = 6
+    validation_every: int = 10
+    training_size: int | None = None
+    hold_out: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_count("size", self.size)
+        checked_count("max_operations", self.max_operations)
+        checked_count("max_training_operations", self.max_training_operations, least=0)
+        checked_count("validation_every", self.validation_every, least=2)
+        if self.training_size is not None:
+            checked_count("training_size", self.training_size)
+        if self.hold_out is not None:
+            try:
+                held_out_pattern(self.hold_out)
+            except ParseError as error:
+                raise RecipeError(f"hold_out is neither A, B, C nor a pattern in brackets: {error}") from error
+
+
+@dataclass(frozen=True)
+class LogicalInference(Task):
+    """Pairs of formulas of propositional logic and the relation between them (Bowman et al. 2015), by operations.
+
+    Data are forests of two formulas a pair, adjacent. ``tree_data`` has one entry a formula, the same for both of a
+    pair: ``label``, index into ``RELATIONS`` or -1 where nobody said; ``split``, where the data are divided.
+
+    Args:
+        form: what tree networks read: ``"binary"``: words are leaves and brackets nodes, as published; ``"operators"``:
+            operators are inner nodes. Sequence networks read the words and brackets of the former, and of the latter
+            what their option ``form`` says.
+        dropout: of the head: before the comparison layer and before the classifier (the authors' ``dropouto``).
+
+    Raises:
+        RecipeError: another form.
+    """
+
+    name: ClassVar[str] = "logical_inference"
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "operations"
+    published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
+    networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
+    data_options: ClassVar[type] = LogicDataOptions
+    token_form: ClassVar[TokenForm] = "bracketed leaves"
+
+    form: LogicForm = "binary"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.form not in get_args(LogicForm):
+            known = get_args(LogicForm)
+            raise RecipeError(f"form is {self.form!r}{near_names(str(self.form), known)}; there are {', '.join(known)}")
+        checked_probability("dropout", self.dropout)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"form": self.form, "dropout": self.dropout}
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        if self.form == "binary":
+            return Vocabulary(WORDS, [(CONSTITUENT, 2)])
+        return Vocabulary(VARIABLES, [(NOT, 1), (AND, 2), (OR, 2)])
+
+    def make_data(self, options: LogicDataOptions, *, progress: bool | None = None) -> TaskData:
+        """The pairs that ``options`` ask for.
+
+        Raises:
+            RecipeError: a folder without the published files, or options that leave no pair for training, validation or
+                test.
+            ParseError: a line of a file that is no pair.
+        """
+        if options.path is not None:
+            pairs, is_test = read_logic_folder(options.path)
+            source = f"{len(pairs)} pairs of {options.path}"
+        else:
+            pairs, is_test = generate_logic(options.size, seed=options.seed, max_operations=options.max_operations)
+            is_test = is_test | (pairs.operations > options.max_training_operations)
+            source = f"{len(pairs)} pairs generated with seed {options.seed}"
+        held_out = None
+        if options.hold_out is not None:
+            held_out = examples_with(pairs.forest, held_out_pattern(options.hold_out), 2)
+        split = divided(
+            pairs.operations,
+            is_test,
+            held_out,
+            max_training_operations=options.max_training_operations,
+            validation_every=options.validation_every,
+        )
+        if options.training_size is not None:
+            training = np.random.default_rng(options.seed).permutation(np.flatnonzero(split == "train"))
+            split[training[options.training_size :]] = ""
+        empty = [name for name in SPLITS if name not in split]
+        if empty:
+            raise RecipeError(f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others")
+        kept = np.flatnonzero(split != "")
+        forest = pairs.forest[(2 * kept[:, None] + np.arange(2)).ravel()]
+        if self.form == "operators":
+            forest = with_operators(forest)
+        data = {"label": pairs.label[kept], "split": split[kept], "operations": pairs.operations[kept]}
+        forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
+        return TaskData(forest, _card(source, options, split))
+
+    def parse(self, text: str) -> Tree:
+        """A pair from ``LEFT<TAB>RIGHT``, as a tree whose root joins the two formulas."""
+        sides = text.split("\t")
+        if len(sides) != 2:
+            raise ParseError(f"{len(sides)} parts between tabs", text, 0, "LEFT<TAB>RIGHT")
+        return Tree(PAIR, [parse_logic(side, form=self.form) for side in sides])
+
+    def examples(self, data: Forest) -> Examples:
+        """The pairs of a forest of two formulas each, or of trees that join two.
+
+        Raises:
+            GraphError: trees that make no pairs.
+            RecipeError: splits that mean nothing.
+        """
+        joins = PAIR in data.labels and bool((data.label[data.begin[1:] - 1] == data.labels.index(PAIR)).all())
+        tree_data = data.tree_data
+        if joins and len(data):
+            data = data.split_roots()
+        elif len(data) % 2:
+            raise GraphError(f"{len(data)} formulas make no pairs; the two of a pair must be adjacent")
+        else:
+            tree_data = {name: array[::2] for name, array in tree_data.items()}
+        num_pairs = len(data) // 2
+        label = np.asarray(tree_data.get("label", np.full(num_pairs, -1)), np.int64)
+        operations = tree_data.get("operations")
+        group = pair_operations(data) if operations is None else operations.astype(np.int64)
+        return Examples(data, 2, {"label": label}, group, label >= 0, _split_numbers(tree_data.get("split")))
+
+    def head(self, hidden_size: int) -> nn.Module:
+        """``softmax(W_2 elu(W_1 [l; r; |l - r|; l * r] + b_1) + b_2)``, the head of Shen et al. 2019."""
+        return RelationHead(
+            hidden_size,
+            len(RELATIONS),
+            features="differences",
+            activation="elu",
+            dropout=self.dropout,
+            feature_dropout=self.dropout,
+        )
+
+    def joint_head(self, hidden_size: int) -> nn.Module:
+        """A classifier of one vector for the whole pair (Radford et al. 2018)."""
+        return ClassifierHead(hidden_size, len(RELATIONS), dropout=self.dropout)
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        return RelationHead.loss(outputs, targets["label"])
+
+    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        return torch.softmax(outputs.double(), dim=-1).numpy()
+
+    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        return outputs.argmax(-1).numpy() == targets["label"]
+
+    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
+
+
+def _split_numbers(split: NDArray[Any] | None) -> NDArray[np.int8] | None:
+    """Index into ``SPLITS`` of each pair."""
+    if split is None:
+        return None
+    names, place = np.unique(split, return_inverse=True)
+    unknown = [str(name) for name in names if name not in SPLITS]
+    if unknown:
+        raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
+    return np.array([SPLITS.index(str(name)) for name in names], np.int8)[place]
+
+
+def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_]) -> str:
+    """What the data are, as Markdown."""
+    counts = ", ".join(f"{int((split == name).sum())} for {name}" for name in SPLITS)
+    held_out = "" if options.hold_out is None else f" Held out: {options.hold_out}."
+    return (
+        f"# Logical inference\n\n{source}; {counts}. Training and validation have at most "
+        f"{options.max_training_operations} operations; of these, one pair in {options.validation_every} is for "
+        f"validation.{held_out}\n"
+    )
