@@ -38,7 +38,7 @@ _HOME = {
     "load": "treemem.checkpoint",
     "load_pretrained": "treemem.checkpoint",
 }
-_ROOMS = ("checkpoint", "explore", "nn", "ops", "schedule", "task", "tasks", "training", "trees")
+_ROOMS = ("checkpoint", "explore", "induction", "nn", "ops", "schedule", "task", "tasks", "training", "trees")
 
 __all__ = [
     "CellError",

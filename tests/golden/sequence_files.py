@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
+from golden.induction_files import TREE_CHECKS
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
@@ -24,10 +26,13 @@ VOCABULARY = Vocabulary(["leaf"], [("node", 2)])
 
 
 def check(path: Path) -> None:
-    """Check one file; skip one that has no test yet."""
-    if path.name not in CHECKS:
+    """Check one file, by the model and by the trees in it; skip one that has no test yet."""
+    checks = [table[path.name] for table in (CHECKS, TREE_CHECKS) if path.name in table]
+    if not checks:
         pytest.skip(f"no test yet for {path.name}")
-    CHECKS[path.name](dict(np.load(path)))
+    content = json.loads(path.read_text(encoding="utf-8")) if path.suffix == ".json" else dict(np.load(path))
+    for check_content in checks:
+        check_content(content)
 
 
 class CellOfGivenLeaves(GatedRecursiveCell):

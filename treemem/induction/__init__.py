@@ -1,0 +1,40 @@
+"""Trees read out of trained sequence models, and how they compare with gold trees and with each other."""
+
+from __future__ import annotations
+
+from treemem.induction.bracket_removal import remove_brackets
+from treemem.induction.branching import (
+    balanced_branching,
+    baseline_trees,
+    left_branching,
+    random_branching,
+    right_branching,
+)
+from treemem.induction.distances import tree_from_distances
+from treemem.induction.models import induced_trees
+from treemem.induction.pointers import tree_from_pointer_probabilities, tree_from_pointers
+from treemem.induction.runs import Agreement, RunsScore, run_agreement, score_runs
+from treemem.induction.scores import SpanScore, corpus_f1, mean_sentence_f1, sentence_f1
+from treemem.induction.spans import tree_spans
+
+__all__ = [
+    "Agreement",
+    "RunsScore",
+    "SpanScore",
+    "balanced_branching",
+    "baseline_trees",
+    "corpus_f1",
+    "induced_trees",
+    "left_branching",
+    "mean_sentence_f1",
+    "random_branching",
+    "remove_brackets",
+    "right_branching",
+    "run_agreement",
+    "score_runs",
+    "sentence_f1",
+    "tree_from_distances",
+    "tree_from_pointer_probabilities",
+    "tree_from_pointers",
+    "tree_spans",
+]

@@ -1,0 +1,103 @@
+"""Trees that know nothing of a sentence but its length: what induced trees must beat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from treemem.errors import RecipeError
+from treemem.induction.words import checked_words
+from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.tree import Tree
+
+Branching = Literal["left", "right", "balanced", "random"]
+
+
+def left_branching(tokens: Sequence[str]) -> Tree:
+    """``((a b) c) d``.
+
+    Raises:
+        GraphError: no tokens.
+    """
+    return _split(tokens, lambda begin, end: end - 1)
+
+
+def right_branching(tokens: Sequence[str]) -> Tree:
+    """``a (b (c d))``.
+
+    Raises:
+        GraphError: no tokens.
+    """
+    return _split(tokens, lambda begin, end: begin + 1)
+
+
+def balanced_branching(tokens: Sequence[str]) -> Tree:
+    """Every constituent is split in the middle; of an odd number of words the left part has one more.
+
+    Raises:
+        GraphError: no tokens.
+    """
+    return _split(tokens, lambda begin, end: (begin + end + 1) // 2)
+
+
+def random_branching(tokens: Sequence[str], seed: int | np.random.Generator) -> Tree:
+    """Every constituent is split at a place drawn uniformly from all between its words.
+
+    So random trees are mostly drawn where they serve as a baseline. It is not the uniform distribution over binary
+    trees, under which trees far from balanced are likelier.
+
+    Args:
+        tokens: the words.
+        seed: of the draws, or the generator that makes them.
+
+    Raises:
+        GraphError: no tokens.
+    """
+    generator = np.random.default_rng(seed)
+    return _split(tokens, lambda begin, end: int(generator.integers(begin + 1, end)))
+
+
+def _split(tokens: Sequence[str], place: Callable[[int, int], int]) -> Tree:
+    """Split the words from ``begin`` to before ``end`` at ``place(begin, end)``, and both parts likewise."""
+    words = checked_words(tokens)
+    pending, preorder = [(0, len(words))], []
+    while pending:
+        begin, end = pending.pop()
+        preorder.append((begin, end))
+        if end - begin > 1:
+            middle = place(begin, end)
+            pending += [(middle, end), (begin, middle)]
+    done: list[Tree] = []
+    for begin, end in reversed(preorder):
+        done.append(Tree(words[begin]) if end - begin == 1 else Tree(CONSTITUENT, [done.pop(), done.pop()]))
+    return done[0]
+
+
+def baseline_trees(sentences: Iterable[Sequence[str]], branching: Branching, *, seed: int = 0) -> list[Tree]:
+    """The trees of one baseline for all sentences.
+
+    Args:
+        sentences: the words of each.
+        branching: which baseline.
+        seed: of all draws of ``"random"``, which draws for one sentence after the other.
+
+    Raises:
+        RecipeError: there is no such baseline.
+        GraphError: a sentence without words.
+
+    Example:
+        >>> [str(tree) for tree in baseline_trees([["a", "b", "c"], ["d"]], "left")]
+        ['(X (X a b) c)', 'd']
+    """
+    generator = np.random.default_rng(seed)
+    by_name: dict[str, Callable[[Sequence[str]], Tree]] = {
+        "left": left_branching,
+        "right": right_branching,
+        "balanced": balanced_branching,
+        "random": lambda tokens: random_branching(tokens, generator),
+    }
+    if branching not in by_name:
+        raise RecipeError(f"there is no branching {branching!r}; there are {', '.join(get_args(Branching))}")
+    return [by_name[branching](tokens) for tokens in sentences]

@@ -1,0 +1,106 @@
+"""Trees read out of sequence encoders."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem.errors import GraphError, RecipeError
+from treemem.induction.distances import tree_from_distances
+from treemem.induction.pointers import tree_from_pointer_probabilities
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tokens import token_table
+from treemem.trees.tree import Tree
+
+Gate = Literal["forget", "input"]
+
+_READABLE = "trees are read out of the pointers of OrderedMemory and of the distances of ONLSTM"
+
+
+def induced_trees(
+    encoder: torch.nn.Module, batch: TreeBatch, *, layer: int | None = None, gate: Gate = "forget"
+) -> list[Tree]:
+    """The tree that a sequence encoder finds over each of its sequences.
+
+    The encoder runs as for scoring, without dropout, and is left in the mode that it was in. The leaves are the tokens
+    that it read, brackets included: :func:`treemem.induction.remove_brackets` takes those out, as it must before trees
+    are compared with gold ones that have none.
+
+    Args:
+        encoder: one whose call takes ``trace=True`` and gives ``lengths``, int64 ``[sequences]``, and a ``trace`` with
+            ``pointers`` ``[sequences, longest, slots]``, or with ``forget_distance`` and ``input_distance``
+            ``[sequences, layers, longest]``.
+        batch: the sentences.
+        layer: whose distances, from 0; by default the second's, as Shen et al. 2019 (ON-LSTM) read them, or the only
+            one's. Pointers have no layers.
+        gate: whose distances: the master forget gate's as in the paper, or the master input gate's.
+
+    Returns:
+        A tree for each sequence, in the order of ``batch.tokens(encoder.form)``.
+
+    Raises:
+        RecipeError: an encoder that keeps no such trace, or a layer that it does not have.
+        GraphError: a batch made from a graph; a sequence whose pointers or distances are not finite, or of other
+            length than its tokens.
+    """
+    name = type(encoder).__name__
+    parameters = inspect.signature(encoder.forward).parameters
+    if "trace" not in parameters and all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+        raise RecipeError(f"{name} keeps no trace; {_READABLE}")
+    states = _as_for_scoring(encoder, batch)
+    read_tree, values = _reading(getattr(states, "trace", None) or {}, name, layer, gate)
+
+    words = token_table(encoder.vocabulary, encoder.form)  # type: ignore[arg-type]
+    token, length = (tensor.tolist() for tensor in batch.tokens(encoder.form))  # type: ignore[arg-type]
+    if len(values) != len(length) or states.lengths.tolist() != length:
+        raise GraphError(f"{name} traced {len(values)} sequences of other lengths than the {len(length)} of the batch")
+    trees = []
+    for sequence, (own, own_length) in enumerate(zip(token, length, strict=True)):
+        try:
+            trees.append(read_tree(values[sequence, :own_length], [words[index] for index in own[:own_length]]))
+        except GraphError as error:
+            raise GraphError(f"sequence {sequence}: {error}") from error
+    return trees
+
+
+def _as_for_scoring(encoder: torch.nn.Module, batch: TreeBatch) -> Any:
+    """What the encoder gives without dropout; afterwards each of its modules is in the mode that it was in."""
+    modes = [(module, module.training) for module in encoder.modules()]
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            return encoder(batch, trace=True)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _reading(
+    trace: Mapping[str, torch.Tensor], name: str, layer: int | None, gate: str
+) -> tuple[Callable[[NDArray[np.float64], list[str]], Tree], NDArray[np.float64]]:
+    """What makes a tree of one sequence's values, and the values of all sequences, ``[sequences, longest, ...]``."""
+    if gate not in get_args(Gate):
+        raise RecipeError(f"there is no gate {gate!r}; there are {', '.join(get_args(Gate))}")
+    if "pointers" in trace:
+        if layer is not None:
+            raise RecipeError(f"layer={layer} was asked for, but the pointers of {name} have no layers")
+        return tree_from_pointer_probabilities, _array(trace["pointers"])
+    key = f"{gate}_distance"
+    if key not in trace:
+        kept = ", ".join(trace) or "nothing"
+        raise RecipeError(f"{name} traces {kept}; {_READABLE}")
+    distances = _array(trace[key])
+    num_layers = distances.shape[1]
+    chosen = min(1, num_layers - 1) if layer is None else layer
+    if not 0 <= chosen < num_layers:
+        raise RecipeError(f"{name} has no layer {layer}; its layers are 0 to {num_layers - 1}")
+    return tree_from_distances, distances[:, chosen]
+
+
+def _array(values: torch.Tensor) -> NDArray[np.float64]:
+    return values.detach().to("cpu", torch.float64).numpy()
