@@ -11,7 +11,9 @@ from treemem.induction.branching import (
     right_branching,
 )
 from treemem.induction.distances import tree_from_distances
+from treemem.induction.drawing import tree_svg
 from treemem.induction.models import induced_trees
+from treemem.induction.page import RunTrees, differing_sentences, tree_page, write_tree_page
 from treemem.induction.pointers import tree_from_pointer_probabilities, tree_from_pointers
 from treemem.induction.runs import Agreement, RunsScore, run_agreement, score_runs
 from treemem.induction.scores import SpanScore, corpus_f1, mean_sentence_f1, sentence_f1
@@ -19,11 +21,13 @@ from treemem.induction.spans import tree_spans
 
 __all__ = [
     "Agreement",
+    "RunTrees",
     "RunsScore",
     "SpanScore",
     "balanced_branching",
     "baseline_trees",
     "corpus_f1",
+    "differing_sentences",
     "induced_trees",
     "left_branching",
     "mean_sentence_f1",
@@ -36,5 +40,8 @@ __all__ = [
     "tree_from_distances",
     "tree_from_pointer_probabilities",
     "tree_from_pointers",
+    "tree_page",
     "tree_spans",
+    "tree_svg",
+    "write_tree_page",
 ]

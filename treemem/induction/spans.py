@@ -88,6 +88,4 @@ def check_same_words(gold: Sequence[Bracketing], predicted: Sequence[Bracketing]
             what = f"{len(ours.words)} words against {len(theirs.words)}"
         else:
             what = f"{ours.words[place]!r} against {theirs.words[place]!r} at word {place}"
-        raise GraphError(
-            f"the trees of sentence {sentence} have other words: {what} (were brackets removed from both?)"
-        )
+        raise GraphError(f"the trees of sentence {sentence} have other words: {what}; remove brackets from both")
