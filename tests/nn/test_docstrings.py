@@ -6,12 +6,13 @@ import pkgutil
 
 import pytest
 
+import treemem.induction
 import treemem.nn
 import treemem.ops
 
 MODULES = [
     module.name
-    for package in (treemem.nn, treemem.ops)
+    for package in (treemem.induction, treemem.nn, treemem.ops)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 ]
 
