@@ -19,6 +19,7 @@ from treemem.trees.tree import Tree
 
 Gate = Literal["forget", "input"]
 
+_TRACES = ("pointers", "forget_distance", "input_distance")
 _READABLE = "trees are read out of the pointers of OrderedMemory and of the distances of ONLSTM"
 
 
@@ -86,6 +87,9 @@ def _reading(
     """What makes a tree of one sequence's values, and the values of all sequences, ``[sequences, longest, ...]``."""
     if gate not in get_args(Gate):
         raise RecipeError(f"there is no gate {gate!r}; there are {', '.join(get_args(Gate))}")
+    for key, tensor in trace.items():
+        if key in _TRACES and tensor.ndim != 3:
+            raise RecipeError(f"the {key} that {name} traces must have 3 dimensions, not {list(tensor.shape)}")
     if "pointers" in trace:
         if layer is not None:
             raise RecipeError(f"layer={layer} was asked for, but the pointers of {name} have no layers")

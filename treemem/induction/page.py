@@ -137,7 +137,7 @@ def tree_page(
 </head>
 <body>
 <h1>{safe_title}</h1>
-<p>{found} {"All are" if len(shown) == len(chosen) else f"The first {len(shown)} are"} shown. Runs: {names}.</p>
+<p>{found} Shown: {"all" if len(shown) == len(chosen) else f"the first {len(shown)}"}. Runs: {names}.</p>
 <p>Each word has its line, and the same line in every tree of its sentence. A vertical line is a constituent: it joins
 what its branches lead to. Constituents that the gold tree does not have are dashed, with an open dot. F1 is of the
 sentence, without the span of the whole sentence.</p>
@@ -203,5 +203,5 @@ def _check_lengths(runs: Mapping[str, RunTrees], num_sentences: int) -> None:
     for name, run in runs.items():
         if len(run.trees) != num_sentences or len(run.right) != num_sentences:
             raise RecipeError(
-                f"{name} has {len(run.trees)} trees and {len(run.right)} predictions; not {num_sentences} of each"
+                f"{name} has {len(run.trees)} trees and {len(run.right)} predictions, not {num_sentences} of each"
             )

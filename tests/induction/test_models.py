@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from induction.random_trees import leaves
+
+from treemem.errors import GraphError, RecipeError
+from treemem.induction import induced_trees, remove_brackets, tree_from_distances, tree_from_pointer_probabilities
+from treemem.nn import RNN
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.brackets import parse_brackets
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary(["a", "b", "not"], [("X", 2)])
+TREES = [parse_brackets("(X a (X not b))"), Tree("b"), parse_brackets("(X (X a b) (X a not))")]
+BATCH = TreeBatch.from_trees(TREES, VOCABULARY)
+
+
+@dataclass
+class States:
+    lengths: torch.Tensor
+    trace: dict[str, torch.Tensor] | None = field(default=None)
+
+
+class StandIn(torch.nn.Module):
+    """Traces given values for the tokens of a batch; with noise while it trains."""
+
+    def __init__(self, trace: dict[str, torch.Tensor] | None, form: str = "leaves") -> None:
+        super().__init__()
+        self.vocabulary, self.form, self.values = VOCABULARY, form, trace
+        self.frozen = torch.nn.Dropout().eval()
+
+    def forward(self, batch: TreeBatch, *, trace: bool = False) -> States:
+        assert not torch.is_grad_enabled()
+        assert not self.training
+        return States(batch.tokens(self.form)[1], self.values if trace else None)
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def test_pointers_give_a_tree_for_each_sequence_over_its_tokens() -> None:
+    pointers = draw(3, 4, 5)
+    pointers[:, 0] = 0
+    found = induced_trees(StandIn({"pointers": pointers}), BATCH)
+    assert [leaves(tree) for tree in found] == [["a", "not", "b"], ["b"], ["a", "b", "a", "not"]]
+    for tree, probabilities in zip(found, pointers, strict=True):
+        words = leaves(tree)
+        assert tree == tree_from_pointer_probabilities(probabilities[: len(words)], words)
+
+
+def test_distances_are_of_the_second_layer_unless_another_is_asked_for() -> None:
+    encoder = StandIn({"forget_distance": draw(3, 3, 4), "input_distance": draw(3, 3, 4).flip(2)})
+
+    def expected(gate: str, layer: int) -> list[Tree]:
+        assert encoder.values is not None
+        own = encoder.values[f"{gate}_distance"][:, layer]
+        words = [leaves(tree) for tree in TREES]
+        return [tree_from_distances(row[: len(w)], w) for row, w in zip(own, words, strict=True)]
+
+    assert induced_trees(encoder, BATCH) == expected("forget", 1)
+    assert induced_trees(encoder, BATCH, layer=0, gate="input") == expected("input", 0)
+    assert expected("forget", 1) not in (expected("forget", 0), expected("input", 0), expected("input", 1))
+    single = StandIn({"forget_distance": draw(3, 1, 4)})
+    assert induced_trees(single, BATCH) == induced_trees(single, BATCH, layer=0)
+
+
+def test_brackets_that_were_tokens_are_leaves_until_they_are_removed() -> None:
+    encoder = StandIn({"pointers": draw(3, 13, 5).float()}, form="brackets")
+    found = induced_trees(encoder, BATCH)
+    assert leaves(found[0]) == ["(", "X", "a", "(", "X", "not", "b", ")", ")"]
+    assert leaves(remove_brackets(found[0], ("(", ")", "X"))) == ["a", "not", "b"]
+
+
+def test_both_sides_of_a_pair_have_a_tree() -> None:
+    batch = TreeBatch.from_trees([TREES[0], TREES[1], TREES[2], TREES[1]], VOCABULARY, trees_per_example=2)
+    found = induced_trees(StandIn({"pointers": draw(4, 4, 2)}), batch)
+    assert [leaves(tree) for tree in found] == [leaves(tree) for tree in (TREES[0], TREES[1], TREES[2], TREES[1])]
+
+
+def test_the_encoder_is_left_in_the_mode_it_was_in() -> None:
+    encoder = StandIn({"pointers": draw(3, 4, 2)})
+    assert encoder.training
+    assert not encoder.frozen.training
+    induced_trees(encoder, BATCH)
+    assert encoder.training
+    assert not encoder.frozen.training
+
+
+def test_an_encoder_without_a_trace_is_told() -> None:
+    with pytest.raises(RecipeError, match="RNN keeps no trace; trees are read out of the pointers of OrderedMemory"):
+        induced_trees(RNN(4, VOCABULARY, form="leaves"), BATCH)
+    with pytest.raises(RecipeError, match="StandIn traces nothing; trees are read"):
+        induced_trees(StandIn(None), BATCH)
+    with pytest.raises(RecipeError, match="StandIn traces gates, states; trees are read"):
+        induced_trees(StandIn({"gates": draw(1), "states": draw(1)}), BATCH)
+
+
+@pytest.mark.parametrize("layer", [2, -1])
+def test_a_layer_that_is_not_there_is_told(layer: int) -> None:
+    with pytest.raises(RecipeError, match=f"StandIn has no layer {layer}; its layers are 0 to 1"):
+        induced_trees(StandIn({"forget_distance": draw(3, 2, 4)}), BATCH, layer=layer)
+    with pytest.raises(RecipeError, match=f"layer={layer} was asked for, but the pointers of StandIn have no layers"):
+        induced_trees(StandIn({"pointers": draw(3, 4, 2)}), BATCH, layer=layer)
+
+
+def test_values_that_make_no_tree_are_told() -> None:
+    broken = draw(3, 4, 2)
+    broken[2, 3, 1] = float("nan")
+    with pytest.raises(GraphError, match=r"sequence 2: the probabilities at token 3 \('not'\) are not finite"):
+        induced_trees(StandIn({"pointers": broken}), BATCH)
+    with pytest.raises(GraphError, match="StandIn traced 2 sequences of other lengths than the 3 of the batch"):
+        induced_trees(StandIn({"pointers": draw(2, 4, 2)}), BATCH)
+    with pytest.raises(RecipeError, match=r"the pointers that StandIn traces must have 3 dimensions, not \[3, 4\]"):
+        induced_trees(StandIn({"pointers": draw(3, 4)}), BATCH)
+    with pytest.raises(RecipeError, match="there is no gate 'output'; there are forget, input"):
+        induced_trees(StandIn({"forget_distance": draw(3, 2, 4)}), BATCH, gate="output")

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treemem.errors import GraphError, RecipeError
+from treemem.induction import (
+    RunTrees,
+    baseline_trees,
+    differing_sentences,
+    random_branching,
+    right_branching,
+    sentence_f1,
+    tree_page,
+    tree_spans,
+    tree_svg,
+    write_tree_page,
+)
+
+SENTENCES = [list("abcdef"), list("ab"), list("abcdef"), list("uvwxyz"), list("klmnop")]
+GOLD = baseline_trees(SENTENCES, "balanced")
+LEFT, RIGHT = baseline_trees(SENTENCES, "left"), baseline_trees(SENTENCES, "right")
+ALL = [True] * 5
+RUNS = {
+    "seed 0": RunTrees(LEFT, [True, True, True, False, True]),
+    "seed 1": RunTrees(RIGHT, ALL),
+    "seed 2": RunTrees(LEFT, ALL),
+}
+
+
+class Page(HTMLParser):
+    """The tags, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_sentences_differ_where_all_are_right_with_other_trees_and_count_once() -> None:
+    # 1 has one tree only, 2 repeats 0, 3 is predicted wrong by one run.
+    assert differing_sentences(RUNS) == [0, 4]
+
+
+def test_the_page_shows_gold_and_runs_with_f1_and_verdicts() -> None:
+    page = Page(tree_page(GOLD, RUNS))
+    text = " ".join(page.text)
+    assert page.tags.count("section") == 2
+    assert page.tags.count("svg") == 2 * 3  # gold, seeds 0 and 2 together, seed 1
+    assert [line for line in page.text if line.startswith("Sentence")] == [
+        "Sentence 0: a b c d e f",
+        "Sentence 4: k l m n o p",
+    ]
+    assert "Of 5 sentences, 2 (each counted once)" in text
+    assert text.count("seed 0: right seed 2: right") == 2
+    assert f"F1 {100 * sentence_f1(GOLD[0], LEFT[0]):.1f} %" in text
+    assert "wrong" not in text.split("without the span")[1]
+
+
+def test_sentences_can_be_chosen_and_wrong_predictions_show() -> None:
+    page = Page(tree_page(GOLD, {**RUNS, "perfect": RunTrees(GOLD, ALL)}, sentences=[3]))
+    assert page.tags.count("section") == 1
+    assert page.text.count("wrong") == 1
+    assert "F1 100.0 %, as gold" in page.text
+    assert "1 of 5 sentences were chosen." in " ".join(page.text)
+
+
+def test_only_the_first_are_shown_where_there_are_many() -> None:
+    page = Page(tree_page(GOLD, RUNS, most=1))
+    assert page.tags.count("section") == 1
+    assert "Shown: the first 1." in " ".join(page.text)
+
+
+def test_a_page_of_no_sentences_says_so() -> None:
+    page = Page(tree_page(GOLD, {"one": RunTrees(LEFT, ALL), "other": RunTrees(LEFT, ALL)}))
+    assert page.tags.count("section") == 0
+    assert "Of 5 sentences, 0 (each counted once)" in " ".join(page.text)
+
+
+MARKUP = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "&amp;", "'", "]]>", "<!--"]
+AWKWARD = [*MARKUP, "", " ", "\x00", "\ud800", "\u202eabc"]
+
+
+def test_whatever_users_write_stays_text(tmp_path: Path) -> None:
+    gold = [random_branching(AWKWARD, 0)]
+    runs = {name: RunTrees([random_branching(AWKWARD, seed)], [True]) for seed, name in enumerate(AWKWARD, 1)}
+    write_tree_page(tmp_path / "page.html", gold, runs, title="</title><script>")
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    known = "html head meta title style body h1 p section h2 div figure figcaption b details summary code"
+    assert set(page.tags) <= {*known.split(), "svg", "g", "path", "circle", "text"}
+    assert not {name for name, _ in page.attributes} & {"src", "href", "onerror", "style"}
+    for word in MARKUP:
+        assert any(word in text for text in page.text), word
+    assert not any(character in text for text in page.text for character in "\x00\ud800\u202e")
+
+
+def test_the_page_needs_nothing_else_and_is_the_same_each_time() -> None:
+    text = tree_page(GOLD, RUNS)
+    assert text == tree_page(GOLD, RUNS)
+    assert set(re.findall(r"https?://[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert "<script" not in text
+    assert "url(" not in text
+
+
+@given(words=st.lists(st.text(max_size=30), min_size=1, max_size=70), seed=st.integers(0, 1000))
+def test_a_picture_has_a_line_a_word_and_stays_inside_its_frame(words: list[str], seed: int) -> None:
+    tree = random_branching(words, seed)
+    svg = ElementTree.fromstring(tree_svg(tree))  # well-formed
+    name = "{http://www.w3.org/2000/svg}"
+    width, height = float(svg.attrib["width"]), float(svg.attrib["height"])
+    lines = [float(text.attrib["y"]) for text in svg.iter(f"{name}text")]
+    assert len(lines) == len(words)
+    assert all(below - above >= 16 for above, below in pairwise(lines))
+    assert max(lines) < height
+    circles = list(svg.iter(f"{name}circle"))
+    assert len(circles) == len(words) - 1
+    assert all(0 < float(circle.attrib["cx"]) < width for circle in circles)
+    places = {(circle.attrib["cx"], circle.attrib["cy"]) for circle in circles}
+    assert len(places) == len(circles)
+
+
+def test_nodes_that_the_gold_tree_lacks_are_dashed() -> None:
+    gold, tree = GOLD[0], right_branching(SENTENCES[0])
+    odd = set(tree_spans(tree)) - set(tree_spans(gold))
+    assert tree_svg(tree, tree_spans(gold)).count("stroke-dasharray") == len(odd) > 0
+    assert "stroke-dasharray" not in tree_svg(tree)
+
+
+def test_pages_that_cannot_be_made_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="at least two runs; there are 1"):
+        tree_page(GOLD, {"seed 0": RUNS["seed 0"]})
+    with pytest.raises(RecipeError, match="no runs"):
+        tree_page(GOLD, {})
+    with pytest.raises(RecipeError, match="short has 5 trees and 4 predictions, not 5 of each"):
+        tree_page(GOLD, {**RUNS, "short": RunTrees(LEFT, ALL[:4])})
+    with pytest.raises(GraphError, match="odd: the trees of sentence 0 have other words: 'a' against 'u' at word 0"):
+        tree_page(GOLD, {**RUNS, "odd": RunTrees([LEFT[3], *LEFT[1:]], ALL)})
+    with pytest.raises(RecipeError, match="there is no sentence 5; there are 5, from 0"):
+        tree_page(GOLD, RUNS, sentences=[5])
+    with pytest.raises(RecipeError, match="most must be at least 1"):
+        tree_page(GOLD, RUNS, most=0)
+    with pytest.raises(RecipeError, match=r"cannot write .*: there is no folder"):
+        write_tree_page(tmp_path / "missing" / "page.html", GOLD, RUNS)
