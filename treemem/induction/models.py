@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, RecipeError
 from treemem.induction.distances import tree_from_distances
 from treemem.induction.pointers import tree_from_pointer_probabilities
+from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
@@ -24,7 +25,7 @@ _READABLE = "trees are read out of the pointers of OrderedMemory and of the dist
 
 
 def induced_trees(
-    encoder: torch.nn.Module, batch: TreeBatch, *, layer: int | None = None, gate: Gate = "forget"
+    encoder: SequenceEncoder, batch: TreeBatch, *, layer: int | None = None, gate: Gate = "forget"
 ) -> list[Tree]:
     """The tree that a sequence encoder finds over each of its sequences.
 
@@ -33,16 +34,15 @@ def induced_trees(
     are compared with gold ones that have none.
 
     Args:
-        encoder: one whose call takes ``trace=True`` and gives ``lengths``, int64 ``[sequences]``, and a ``trace`` with
-            ``pointers`` ``[sequences, longest, slots]``, or with ``forget_distance`` and ``input_distance``
-            ``[sequences, layers, longest]``.
+        encoder: one that traces ``pointers`` ``[sequences, longest, slots]``, or ``forget_distance`` and
+            ``input_distance`` ``[sequences, layers, longest]``. The encoder of a ``Model`` is its ``encoder``.
         batch: the sentences.
         layer: whose distances, from 0; by default the second's, as Shen et al. 2019 (ON-LSTM) read them, or the only
             one's. Pointers have no layers.
         gate: whose distances: the master forget gate's as in the paper, or the master input gate's.
 
     Returns:
-        A tree for each sequence, in the order of ``batch.tokens(encoder.form)``.
+        A tree for each sequence, in the order of ``encoder.tokens(batch)``.
 
     Raises:
         RecipeError: an encoder that keeps no such trace, or a layer that it does not have.
@@ -50,14 +50,13 @@ def induced_trees(
             length than its tokens.
     """
     name = type(encoder).__name__
-    parameters = inspect.signature(encoder.forward).parameters
-    if "trace" not in parameters and all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
-        raise RecipeError(f"{name} keeps no trace; {_READABLE}")
+    if not isinstance(encoder, SequenceEncoder):
+        raise RecipeError(f"{name} is no sequence encoder; {_READABLE}")
     states = _as_for_scoring(encoder, batch)
-    read_tree, values = _reading(getattr(states, "trace", None) or {}, name, layer, gate)
+    read_tree, values = _reading(states.trace, name, layer, gate)
 
-    words = token_table(encoder.vocabulary, encoder.form)  # type: ignore[arg-type]
-    token, length = (tensor.tolist() for tensor in batch.tokens(encoder.form))  # type: ignore[arg-type]
+    words = token_table(encoder.vocabulary, encoder.form)
+    token, length = (tensor.tolist() for tensor in encoder.tokens(batch))
     if len(values) != len(length) or states.lengths.tolist() != length:
         raise GraphError(f"{name} traced {len(values)} sequences of other lengths than the {len(length)} of the batch")
     trees = []
@@ -69,7 +68,7 @@ def induced_trees(
     return trees
 
 
-def _as_for_scoring(encoder: torch.nn.Module, batch: TreeBatch) -> Any:
+def _as_for_scoring(encoder: SequenceEncoder, batch: TreeBatch) -> SequenceStates:
     """What the encoder gives without dropout; afterwards each of its modules is in the mode that it was in."""
     modes = [(module, module.training) for module in encoder.modules()]
     encoder.eval()
