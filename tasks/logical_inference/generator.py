@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
 from treemem.tasks.logical_inference.reader import LogicPairs, pair_operations
-from treemem.tasks.logical_inference.relations import relations, truth_tables
+from treemem.tasks.logical_inference.relations import VARIABLE_TABLES, relations, truth_tables
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES
@@ -19,6 +19,7 @@ _VARIABLES_OF_A_PAIR = 4
 _NEGATED = 1 / 3
 _JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # how often a formula is no variable, by the operators and, or around it
 _TEST_SHARE = 0.15
+_EVERYWHERE = 2**64 - 1
 _FRUITLESS = 1000  # pairs in a row that were there before, after which there are no more
 
 _Word = tuple[str, int]  # label and arity, in post-order
@@ -28,8 +29,9 @@ def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> 
     """Distinct pairs of formulas of the sort that Bowman et al. 2015 describe.
 
     The two formulas of a pair are over the same four of six variables. A formula is a variable, or ``and`` or ``or`` of
-    two formulas, at most three of these within each other, and each formula is negated with probability 1/3. The shares
-    are those of the published file: 2/3 of its formulas are no variables, and 48 % of their parts.
+    two formulas, at most three of these within each other, and each formula is negated with probability 1/3; 2/3 of the
+    formulas are no variables, and 48 % of their parts: about the shares of the published file. As there, no formula is
+    true in all worlds, or in none.
 
     Args:
         size: number of pairs.
@@ -79,16 +81,22 @@ def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> 
 def _formula(draw: random.Random, names: list[str], max_operations: int) -> list[_Word]:
     """The nodes of one formula in post-order, words being leaves."""
     while True:
-        words = _part(draw, names, 0)
-        if sum(label in (NOT, AND, OR) for label, _ in words) <= max_operations:
+        words, worlds = _part(draw, names, 0)
+        if worlds not in (0, _EVERYWHERE) and sum(label in (NOT, AND, OR) for label, _ in words) <= max_operations:
             return words
 
 
-def _part(draw: random.Random, names: list[str], depth: int) -> list[_Word]:
+def _part(draw: random.Random, names: list[str], depth: int) -> tuple[list[_Word], int]:
+    """The nodes of a formula or a part of one, and where it is true, a bit a world."""
     if draw.random() < _JOINED_BY_DEPTH[depth]:
-        left = _part(draw, names, depth + 1)
+        left, in_left = _part(draw, names, depth + 1)
         operator = draw.choice((AND, OR))
-        words = [*left, (operator, 0), *_part(draw, names, depth + 1), (CONSTITUENT, 2), (CONSTITUENT, 2)]
+        right, in_right = _part(draw, names, depth + 1)
+        words = [*left, (operator, 0), *right, (CONSTITUENT, 2), (CONSTITUENT, 2)]
+        worlds = in_left & in_right if operator == AND else in_left | in_right
     else:
-        words = [(draw.choice(names), 0)]
-    return [(NOT, 0), *words, (CONSTITUENT, 2)] if draw.random() < _NEGATED else words
+        name = draw.choice(names)
+        words, worlds = [(name, 0)], VARIABLE_TABLES[name]
+    if draw.random() < _NEGATED:
+        return [(NOT, 0), *words, (CONSTITUENT, 2)], _EVERYWHERE ^ worlds
+    return words, worlds

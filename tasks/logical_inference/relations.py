@@ -15,14 +15,17 @@ from treemem.trees.logic import AND, NOT, OR, VARIABLES
 RELATIONS = ("=", "<", ">", "^", "|", "v", "#")
 """Equivalence, forward and reverse entailment, negation, alternation, cover, independence (MacCartney 2009)."""
 
+VARIABLE_TABLES = {
+    name: sum(1 << world for world in range(64) if world >> place & 1) for place, name in enumerate(VARIABLES)
+}
+"""Where each variable is true, a bit for each of 64 worlds: that of place ``k`` where bit ``k`` of the world's number is 1."""
+
 _EVERYWHERE = np.uint64(2**64 - 1)
 _WORD = {word: code for code, word in enumerate((NOT, AND, OR), start=1)}
 
 
 def truth_tables(forest: Forest) -> NDArray[np.uint64]:
-    """Where each formula is true: uint64 ``[trees]``, a bit for each of the 64 assignments of the six variables.
-
-    Bit ``i`` is the assignment in which the variable of place ``k`` is true where bit ``k`` of ``i`` is 1.
+    """Where each formula is true: uint64 ``[trees]``, a bit a world; see ``VARIABLE_TABLES``.
 
     Args:
         forest: formulas, in either form of :func:`treemem.trees.parse_logic`.
@@ -31,18 +34,13 @@ def truth_tables(forest: Forest) -> NDArray[np.uint64]:
         GraphError: a tree that is no formula.
     """
     table = np.zeros(forest.num_nodes, np.uint64)
-    assignment = np.arange(64)
-    of_variable = {
-        name: np.bitwise_or.reduce(np.uint64(1) << assignment[(assignment >> place) & 1 == 1].astype(np.uint64))
-        for place, name in enumerate(VARIABLES)
-    }
     code = np.array([_WORD.get(label, 0) for label in forest.labels], np.int8)[forest.label]
-    for name, bits in of_variable.items():
-        if name in forest.labels:
-            table[forest.label == forest.labels.index(name)] = bits
+    for place, name in enumerate(forest.labels):
+        if name in VARIABLE_TABLES:
+            table[forest.label == place] = VARIABLE_TABLES[name]
     is_leaf = forest.arity == 0
     waits = np.where(is_leaf, code, 0)  # an operator that has not met all its operands
-    is_formula = np.array([label in of_variable for label in forest.labels], bool)[forest.label] & is_leaf
+    is_formula = np.array([label in VARIABLE_TABLES for label in forest.labels], bool)[forest.label] & is_leaf
     pointer, child = forest.children()
     height = forest.height()
     order = np.argsort(height, kind="stable")

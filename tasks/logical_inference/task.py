@@ -198,7 +198,7 @@ class LogicalInference(Task):
         else:
             tree_data = {name: array[::2] for name, array in tree_data.items()}
         num_pairs = len(data) // 2
-        label = np.asarray(tree_data.get("label", np.full(num_pairs, -1)), np.int64)
+        label = np.array(tree_data.get("label", np.full(num_pairs, -1)), np.int64)
         operations = tree_data.get("operations")
         group = pair_operations(data) if operations is None else operations.astype(np.int64)
         return Examples(data, 2, {"label": label}, group, label >= 0, _split_numbers(tree_data.get("split")))

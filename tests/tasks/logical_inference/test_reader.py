@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treemem.errors import ParseError, RecipeError
+from treemem.tasks.logical_inference import RELATIONS, read_logic, read_logic_folder
+
+
+def test_the_published_files_are_read_whole_and_every_label_holds(shared_data: Path) -> None:
+    pairs, is_test = read_logic_folder(shared_data / "logic")
+    assert (len(pairs), int(is_test.sum())) == (249_069, 37_367)
+    train = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
+    test = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 864, 853]
+    assert np.bincount(pairs.operations[~is_test]).tolist() == train
+    assert np.bincount(pairs.operations[is_test]).tolist() == test
+    begin = 0
+    for name in ("train", "test"):
+        with gzip.open(shared_data / "logic" / f"{name}.tsv.gz", "rt") as lines:
+            texts = [line.rstrip("\n").split("\t")[1:] for line in lines][1:]
+        part = slice(begin, begin + len(texts))
+        assert [RELATIONS[label] for label in pairs.label[part]] == [text[0] for text in texts]
+        some = range(0, len(texts), 97)
+        trees = pairs.forest[[2 * (begin + pair) + side for pair in some for side in (0, 1)]]
+        written = [" ".join(words) for words in trees.tokens("bracketed leaves").strings()]
+        assert written == [side for pair in some for side in texts[pair][1:]]
+        begin += len(texts)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("header", ["", "n_ops\tlabel\tleft\tright"])
+def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, end: str, header: str) -> None:
+    rows = ["<\t( a ( and b ) )\ta", "", "=\ta\ta", "   "]
+    lines = [f"1\t{rows[0]}", "", f"0\t{rows[2]}"] if header else rows
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(end.join([*([header] if header else []), *lines, ""]).encode())
+    pairs = read_logic(path)
+    assert [RELATIONS[label] for label in pairs.label] == ["<", "="]
+    assert pairs.operations.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("=\ta", "2 of the columns"),
+        ("=", "1 of the columns"),
+        ("0\t=\ta\ta\ta", "5 parts between tabs"),
+        ("\ta\ta", "the label is missing"),
+        ("~\ta\ta", "'~' is no relation"),
+        ("<\ta\ta", "'<' contradicts the formulas, whose relation is '='"),
+        ("2\t=\ta\ta", "'2' is said to be the number of operations, which is 0"),
+        ("=\t( a ( and b )\ta", "is not closed"),
+        ("=\ta\t( a ( xor b ) )", "no formula"),
+        ("=\ta\tg", "'g' is no variable"),
+        ("=\ta\t", "the text holds no tree"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"=\ta\ta\n\n{line}\n=\tb\tb\n")
+    with pytest.raises(ParseError, match=r"pairs\.tsv, line 3") as caught:
+        read_logic(path)
+    assert said in str(caught.value)
+
+
+def test_a_folder_may_have_a_file_for_each_number_of_operations(tmp_path: Path) -> None:
+    (tmp_path / "train0").write_text("=\ta\ta\n")
+    (tmp_path / "train10").write_text("=\t( not a )\t( not a )\n")
+    (tmp_path / "train2.txt").write_text("<\t( a ( and ( not b ) ) )\ta\n")
+    (tmp_path / "test0").write_text("#\ta\tb\n")
+    (tmp_path / "notes.md").write_text("not of the data\n")
+    pairs, is_test = read_logic_folder(tmp_path)
+    assert [str(tree) for tree in pairs.forest[::2]] == ["a", "(X a (X and (X not b)))", "(X not a)", "a"]
+    assert is_test.tolist() == [False, False, False, True]
+
+
+def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="must hold"):
+        read_logic_folder(tmp_path)
+    with pytest.raises(RecipeError, match="no folder"):
+        read_logic_folder(tmp_path / "nowhere")
+
+
+def test_twelve_operations_stand_for_more(tmp_path: Path) -> None:
+    formula = "a"
+    for _ in range(14):
+        formula = f"( not {formula} )"
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"12\t=\ta\t{formula}\n")
+    assert read_logic(path).operations.tolist() == [12]

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.task import TASKS, Model, NetworkConfig
+from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions, generate_logic, relations, truth_tables
+from treemem.tasks.logical_inference.splits import examples_with, held_out_pattern
+from treemem.training import TrainingOptions, evaluate, fit
+from treemem.trees.forest import Forest
+
+
+def test_generated_pairs_are_distinct_labelled_rightly_and_the_same_for_a_seed() -> None:
+    pairs, is_test = generate_logic(3000, seed=5)
+    texts = [" ".join(words) for words in pairs.forest.tokens("bracketed leaves").strings()]
+    assert len(set(zip(texts[::2], texts[1::2], strict=True))) == 3000
+    assert (pairs.label == relations(*truth_tables(pairs.forest).reshape(-1, 2).T)).all()
+    again, same_test = generate_logic(3000, seed=5)
+    assert again.forest == pairs.forest
+    assert (is_test == same_test).all()
+    assert generate_logic(3000, seed=6)[0].forest != pairs.forest
+    variables = [
+        {word for word in f"{left} {right}".split() if len(word) == 1 and word.isalpha()}
+        for left, right in zip(texts[::2], texts[1::2], strict=True)
+    ]
+    assert max(map(len, variables)) == 4
+    assert not any("not ( not" in text for text in texts)
+
+
+def test_generated_pairs_have_the_shares_of_the_published_ones(shared_data: Path) -> None:
+    from treemem.tasks.logical_inference import read_logic
+
+    published = read_logic(shared_data / "logic" / "test.tsv.gz")
+    generated, _ = generate_logic(len(published), max_operations=19)
+    for name in ("operations", "label"):
+        counts = [np.bincount(getattr(pairs, name), minlength=13) / len(pairs) for pairs in (published, generated)]
+        assert np.abs(counts[0] - counts[1]).max() < 0.08, name
+
+
+def test_more_pairs_than_there_are_is_refused() -> None:
+    with pytest.raises(RecipeError, match="ask for fewer"):
+        generate_logic(10_000, max_operations=1)
+
+
+@pytest.mark.parametrize(
+    ("hold_out", "train", "validation", "test"),
+    [
+        (None, 121_977, 13_552, 37_367),
+        ("A", 116_073, 12_896, 1_369),
+        ("B", 79_154, 8_794, 9_257),
+        ("C", 46_707, 5_189, 12_757),
+    ],
+)
+def test_the_published_splits_have_the_published_sizes(
+    shared_data: Path, hold_out: str | None, train: int, validation: int, test: int
+) -> None:
+    task = LogicalInference()
+    data = task.make_data(LogicDataOptions(path=str(shared_data / "logic"), hold_out=hold_out))
+    examples = task.examples(data.forest)
+    assert [len(examples.part(split)) for split in ("train", "validation", "test")] == [train, validation, test]
+    assert examples.group[examples.part("train")].max() == 6
+    if hold_out is not None:
+        assert examples.group[examples.part("test")].min() == 7
+
+
+def test_what_is_held_out_is_in_every_test_pair_and_in_no_other() -> None:
+    task = LogicalInference()
+    data = task.make_data(LogicDataOptions(size=4000, hold_out="( or ( not _ ) )"))
+    found = examples_with(data.forest, held_out_pattern("( or ( not _ ) )"), 2)
+    assert (found == (data.forest.tree_data["split"][::2] == "test")).all()
+
+
+def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> None:
+    task = LogicalInference()
+    whole, part = (
+        task.examples(task.make_data(LogicDataOptions(size=3000, training_size=size)).forest) for size in (None, 200)
+    )
+    assert len(part.part("train")) == 200
+    for split in ("validation", "test"):
+        assert len(part.part(split)) == len(whole.part(split))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hold_out": "( and"}, "neither A, B, C nor a pattern"),
+        ({"validation_every": 1}, "validation_every must be at least 2"),
+        ({"size": 0}, "size must be at least 1"),
+        ({"training_size": 0}, "training_size must be at least 1"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options: dict[str, object], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        LogicDataOptions(**options)  # type: ignore[arg-type]
+
+
+def test_options_that_leave_nothing_to_test_are_refused() -> None:
+    with pytest.raises(RecipeError, match="leave no pair for"):
+        LogicalInference().make_data(LogicDataOptions(size=4))
+
+
+def test_a_pair_from_text_and_a_forest_of_pairs_are_the_same_examples() -> None:
+    task = LogicalInference()
+    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 4}))
+    texts = ["a\t( not a )", "( a ( and b ) )\tb"]
+    probabilities = model.predict(texts)
+    assert probabilities.shape == (2, 7)
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    sides = Forest.from_trees([side for text in texts for side in task.parse(text).children])
+    np.testing.assert_array_equal(model.predict(sides), probabilities)
+    with pytest.raises(ParseError, match="LEFT<TAB>RIGHT"):
+        model.predict(["a"])
+    with pytest.raises(GraphError, match="make no pairs"):
+        task.examples(sides[:3])
+
+
+def test_each_form_has_its_vocabulary_and_its_networks_learn(tmp_path: Path) -> None:
+    for form in ("binary", "operators"):
+        task = LogicalInference(form=form)  # type: ignore[arg-type]
+        data = task.make_data(LogicDataOptions(size=3000))
+        options = TrainingOptions(epochs=4, batch_size=64, learning_rate=0.01)
+        config = NetworkConfig("TreeRNN", {"hidden_size": 16, "activation": "tanh"})
+        result = fit(task, config, data.forest, options, output=tmp_path / form, progress=False)
+        losses = [record["loss"] for record in result.records]
+        assert losses[-1] < losses[0]
+        scores = evaluate(result.model, data.forest, split="validation", progress=False).scores
+        assert scores[-1].accuracy > scores[-1].majority
+    with pytest.raises(RecipeError, match="did you mean binary"):
+        LogicalInference(form="binari")  # type: ignore[arg-type]
+
+
+def test_sequence_networks_read_brackets_and_the_joint_head_reads_one_encoding() -> None:
+    task = LogicalInference()
+    model = Model(task, NetworkConfig("LSTM", {"hidden_size": 4}))
+    assert model.encoder.form == "bracketed leaves"
+    assert task.joint_head(4)(torch.zeros(3, 1, 4)).shape == (3, 7)
+    assert model.predict(["a\tb"]).shape == (1, 7)
+
+
+def test_the_task_is_registered() -> None:
+    assert TASKS.find("logical_inference") is LogicalInference
+
+
+def test_unlabelled_pairs_and_unknown_splits() -> None:
+    task = LogicalInference()
+    sides = Forest.from_trees(task.parse("a\tb").children)
+    assert not task.examples(sides).labelled.any()
+    wrong = sides.with_data(tree_data={"split": np.array(["training", "training"])})
+    with pytest.raises(RecipeError, match="no split is called 'training'"):
+        task.examples(wrong)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treemem.errors import ParseError, RecipeError
+from treemem.trees.logic import VARIABLES, parse_logic
+from treemem.trees.tree import Tree
+
+
+def formulas() -> st.SearchStrategy[Tree]:
+    """Formulas with their operators at inner nodes."""
+    variables = st.sampled_from(VARIABLES).map(Tree)
+    return st.recursive(
+        variables,
+        lambda part: st.one_of(
+            part.map(lambda operand: Tree("not", [operand])),
+            st.builds(lambda name, left, right: Tree(name, [left, right]), st.sampled_from(["and", "or"]), part, part),
+        ),
+        max_leaves=20,
+    )
+
+
+def written(formula: Tree) -> str:
+    parts = [written(child) for child in formula.children]
+    if not parts:
+        return formula.label
+    if formula.label == "not":
+        return f"( not {parts[0]} )"
+    return f"( {parts[0]} ( {formula.label} {parts[1]} ) )"
+
+
+@given(formulas())
+def test_what_is_written_reads_back_in_both_forms(formula: Tree) -> None:
+    text = written(formula)
+    assert parse_logic(text, form="operators") == formula
+    assert str(parse_logic(text)).replace("(X ", "( ").replace(")", " )") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("( a ( and b )", "not closed"),
+        ("( a ( and b ) ) )", "after the end"),
+        ("( a ( xor b ) )", "is no formula"),
+        ("( and a b )", "is no formula"),
+        ("( a b )", "is no formula"),
+        ("( not )", "is no formula"),
+        ("( not not )", "'not' is no variable"),
+        ("( not g )", "'g' is no variable"),
+        ("( a )", "is no formula"),
+        ("", "no tree"),
+    ],
+)
+def test_what_is_no_formula_is_refused(text: str, said: str) -> None:
+    for form in ("binary", "operators"):
+        with pytest.raises(ParseError, match=said):
+            parse_logic(text, form=form)  # type: ignore[arg-type]
+
+
+def test_another_form_is_refused() -> None:
+    with pytest.raises(RecipeError, match="binary, operators"):
+        parse_logic("a", form="infix")  # type: ignore[arg-type]
+
+
+def test_a_formula_nested_50_000_deep_is_read() -> None:
+    formula = parse_logic("( not " * 50_000 + "a" + " )" * 50_000, form="operators")
+    assert formula.height == 50_000
