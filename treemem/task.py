@@ -437,6 +437,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "StackTreeLSTM",
             "RNN",
             "LSTM",
+            "OrderedMemory",
         )
     },
 )

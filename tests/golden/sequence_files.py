@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
+from golden import ordered_memory_files
 from golden.induction_files import TREE_CHECKS
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
@@ -76,4 +77,7 @@ def left_first(values: torch.Tensor, size: int, dim: int) -> torch.Tensor:
     return torch.cat([left, right, *others], dim)
 
 
-CHECKS: dict[str, Callable[[Arrays], None]] = {"om_cell.npz": check_gated_cell}
+CHECKS: dict[str, Callable[[Arrays], None]] = {
+    "om_cell.npz": check_gated_cell,
+    **ordered_memory_files.CHECKS,
+}

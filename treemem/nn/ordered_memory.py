@@ -1,0 +1,279 @@
+"""The Ordered Memory as a sequence encoder."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar, get_args
+
+import torch
+
+from treemem.errors import RecipeError, near_names
+from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.ordered_memory import (
+    NO_DROPOUT,
+    Affine,
+    Dropouts,
+    GatedCellWeights,
+    OrderedMemoryEngine,
+    OrderedMemorySteps,
+    OrderedMemoryWeights,
+    PlainCellWeights,
+    ordered_memory,
+)
+from treemem.ops.ordered_memory.weights import EPSILON
+from treemem.trees.tokens import TokenForm
+from treemem.trees.vocabulary import Vocabulary
+
+OrderedMemoryPadding = Literal["right", "right flipped", "left"]
+OrderedMemoryCell = Literal["gated", "rnn"]
+_EXPANSION = 4  # the cell's hidden layer is so many times as wide as a slot, as in the authors' code
+_Choice = TypeVar("_Choice", bound=str)
+
+
+class OrderedMemory(SequenceEncoder):
+    """The Ordered Memory of Shen et al. 2019, which composes a sequence bottom-up as if it parsed it.
+
+    With ``x = LN(W e + b)`` of the token's vector ``e``, slot ``N`` the one that ends up with the whole sequence,
+    ``M_i`` what slot ``i`` holds and ``C_i`` its candidate, a step is::
+
+        b_i = (w . drop(relu(LN_q(W_q drop(x)) + LN_k(W_k drop(C_i))))) / sqrt(hidden_size)
+        m_i = sum of the last p_j over j <= i + 1, 0 where that is below 1e-5; m_N = 1
+        p_i = exp(b_i) m_i / sum_j exp(b_j) m_j             where the new token goes
+        cp_i, rcp_i = the sums of p_j over j <= i, and over j >= i
+        M_i = M_i (1 - rcp_i) + C_i rcp_i
+        C_i = x (1 - cp_i) + cell(C_(i-1), M_i) cp_i         C_0 = x
+        cell(v, h) = LN(sigmoid(a) * v + sigmoid(b) * h + sigmoid(c) * u)
+        a, b, c, u = W_2 drop(relu(W_1 drop([v; h]) + b_1)) + b_2
+
+    and its output ``C_N``. The encoding is the output at the last token, 0 for an empty sequence. One layer norm serves
+    the projection and the cell. Maps start as those of ``nn.Linear``.
+
+    This is what the authors' code runs. It differs from the paper in the score (the paper's eq. 8 has
+    ``tanh(W [C_i; x] + b)`` and divides by the root of a loosely defined ``N``), in the threshold 1e-5, and in the
+    first token, which fills all slots and attends to nothing; by the paper's algorithm 1 it is composed with an empty
+    last slot, as in shorter sequences under ``padding="left"``.
+
+    Sequences of any length can be read with any number of slots. With ``N`` slots nothing can wait below the first one:
+    where a sequence has more constituents open at once, the deepest are composed earlier than they would be with more
+    slots, and the result is another, not an error. The weights do not depend on the number of slots, and for most
+    sequences more slots change the encoding little; the authors evaluate with twice as many.
+
+    The trace of a reading has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
+    ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
+    1 at the last slot where a first token is composed with an empty slot). Where ``bidirectional``, it also has
+    ``"backward_pointers"`` and ``"backward_cumulative"``, at the tokens where they came up. Gradients flow through all.
+
+    Args:
+        hidden_size: width of a slot, and of the encoding; where ``bidirectional`` the encoding is twice as wide.
+        vocabulary: the labels.
+        slots: how many there are. ``layer.slots = 24`` changes it at any time, and ``layer.options`` with it; a
+            checkpoint holds the number that the recipe named.
+        form: how a tree is written.
+        embedding_size: width of the tokens' vectors; ``hidden_size`` by default.
+        embedding_bound: the tokens' vectors start uniformly within plus and minus so much, as the authors' for logic
+            (0.1); None, as theirs elsewhere: from the standard normal distribution.
+        dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training.
+        memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
+        input_dropout: of the tokens' vectors (the authors' ``dropouti``; theirs for sentiment drops the same entries
+            in all tokens of a sequence).
+        bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
+            second.
+        padding: what the other sequences of a batch change. ``"right"``: nothing. ``"left"``, for results comparable
+            with the published ones on list operations: sequences shorter than the longest of their batch begin with
+            ``cell(x, 0)`` in the last slot, and so depend on the batch; where ``bidirectional`` their second half of
+            the encoding is 0, as in the authors' code. ``"right flipped"``: as the authors' code with padding on the
+            right, which the backward direction has on its left: it alone begins so.
+        cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
+            "TreeRNN op"; of a layer norm in it the paper says nothing, and it has none.
+        engine: ``"stepwise"``, which ``"auto"`` takes, or ``"naive"``: step by step and slot by slot. Both give the
+            same numbers, but for the draws of dropout.
+
+    Raises:
+        RecipeError: an option that is unknown or outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> states = OrderedMemory(16, vocabulary, slots=5)(batch, trace=True)
+        >>> states.root.shape
+        torch.Size([2, 1, 16])
+        >>> states.trace["pointers"].shape
+        torch.Size([2, 6, 5])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        slots: int = 12,
+        form: TokenForm = "function",
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        dropout: float = 0.0,
+        memory_dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        bidirectional: bool = False,
+        padding: OrderedMemoryPadding = "right",
+        cell: OrderedMemoryCell = "gated",
+        engine: OrderedMemoryEngine = "auto",
+    ) -> None:
+        options = {
+            "hidden_size": hidden_size,
+            "slots": slots,
+            "form": form,
+            "embedding_size": embedding_size,
+            "embedding_bound": embedding_bound,
+            "dropout": dropout,
+            "memory_dropout": memory_dropout,
+            "input_dropout": input_dropout,
+            "bidirectional": bidirectional,
+            "padding": padding,
+            "cell": cell,
+            "engine": engine,
+        }
+        super().__init__(hidden_size, vocabulary, options)
+        self.slot_size = hidden_size
+        self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
+        self.slots = slots
+        self.dropouts = Dropouts(
+            checked_probability("dropout", dropout), checked_probability("memory_dropout", memory_dropout)
+        )
+        self.padding: OrderedMemoryPadding = _checked("padding", padding, get_args(OrderedMemoryPadding))
+        self.engine: OrderedMemoryEngine = _checked("engine", engine, get_args(OrderedMemoryEngine))
+        _checked("cell", cell, get_args(OrderedMemoryCell))
+        self.forward_memory = MemoryMaps(self.embedding_size, hidden_size, cell)
+        self.backward_memory = MemoryMaps(self.embedding_size, hidden_size, cell) if bidirectional else None
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return self._slots
+
+    @slots.setter
+    def slots(self, count: int) -> None:
+        self._slots = checked_count("slots", count)
+        self.options["slots"] = self._slots
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.forward_memory.reset_parameters()
+        if self.backward_memory is not None:
+            self.backward_memory.reset_parameters()
+        self.reset_embedding()
+
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+        """Run over sequences of vectors; the class says what a trace has.
+
+        Raises:
+            GraphError: lengths that do not fit the inputs.
+        """
+        shorter = lengths < inputs.shape[1]
+        steps = self._steps(self.forward_memory, inputs, lengths, shorter & (self.padding == "left"), trace)
+        encoding = _at(steps.outputs, lengths - 1)
+        found = {"pointers": steps.pointers, "cumulative": steps.cumulative}
+        if self.backward_memory is None:
+            return Reading(encoding, steps.outputs, _present(found))
+        begins_empty = shorter & (self.padding == "right flipped")
+        steps_back = self._steps(self.backward_memory, _reversed(inputs, lengths), lengths, begins_empty, trace)
+        kept = torch.where(shorter, 0, lengths) if self.padding == "left" else lengths
+        outputs = torch.cat([steps.outputs, _reversed(steps_back.outputs, lengths)], 2)
+        found |= {
+            f"backward_{name}": None if values is None else _reversed(values, lengths)
+            for name, values in (("pointers", steps_back.pointers), ("cumulative", steps_back.cumulative))
+        }
+        return Reading(torch.cat([encoding, _at(steps_back.outputs, kept - 1)], 1), outputs, _present(found))
+
+    def _steps(
+        self,
+        memory: MemoryMaps,
+        inputs: torch.Tensor,
+        lengths: torch.Tensor,
+        begins_empty: torch.Tensor,
+        trace: bool,
+    ) -> OrderedMemorySteps:
+        return ordered_memory(
+            inputs,
+            lengths,
+            memory.weights(),
+            self.slots,
+            dropouts=self.dropouts if self.training else NO_DROPOUT,
+            begins_empty=begins_empty,
+            engine=self.engine,
+            trace=trace,
+        )
+
+
+class MemoryMaps(torch.nn.Module):
+    """The parameters of one direction of :class:`OrderedMemory`.
+
+    Args:
+        input_size: width of the tokens' vectors.
+        hidden_size: width of a slot.
+        cell: which cell.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, cell: OrderedMemoryCell) -> None:
+        super().__init__()
+        self.input_map = torch.nn.Linear(input_size, hidden_size)
+        self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+        self.query_map = torch.nn.Linear(hidden_size, hidden_size)
+        self.query_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+        self.key_map = torch.nn.Linear(hidden_size, hidden_size)
+        self.key_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+        self.score_map = torch.nn.Linear(hidden_size, 1)
+        inner = _EXPANSION * hidden_size if cell == "gated" else hidden_size
+        self.cell_map = torch.nn.Linear(2 * hidden_size, inner)  # of [vertical; horizontal]
+        self.gate_map = torch.nn.Linear(inner, 4 * hidden_size) if cell == "gated" else None
+
+    def reset_parameters(self) -> None:
+        """Draw new weights; the layer norms start as the identity after normalization."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+
+    def weights(self) -> OrderedMemoryWeights:
+        """The parameters as the operation takes them."""
+        norm, cell_map = _affine(self.norm), _affine(self.cell_map)
+        gated = None if self.gate_map is None else GatedCellWeights(cell_map, _affine(self.gate_map), norm)
+        return OrderedMemoryWeights(
+            input=_affine(self.input_map),
+            input_norm=norm,
+            query=_affine(self.query_map),
+            key=_affine(self.key_map),
+            query_norm=_affine(self.query_norm),
+            key_norm=_affine(self.key_norm),
+            score=_affine(self.score_map),
+            cell=PlainCellWeights(cell_map) if gated is None else gated,
+        )
+
+
+def _affine(module: torch.nn.Linear | torch.nn.LayerNorm) -> Affine:
+    return Affine(module.weight, module.bias)
+
+
+def _checked(name: str, value: _Choice, known: tuple[_Choice, ...]) -> _Choice:
+    if value not in known:
+        raise RecipeError(f"{name} {value!r} is none of {', '.join(known)}{near_names(str(value), known)}")
+    return value
+
+
+def _at(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """``values [sequences, longest, width]`` at one place of each sequence, 0 for the place -1."""
+    if not values.shape[1]:
+        return values.new_zeros(len(values), values.shape[2])
+    places = places.to(values.device)
+    found = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
+    return found.masked_fill(places[:, None] < 0, 0)
+
+
+def _reversed(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """``values [sequences, longest, width]`` with each sequence from its end to its beginning; padding stays."""
+    place = torch.arange(values.shape[1], device=values.device)
+    mirrored = lengths.to(values.device)[:, None] - 1 - place
+    place = torch.where(mirrored < 0, place, mirrored)
+    return values.gather(1, place[:, :, None].expand(values.shape))
+
+
+def _present(values: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in values.items() if value is not None}

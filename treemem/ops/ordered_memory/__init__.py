@@ -1,0 +1,25 @@
+"""The Ordered Memory: an attention over slots decides which of them a new element is composed with."""
+
+from __future__ import annotations
+
+from treemem.ops.ordered_memory.sequences import OrderedMemoryEngine, OrderedMemorySteps, ordered_memory
+from treemem.ops.ordered_memory.weights import (
+    NO_DROPOUT,
+    Affine,
+    Dropouts,
+    GatedCellWeights,
+    OrderedMemoryWeights,
+    PlainCellWeights,
+)
+
+__all__ = [
+    "NO_DROPOUT",
+    "Affine",
+    "Dropouts",
+    "GatedCellWeights",
+    "OrderedMemoryEngine",
+    "OrderedMemorySteps",
+    "OrderedMemoryWeights",
+    "PlainCellWeights",
+    "ordered_memory",
+]

@@ -1,0 +1,121 @@
+"""The Ordered Memory over a batch of sequences, on the engine of one's choice."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from treemem.errors import GraphError
+from treemem.ops.ordered_memory.naive import naive_steps
+from treemem.ops.ordered_memory.stepwise import stepwise
+from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
+
+OrderedMemoryEngine = Literal["auto", "stepwise", "naive"]
+
+
+class OrderedMemorySteps(NamedTuple):
+    """What came of every element; 0 after the end of shorter sequences.
+
+    Attributes:
+        outputs: ``[sequences, longest, hidden_size]``.
+        pointers, cumulative: ``p`` and ``cp``, ``[sequences, longest, slots]``; None unless they were asked for.
+    """
+
+    outputs: torch.Tensor
+    pointers: torch.Tensor | None
+    cumulative: torch.Tensor | None
+
+
+def ordered_memory(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: OrderedMemoryWeights,
+    slots: int,
+    *,
+    dropouts: Dropouts = NO_DROPOUT,
+    begins_empty: torch.Tensor | None = None,
+    engine: OrderedMemoryEngine = "auto",
+    trace: bool = False,
+) -> OrderedMemorySteps:
+    """Run the Ordered Memory of Shen et al. 2019 over sequences, each as if it were alone.
+
+    Args:
+        inputs: ``[sequences, longest, input_size]``, on the right of each sequence padding of any content.
+        lengths: int64 ``[sequences]``, 0 to ``longest``.
+        weights: of all maps.
+        slots: how many there are.
+        dropouts: draws anew at each step and slot.
+        begins_empty: bool ``[sequences]``: which begin as if padding stood before them in the authors' code, with
+            ``cell(x, 0)`` in the last slot; none by default.
+        engine: ``"stepwise"`` (what ``"auto"`` takes) and ``"naive"``, the equations as they stand, give the same
+            numbers and gradients, but where dropout draws them.
+        trace: whether to return pointers.
+
+    Raises:
+        GraphError: lengths that do not fit the inputs.
+    """
+    longest, on_cpu = inputs.shape[1], lengths.cpu()
+    if len(on_cpu) != len(inputs) or (len(on_cpu) and not 0 <= int(on_cpu.min()) <= int(on_cpu.max()) <= longest):
+        raise GraphError(
+            f"{len(inputs)} sequences of at most {longest} elements need as many lengths from 0 to {longest}, not "
+            f"{len(on_cpu)}: {on_cpu.tolist()[:8]}"
+        )
+    if begins_empty is None:
+        begins_empty = torch.zeros_like(on_cpu, dtype=torch.bool)
+    run = _padded if engine == "naive" else _packed
+    return run(inputs, on_cpu, begins_empty.cpu(), weights, slots, dropouts, trace)
+
+
+def _packed(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    begins_empty: torch.Tensor,
+    weights: OrderedMemoryWeights,
+    slots: int,
+    dropouts: Dropouts,
+    trace: bool,
+) -> OrderedMemorySteps:
+    """Longest first, step after step, without what is no element."""
+    num_sequences, longest = inputs.shape[:2]
+    order = lengths.argsort(descending=True, stable=True)
+    present = torch.arange(longest)[:, None] < lengths[order]
+    step, row = present.nonzero().unbind(1)
+    sizes = [size for size in present.sum(1).tolist() if size]
+    if not sizes:
+        nothing = inputs.new_zeros(num_sequences, longest, slots) if trace else None
+        return OrderedMemorySteps(inputs.new_zeros(num_sequences, longest, len(weights.input.bias)), nothing, nothing)
+    place = (order[row] * longest + step).to(inputs.device)
+    begins_empty = begins_empty[order[: sizes[0]]].to(inputs.device)
+    read = inputs.flatten(0, 1).index_select(0, place)
+    packed = stepwise(read, sizes, begins_empty, weights, slots, dropouts, trace)
+
+    def padded(values: torch.Tensor) -> torch.Tensor:
+        whole = values.new_zeros(num_sequences * longest, values.shape[1])
+        return whole.index_copy(0, place, values).unflatten(0, (num_sequences, longest))
+
+    return OrderedMemorySteps(*(None if values is None else padded(values) for values in packed))  # type: ignore[arg-type]
+
+
+def _padded(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    begins_empty: torch.Tensor,
+    weights: OrderedMemoryWeights,
+    slots: int,
+    dropouts: Dropouts,
+    trace: bool,
+) -> OrderedMemorySteps:
+    """As the equations stand; what begins empty has one place of padding before it."""
+    num_sequences, longest = inputs.shape[:2]
+    within = (torch.arange(longest) < lengths[:, None]).to(inputs.device)
+    inputs = inputs.masked_fill(~within[:, :, None], 0)
+    shift = begins_empty.to(inputs.device).long()
+    column = torch.arange(longest, device=inputs.device) + shift[:, None]
+    row = torch.arange(num_sequences, device=inputs.device)[:, None]
+    wider = inputs.new_zeros(num_sequences, longest + 1, inputs.shape[2]).index_put((row, column), inputs)
+    present = within.new_zeros(num_sequences, longest + 1).index_put((row, column), within)
+    steps = naive_steps(wider, present, weights, slots, dropouts)
+    pointers = steps.pointers[row, column] if trace else None
+    cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None
+    return OrderedMemorySteps(steps.outputs[row, column], pointers, cumulative)
