@@ -39,8 +39,9 @@ def stepwise(
     """The equations of :func:`treemem.ops.ordered_memory.naive.naive_steps`, arranged for speed.
 
     Inputs, queries, and the scores of slots that hold nothing but the last element, are computed for all steps at once;
-    the half of the cell's first product that reads the memory, for all slots of a step. Sequences that have ended are
-    no longer there. Slots whose ``cp`` is exactly 0 in every sequence are not composed: their candidate is the element.
+    keys, and the half of the cell's first product that reads the memory, for all slots of a step. Sequences that have
+    ended are no longer there. Slots whose ``cp`` is exactly 0 in a sequence are not composed there: their candidate is
+    the element.
 
     Args:
         inputs: step after step, ``[tokens, input_size]``.
@@ -52,33 +53,64 @@ def stepwise(
         trace: whether to return pointers.
     """
     projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
-    composer, news = _Composer(weights, dropouts), projected.split(sizes)
     attention = _Attention(weights, dropouts, projected, sizes)
-    memory = candidates = projected.new_zeros(slots, sizes[0], projected.shape[1])
+    composer = _Composer(weights, dropouts)
     pointers = projected.new_zeros(slots, sizes[0])
     pointers[-1] = begins_empty
-    cumulative, composed, outputs, traced = pointers, 0, [], []
-    for step, (new, size) in enumerate(zip(news, sizes, strict=True)):
-        if step:
-            if size < cumulative.shape[1]:
-                cumulative, memory, candidates = cumulative[:, :size], memory[:, :size], candidates[:, :size]
-            pointers = attention(step, cumulative, candidates[slots - composed :])
+    cumulative = pointers
+    memory = candidates = projected.new_zeros(slots, sizes[0], projected.shape[1])
+    chosen = composed = None
+    outputs, places, traced, done = [], [], [], 0
+    for step, (new, size) in enumerate(zip(projected.split(sizes), sizes, strict=True)):
+        if chosen is not None and composed is not None:
+            pointers = attention(step, cumulative, composed, chosen)
             cumulative = pointers.cumsum(0)
             onward = cumulative[-1] - cumulative + pointers
-            memory = torch.lerp(memory, candidates, onward[:, :, None])
-        reached = int(torch.count_nonzero(cumulative.detach().amax(1)))  # `cp` ascends: the last so many slots
-        composed = max(reached, 1) if step or reached else 0
-        below = slots - composed
-        states = composer(new, memory[below:], cumulative[below:])
-        candidates = torch.cat([new.expand(below, *new.shape), *(state[None] for state in states)])
-        outputs.append(states[-1] if states else new)
+            memory = torch.lerp(memory[:, :size], candidates[:, :size], onward[:, :, None])
+        chosen = choose(cumulative)
+        composed = composer(new, memory, cumulative, chosen)
+        whole = new.expand(slots, *new.shape).flatten(0, 1)
+        candidates = whole.index_copy(0, chosen.place, composed).unflatten(0, (slots, size))
+        outputs.append(composed[-size:])
+        places.append(chosen.order + done)
+        done += size
         if trace:
             traced.append((pointers, cumulative))
+    in_order = torch.empty_like(place := torch.cat(places))
+    in_order[place] = torch.arange(done, device=place.device)
     return PackedSteps(
-        torch.cat(outputs),
+        torch.cat(outputs).index_select(0, in_order),
         torch.cat([pointers for pointers, _ in traced], 1).t() if trace else None,
         torch.cat([cumulative for _, cumulative in traced], 1).t() if trace else None,
     )
+
+
+class ChosenSlots(NamedTuple):
+    """Which slots of which sequences are composed: slot after slot, in each the first so many sequences of an order.
+
+    Attributes:
+        order: of the sequences, those with most slots first, int64 ``[sequences]``.
+        sizes: how many sequences each slot has; ascending, all of them in the last slot.
+        place: ``slot * sequences + sequence`` of each, int64 ``[composed]``.
+        sequence: int64 ``[composed]``.
+    """
+
+    order: torch.Tensor
+    sizes: list[int]
+    place: torch.Tensor
+    sequence: torch.Tensor
+
+
+def choose(cumulative: torch.Tensor) -> ChosenSlots:
+    """The slots that something reaches, and the last one of each sequence; ``cumulative``, ``[slots, sequences]``."""
+    slots, size = cumulative.shape
+    reached = cumulative.detach() > 0
+    reached[-1] = True
+    order = reached.sum(0).argsort(descending=True)
+    reached = reached.index_select(1, order)
+    first = torch.arange(0, slots * size, size, device=order.device)
+    place = (order + first[:, None])[reached]
+    return ChosenSlots(order, reached.sum(1).tolist(), place, place % size)
 
 
 class _Attention:
@@ -93,36 +125,41 @@ class _Attention:
     def __init__(
         self, weights: OrderedMemoryWeights, dropouts: Dropouts, projected: torch.Tensor, sizes: list[int]
     ) -> None:
-        self.weights, self.dropouts = weights, dropouts
+        self.weights, self.rate = weights, dropouts.memory
         scale = 1 / math.sqrt(projected.shape[1])
         self.score = Affine(weights.score.weight * scale, weights.score.bias * scale)
-        read = dropped(projected, dropouts.memory)[sizes[0] :]
-        queries = layer_norm(linear(read, weights.query), weights.query_norm)
-        self.queries = queries.split(sizes[1:])
-        before = torch.cat(
-            [part[:size] for part, size in zip(projected.split(sizes), sizes[1:], strict=False)] or [read]
-        )
-        self.untouched = self.scores(queries, before).split(sizes[1:])
+        later = sizes[1:]
+        queries = linear(dropped(projected[sizes[0] :], self.rate), weights.query)
+        queries = layer_norm(queries, weights.query_norm)
+        before = [part[:size] for part, size in zip(projected.split(sizes), later, strict=False)]
+        self.queries = queries.split(later)
+        self.untouched = self._scores(queries, torch.cat(before)).split(later) if later else ()
 
-    def scores(self, queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-        """``[...]`` of candidates ``[..., hidden_size]``."""
-        key = layer_norm(linear(dropped(candidates, self.dropouts.memory), self.weights.key), self.weights.key_norm)
-        return linear(dropped((key + queries).relu_(), self.dropouts.memory), self.score).squeeze(-1)
+    def _scores(self, queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """``[count]``, of candidates and their queries ``[count, hidden_size]``."""
+        key = layer_norm(linear(dropped(candidates, self.rate), self.weights.key), self.weights.key_norm)
+        return linear(dropped((key + queries).relu_(), self.rate), self.score).squeeze(1)
 
-    def __call__(self, step: int, cumulative: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+    def __call__(
+        self, step: int, cumulative: torch.Tensor, composed: torch.Tensor, chosen: ChosenSlots
+    ) -> torch.Tensor:
         """``p`` of a step, ``[slots, sequences]``.
 
         Args:
             step: its number, from 1.
-            cumulative: ``cp`` of the step before, ``[slots, sequences]``.
-            candidates: of the slots that were composed in the step before, ``[composed, sequences, hidden_size]``.
+            cumulative: ``cp`` of the step before, with the sequences that have ended since.
+            composed, chosen: the candidates of the step before that are not just its element, and where they were.
         """
-        untouched, below = self.untouched[step - 1], len(cumulative) - len(candidates)
-        scores = untouched.expand(below, -1)
-        if len(candidates):
-            composed = self.scores(self.queries[step - 1], candidates)
-            scores = torch.cat([scores, composed]) if below else composed
-        reach = torch.cat([cumulative[1:], torch.ones_like(cumulative[:1])])
+        (slots, before), queries, untouched = cumulative.shape, self.queries[step - 1], self.untouched[step - 1]
+        size = len(queries)
+        if size < before:  # those that have ended get any score
+            queries = queries.index_select(0, chosen.sequence.clamp(max=size - 1))
+            untouched = torch.cat([untouched, untouched.new_zeros(before - size)])
+        else:
+            queries = queries.index_select(0, chosen.sequence)
+        scores = untouched.expand(slots, before).flatten().index_copy(0, chosen.place, self._scores(queries, composed))
+        scores = scores.unflatten(0, (slots, before))[:, :size]
+        reach = torch.cat([cumulative[1:, :size], scores.new_ones(1, size)])
         within = torch.exp(scores - scores.amax(0)) * functional.threshold(reach, _BELOW_THRESHOLD, 0.0)
         return within / within.sum(0).clamp(min=1e-12)
 
@@ -137,25 +174,32 @@ class _Composer:
         self.of_vertical = first.weight[:, :size].t()
         self.of_horizontal = Affine(first.weight[:, size:], first.bias)
 
-    def __call__(self, new: torch.Tensor, memory: torch.Tensor, cumulative: torch.Tensor) -> list[torch.Tensor]:
-        """``C``, from the first of these slots to the last, each ``[sequences, hidden_size]``.
+    def __call__(
+        self, new: torch.Tensor, memory: torch.Tensor, cumulative: torch.Tensor, chosen: ChosenSlots
+    ) -> torch.Tensor:
+        """``C`` of the chosen slots, ``[composed, hidden_size]``.
 
         Args:
             new: ``x``, ``[sequences, hidden_size]``.
-            memory: ``M``, ``[composed, sequences, hidden_size]``.
-            cumulative: ``cp``, ``[composed, sequences]``.
+            memory: ``M``, ``[slots, sequences, hidden_size]``.
+            cumulative: ``cp``, ``[slots, sequences]``.
+            chosen: which slots.
         """
-        if not len(memory):
-            return []
-        from_memory = functional.linear(dropped(memory, self.rate), *self.of_horizontal)
-        state, states = new, []
-        for product, horizontal, share in zip(
-            from_memory.unbind(), memory.unbind(), cumulative[:, :, None].unbind(), strict=True
+        held = memory.flatten(0, 1).index_select(0, chosen.place)
+        shares = cumulative.flatten().index_select(0, chosen.place)[:, None]
+        from_memory = functional.linear(dropped(held, self.rate), *self.of_horizontal)
+        news = new.index_select(0, chosen.sequence)
+        sizes = [size for size in chosen.sizes if size]
+        state, states = news[:0], []
+        for product, horizontal, share, own in zip(
+            *(values.split(sizes) for values in (from_memory, held, shares, news)), strict=True
         ):
+            if len(own) > len(state):  # sequences whose first slot this is
+                state = torch.cat([state, own[len(state) :]])
             first = torch.addmm(product, dropped(state, self.rate), self.of_vertical)
-            state = torch.lerp(new, self._second(first, state, horizontal), share)
+            state = torch.lerp(own, self._second(first, state, horizontal), share)
             states.append(state)
-        return states
+        return torch.cat(states)
 
     def _second(self, first: torch.Tensor, vertical: torch.Tensor, horizontal: torch.Tensor) -> torch.Tensor:
         """The cell, from the product with ``[vertical; horizontal]`` on."""
