@@ -53,10 +53,10 @@ class OrderedMemory(SequenceEncoder):
     first token, which fills all slots and attends to nothing; by the paper's algorithm 1 it is composed with an empty
     last slot, as in shorter sequences under ``padding="left"``.
 
-    Sequences of any length can be read with any number of slots. With ``N`` slots nothing can wait below the first one:
-    where a sequence has more constituents open at once, the deepest are composed earlier than they would be with more
-    slots, and the result is another, not an error. The weights do not depend on the number of slots, and for most
-    sequences more slots change the encoding little; the authors evaluate with twice as many.
+    Sequences of any length can be read with any number of slots. Up to ``slots + 1`` tokens more slots change nothing.
+    In a longer sequence something could have to wait below the first slot, which is impossible: it is composed earlier
+    than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
+    of slots; the authors train with 12 on logic and evaluate with 24, which changes encodings little.
 
     The trace of a reading has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
     ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
@@ -133,6 +133,8 @@ class OrderedMemory(SequenceEncoder):
             "cell": cell,
             "engine": engine,
         }
+        if not isinstance(bidirectional, bool):
+            raise RecipeError(f"bidirectional must be True or False, not {bidirectional!r}")
         super().__init__(hidden_size, vocabulary, options)
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size

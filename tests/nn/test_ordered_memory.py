@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy_task import MoreX, toy_data
+from tree_strategies import VOCABULARY, random_forest
+
+import treemem
+from treemem import checkpoint
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import OrderedMemory
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Model, NetworkConfig
+
+VARIANTS: list[dict[str, Any]] = [{}, {"bidirectional": True}, {"cell": "rnn"}, {"engine": "naive", "slots": 3}]
+
+
+def new_layer(seed: int = 0, **options: Any) -> OrderedMemory:
+    torch.manual_seed(seed)
+    return OrderedMemory(4, VOCABULARY, **{"slots": 6, **options}).double()
+
+
+def new_inputs(sequences: int, longest: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(sequences, longest, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_a_sequence_is_read_alike_alone_and_among_longer_and_shorter_ones(options: dict[str, Any]) -> None:
+    layer = new_layer(**options)
+    forest = random_forest(seed=3, num_trees=7, size=12)
+    together = layer(TreeBatch.from_forest(forest, VOCABULARY), trace=True)
+    assert together.root.shape == (7, 1, layer.hidden_size)
+    for index, tree in enumerate(forest):
+        alone = layer(TreeBatch.from_trees([tree], VOCABULARY), trace=True)
+        length = int(together.lengths[index])
+        torch.testing.assert_close(together.root[index], alone.root[0])
+        torch.testing.assert_close(together.h[index, :length], alone.h[0])
+        assert not together.h[index, length:].any()
+        assert together.trace.keys() == alone.trace.keys()
+        for name, values in together.trace.items():
+            torch.testing.assert_close(values[index, :length], alone.trace[name][0])
+            assert not values[index, length:].any()
+
+
+def test_with_the_published_left_padding_only_the_longest_are_read_as_if_alone() -> None:
+    inputs, lengths = new_inputs(3, 6), torch.tensor([6, 4, 6])
+    layer, alone = new_layer(padding="left"), new_layer()
+    found, expected = layer.read(inputs, lengths).encoding, alone.read(inputs, lengths).encoding
+    torch.testing.assert_close(found[[0, 2]], expected[[0, 2]])
+    assert not torch.allclose(found[1], expected[1])
+    torch.testing.assert_close(layer.read(inputs[1:2, :4], lengths[1:2]).encoding, expected[1:2])
+
+
+def test_the_backward_half_is_a_memory_that_reads_the_reversed_sequence() -> None:
+    layer, other = new_layer(bidirectional=True), new_layer(seed=1)
+    assert layer.backward_memory is not None
+    other.forward_memory.load_state_dict(layer.backward_memory.state_dict())
+    inputs, lengths = new_inputs(2, 5), torch.tensor([5, 3])
+    mirrored = torch.stack([inputs[0].flip(0), torch.cat([inputs[1, :3].flip(0), inputs[1, 3:]])])
+    found = layer.read(inputs, lengths, trace=True)
+    expected = other.read(mirrored, lengths, trace=True)
+    torch.testing.assert_close(found.encoding[:, 4:], expected.encoding)
+    for index, length in enumerate(lengths.tolist()):
+        for ours, theirs in (
+            (found.outputs[..., 4:], expected.outputs),
+            (found.trace["backward_pointers"], expected.trace["pointers"]),
+            (found.trace["backward_cumulative"], expected.trace["cumulative"]),
+        ):
+            torch.testing.assert_close(ours[index, :length], theirs[index, :length].flip(0))
+
+
+@pytest.mark.parametrize(
+    ("slots", "length", "least", "most"), [(6, 7, 0, 1e-12), (6, 8, 1e-6, 0.01), (12, 24, 1e-6, 0.01)]
+)
+def test_twice_the_slots_change_nothing_until_a_sequence_could_fill_them_and_little_then(
+    slots: int, length: int, least: float, most: float
+) -> None:
+    layer, inputs, lengths = new_layer(slots=slots), new_inputs(4, length), torch.full((4,), length)
+    few = layer.read(inputs, lengths)
+    layer.slots *= 2
+    assert layer.options["slots"] == layer.slots == 2 * slots
+    difference = float((layer.read(inputs, lengths).encoding - few.encoding).abs().max().detach())
+    assert least <= difference <= most
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_sequence_longer_than_the_slots_can_hold_has_an_encoding(slots: int) -> None:
+    reading = new_layer(slots=slots).read(new_inputs(1, 60), torch.tensor([60]), trace=True)
+    assert bool(reading.outputs.isfinite().all())
+    torch.testing.assert_close(reading.trace["pointers"][0, 1:].sum(1), torch.ones(59, dtype=torch.float64))
+
+
+def test_pointers_are_probabilities_that_go_down_one_slot_a_step_at_most() -> None:
+    layer = new_layer()
+    states = layer(TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=15), VOCABULARY), trace=True)
+    pointers, cumulative = states.trace["pointers"], states.trace["cumulative"]
+    assert pointers.shape == (5, states.h.shape[1], 6)
+    torch.testing.assert_close(cumulative, pointers.cumsum(2))
+    for index, length in enumerate(states.lengths.tolist()):
+        assert not pointers[index, 0].any()
+        assert not pointers[index, length:].any()
+        torch.testing.assert_close(pointers[index, 1:length].sum(1), torch.ones(length - 1, dtype=torch.float64))
+        highest = [6, *((pointers[index, 1:length] > 0).int().argmax(1).tolist())]
+        assert all(after >= before - 1 for before, after in pairwise(highest))
+    assert not layer(TreeBatch.from_trees([], VOCABULARY)).trace
+
+
+@pytest.mark.parametrize("padding", ["right", "right flipped", "left"])
+@pytest.mark.parametrize("options", VARIANTS)
+def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(options: dict[str, Any], padding: str) -> None:
+    layer = new_layer(padding=padding, **options)
+    inputs = new_inputs(3, 4)
+    reading = layer.read(inputs, torch.tensor([2, 0, 4]), trace=True)
+    others = layer.read(inputs[[0, 2]], torch.tensor([2, 4]), trace=True)
+    torch.testing.assert_close(reading.encoding[[0, 2]], others.encoding)
+    torch.testing.assert_close(reading.outputs[[0, 2]], others.outputs)
+    assert not reading.encoding[1].any()
+    assert not reading.outputs[1].any()
+    nothing = layer.read(inputs, torch.zeros(3, dtype=torch.int64), trace=True)
+    assert nothing.encoding.shape == (3, layer.hidden_size)
+    assert not nothing.encoding.any()
+    assert not nothing.trace["pointers"].any()
+    assert layer.read(inputs[:, :0], torch.zeros(3, dtype=torch.int64)).outputs.shape == (3, 0, layer.hidden_size)
+    empty = layer(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2), trace=True)
+    assert empty.root.shape == (0, 2, layer.hidden_size)
+
+
+def test_dropout_acts_in_training_alone_and_repeats_with_the_seed() -> None:
+    inputs, lengths = new_inputs(2, 5), torch.tensor([5, 4])
+    plain = new_layer().read(inputs, lengths).encoding
+    for rates in ({"dropout": 0.5}, {"memory_dropout": 0.5}):
+        layer = new_layer(**rates)
+        found = []
+        for seed in (0, 0, 1):
+            torch.manual_seed(seed)
+            found.append(layer.read(inputs, lengths).encoding)
+        assert torch.equal(found[0], found[1])
+        assert not torch.allclose(found[0], found[2])
+        torch.testing.assert_close(layer.eval().read(inputs, lengths).encoding, plain)
+
+
+def test_the_options_make_an_equal_layer() -> None:
+    options: dict[str, Any] = {
+        "slots": 5,
+        "form": "preorder",
+        "embedding_size": 3,
+        "embedding_bound": 0.1,
+        "dropout": 0.1,
+        "memory_dropout": 0.2,
+        "input_dropout": 0.3,
+        "bidirectional": True,
+        "padding": "left",
+        "cell": "rnn",
+        "engine": "naive",
+    }
+    layer = OrderedMemory(4, VOCABULARY, **options)
+    assert layer.options == {"hidden_size": 4, **options}
+    again = OrderedMemory(vocabulary=VOCABULARY, **layer.options)
+    assert again.load_state_dict(layer.state_dict())
+    assert again.options == layer.options
+    assert float(layer.embedding.weight.detach().abs().max()) <= 0.1
+    assert "memory_dropout=0.2" in repr(layer)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"slots": 0}, "slots must be at least 1"),
+        ({"slots": 2.0}, "slots must be a whole number"),
+        ({"hidden_size": 0}, "hidden_size must be at least 1"),
+        ({"embedding_size": 0}, "embedding_size must be at least 1"),
+        ({"dropout": 1.5}, "dropout must be a probability"),
+        ({"memory_dropout": -1}, "memory_dropout must be a probability"),
+        ({"input_dropout": "x"}, "input_dropout must be a probability"),
+        ({"padding": "rigth"}, "padding 'rigth' is none of right, right flipped, left; did you mean right"),
+        ({"cell": "gatd"}, "cell 'gatd' is none of gated, rnn; did you mean gated"),
+        ({"engine": "fast"}, "engine 'fast' is none of auto, stepwise, naive"),
+        ({"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        OrderedMemory(vocabulary=VOCABULARY, **{"hidden_size": 4, **options})
+
+
+def test_a_wrong_number_of_slots_is_refused_later_too() -> None:
+    layer = new_layer()
+    with pytest.raises(RecipeError, match="slots must be at least 1, not 0"):
+        layer.slots = 0
+    assert layer.slots == layer.options["slots"] == 6
+
+
+def test_lengths_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(GraphError, match="lengths from 0 to 3"):
+        new_layer(bidirectional=True).read(new_inputs(1, 3), torch.tensor([4]))
+
+
+def test_reset_parameters_draws_all_weights_anew() -> None:
+    layer = new_layer(bidirectional=True)
+    before = {name: value.detach().clone() for name, value in layer.named_parameters()}
+    layer.reset_parameters()
+    for name, value in layer.named_parameters():
+        assert torch.equal(value, before[name]) == ("norm" in name), name
+    torch.manual_seed(0)
+    layer.reset_parameters()
+    again = new_layer(bidirectional=True)
+    torch.manual_seed(0)
+    again.reset_parameters()
+    assert all(torch.equal(value, again.get_parameter(name)) for name, value in layer.named_parameters())
+
+
+def test_the_encoder_for_logic_has_as_many_parameters_as_published() -> None:
+    for size, published in ((200, 1_083_601), (128, 444_673)):
+        maps = OrderedMemory(size, VOCABULARY).forward_memory
+        assert sum(parameter.numel() for parameter in maps.parameters()) == published
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "cell": "rnn"}])
+def test_a_loaded_model_predicts_what_the_saved_one_did(tmp_path: Path, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = Model(MoreX(), NetworkConfig("OrderedMemory", {"hidden_size": 4, "slots": 3, **options}))
+    checkpoint.save(tmp_path / "model", model)
+    loaded, data = treemem.load(tmp_path / "model"), toy_data(20)
+    assert isinstance(loaded.encoder, OrderedMemory)
+    assert loaded.encoder.slots == 3
+    np.testing.assert_array_equal(loaded.predict(data), model.predict(data))
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_products_in_half_precision_leave_states_in_single(options: dict[str, Any]) -> None:
+    layer = new_layer(**options).float()
+    inputs, lengths = new_inputs(3, 6).float(), torch.tensor([6, 2, 4])
+    exact = layer.read(inputs, lengths).encoding
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer.read(inputs, lengths, trace=True)
+    assert found.encoding.dtype == found.outputs.dtype == found.trace["pointers"].dtype == torch.float32
+    torch.testing.assert_close(found.encoding, exact, rtol=0, atol=0.1)
+    found.encoding.sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.forward_memory.parameters())

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from engine_parity import assert_same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treemem.errors import GraphError
+from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell
+from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, naive, ordered_memory, stepwise
+
+INPUT_SIZE, SIZE = 3, 4
+ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise")
+
+
+def new_maps(cell: OrderedMemoryCell = "gated", sharpness: float = 1.0, seed: int = 0) -> MemoryMaps:
+    """Maps in float64; the greater ``sharpness``, the more of the attention is on one slot."""
+    torch.manual_seed(seed)
+    maps = MemoryMaps(INPUT_SIZE, SIZE, cell).double()
+    with torch.no_grad():
+        for norm in (maps.norm, maps.query_norm, maps.key_norm):
+            norm.weight.uniform_(0.5, 1.5)
+            norm.bias.uniform_(-0.5, 0.5)
+        maps.score_map.weight.mul_(sharpness)
+    return maps
+
+
+def new_inputs(lengths: list[int], seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(lengths), max(lengths, default=0), INPUT_SIZE, generator=generator, dtype=torch.float64)
+
+
+def results(
+    maps: MemoryMaps,
+    inputs: torch.Tensor,
+    lengths: list[int],
+    slots: int,
+    engine: OrderedMemoryEngine,
+    begins_empty: list[bool] | None = None,
+    dropouts: Dropouts = NO_DROPOUT,
+) -> dict[str, torch.Tensor]:
+    """Every output, and every gradient of a loss that reads them all."""
+    maps.zero_grad()
+    inputs = inputs.clone().requires_grad_()
+    steps = ordered_memory(
+        inputs,
+        torch.tensor(lengths, dtype=torch.int64),
+        maps.weights(),
+        slots,
+        engine=engine,
+        begins_empty=None if begins_empty is None else torch.tensor(begins_empty),
+        dropouts=dropouts,
+        trace=True,
+    )
+    assert steps.pointers is not None
+    assert steps.cumulative is not None
+    found = {"outputs": steps.outputs, "pointers": steps.pointers, "cumulative": steps.cumulative}
+    losses = [(value * torch.cos(torch.arange(value.numel()).view(value.shape))).sum() for value in found.values()]
+    if losses[0].requires_grad:
+        torch.stack(losses).sum().backward()
+    for name, parameter in [("inputs", inputs), *maps.named_parameters()]:
+        found[f"gradient of {name}"] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+    return {name: value.detach() for name, value in found.items()}
+
+
+LENGTHS = {
+    "ragged": [5, 9, 1, 3, 9, 2],
+    "equal": [6, 6, 6],
+    "one": [7],
+    "single tokens": [1, 1],
+    "with empty ones": [0, 4, 0, 2],
+    "only empty ones": [0, 0],
+    "none": [],
+}
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize("cell", ["gated", "rnn"])
+def test_stepwise_is_naive_in_every_output_and_gradient(
+    lengths: list[int], slots: int, cell: OrderedMemoryCell
+) -> None:
+    for sharpness in (1.0, 40.0):
+        maps, inputs = new_maps(cell, sharpness), new_inputs(lengths)
+        for begins_empty in (None, [bool(index % 2) for index in range(len(lengths))]):
+            found = {engine: results(maps, inputs, lengths, slots, engine, begins_empty) for engine in ENGINES}
+            assert_same(found["stepwise"], found["naive"], f"sharpness {sharpness}, begins_empty {begins_empty}")
+
+
+@settings(max_examples=40)
+@given(
+    lengths=st.lists(st.integers(0, 12), max_size=5),
+    slots=st.integers(1, 8),
+    sharpness=st.sampled_from([1.0, 10.0, 100.0, 1000.0]),
+    seed=st.integers(0, 1000),
+)
+def test_stepwise_is_naive_for_any_lengths_slots_and_sharpness(
+    lengths: list[int], slots: int, sharpness: float, seed: int
+) -> None:
+    maps, inputs = new_maps("gated", sharpness, seed), new_inputs(lengths, seed)
+    found = {engine: results(maps, inputs, lengths, slots, engine) for engine in ENGINES}
+    for name, value in found["naive"].items():
+        scale = max(1.0, float(value.abs().max())) if value.numel() else 1.0
+        torch.testing.assert_close(found["stepwise"][name], value, rtol=0, atol=1e-10 * scale * max(1.0, sharpness))
+
+
+@pytest.mark.parametrize("cell", ["gated", "rnn"])
+def test_gradients_pass_gradcheck(cell: OrderedMemoryCell) -> None:
+    maps, lengths = new_maps(cell), torch.tensor([4, 2])
+    inputs = new_inputs([4, 2]).requires_grad_()
+
+    def run(values: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        steps = ordered_memory(values, lengths, maps.weights(), 3, trace=True)
+        assert steps.pointers is not None
+        return steps.outputs, steps.pointers
+
+    assert torch.autograd.gradcheck(run, (inputs, *maps.parameters()))
+
+
+def test_the_first_tokens_are_as_the_equations_say() -> None:
+    maps, inputs = new_maps(), new_inputs([2])
+    weights = maps.weights()
+    first, second = naive.layer_norm(naive.linear(inputs[0], weights.input), weights.input_norm)[:, None]
+    composed = naive.cell(second, first, weights.cell)
+    for engine in ENGINES:
+        found = results(maps, inputs, [2], 3, engine)
+        torch.testing.assert_close(found["outputs"][0], torch.cat([first, composed]).detach())
+        assert found["pointers"][0].tolist() == [[0, 0, 0], [0, 0, 1]]
+        after_nothing = results(maps, inputs, [2], 3, engine, [True])
+        alone = naive.cell(first, torch.zeros_like(first), weights.cell)
+        torch.testing.assert_close(after_nothing["outputs"][0, :1], alone.detach())
+        assert after_nothing["pointers"][0, 0].tolist() == [0, 0, 1]
+
+
+def test_only_slots_that_something_reaches_are_composed() -> None:
+    cumulative = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.3, 0.0], [0.0, 0.4, 0.5], [0.0, 1.0, 1.0]])
+    chosen = stepwise.choose(cumulative)
+    assert chosen.order.tolist() == [1, 2, 0]
+    assert chosen.sizes == [0, 1, 2, 3]
+    assert chosen.sequence.tolist() == [1, 1, 2, 1, 2, 0]
+    assert [place // 3 for place in chosen.place.tolist()] == [1, 2, 2, 3, 3, 3]
+
+
+@pytest.fixture
+def dropout_that_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout that changes every entry alike, so that where it acts can be compared."""
+    for module in (naive, stepwise):
+        monkeypatch.setattr(module, "dropped", lambda values, rate: values * (1 + rate))
+
+
+@pytest.mark.usefixtures("dropout_that_scales")
+@pytest.mark.parametrize("cell", ["gated", "rnn"])
+def test_dropout_acts_on_the_same_values_in_both_engines(cell: OrderedMemoryCell) -> None:
+    lengths = [5, 9, 1, 3]
+    maps, inputs = new_maps(cell), new_inputs(lengths)
+    without = results(maps, inputs, lengths, 4, "naive")
+    for dropouts in (Dropouts(0.3, 0.0), Dropouts(0.0, 0.4), Dropouts(0.3, 0.4)):
+        found = {engine: results(maps, inputs, lengths, 4, engine, dropouts=dropouts) for engine in ENGINES}
+        assert_same(found["stepwise"], found["naive"], str(dropouts))
+        assert not torch.allclose(found["naive"]["outputs"], without["outputs"])
+
+
+def test_dropout_of_everything_leaves_the_biases() -> None:
+    lengths = [4, 2]
+    maps, inputs = new_maps(), new_inputs(lengths)
+    found = {engine: results(maps, inputs, lengths, 3, engine, dropouts=Dropouts(1.0, 1.0)) for engine in ENGINES}
+    assert_same(found["stepwise"], found["naive"], "everything dropped")
+    pointers = found["stepwise"]["pointers"][0, 2]  # equal scores: in proportion to what is in reach
+    torch.testing.assert_close(pointers, torch.tensor([0, 0.5, 0.5], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dropouts", [Dropouts(0.3, 0.0), Dropouts(0.0, 0.3)])
+def test_outputs_under_dropout_have_the_same_mean_and_spread_in_both_engines(dropouts: Dropouts) -> None:
+    copies, maps = 4000, new_maps(sharpness=4.0)
+    inputs = new_inputs([5]).expand(copies, -1, -1)
+    lengths = torch.full((copies,), 5)
+    ends = {}
+    for seed, engine in enumerate(ENGINES):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            ends[engine] = ordered_memory(inputs, lengths, maps.weights(), 3, dropouts=dropouts, engine=engine)
+    last = {engine: steps.outputs[:, -1] for engine, steps in ends.items()}
+    spread = last["naive"].std(0)
+    assert bool((spread > 1e-3).all())
+    assert bool(((last["naive"].mean(0) - last["stepwise"].mean(0)).abs() < 5 * spread * (2 / copies) ** 0.5).all())
+    torch.testing.assert_close(last["stepwise"].std(0), spread, rtol=0.1, atol=0)
+
+
+def test_what_stands_in_padding_changes_nothing() -> None:
+    lengths = [5, 2]
+    maps, inputs = new_maps(), new_inputs(lengths)
+    spoiled = inputs.clone()
+    spoiled[1, 2:] = torch.nan
+    for engine in ENGINES:
+        expected, found = (results(maps, values, lengths, 3, engine) for values in (inputs, spoiled))
+        assert_same(found, expected, engine)
+
+
+@pytest.mark.parametrize("lengths", [[3], [3, 9], [-1, 2], [1, 1, 1]])
+def test_lengths_that_do_not_fit_are_refused(lengths: list[int]) -> None:
+    for engine in ENGINES:
+        with pytest.raises(GraphError, match="2 sequences of at most 4 elements need as many lengths from 0 to 4"):
+            ordered_memory(torch.zeros(2, 4, INPUT_SIZE), torch.tensor(lengths), new_maps().weights(), 3, engine=engine)
