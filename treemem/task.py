@@ -438,6 +438,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "RNN",
             "LSTM",
             "OrderedMemory",
+            "ONLSTM",
         )
     },
 )

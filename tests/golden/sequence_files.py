@@ -12,6 +12,7 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from golden import ordered_memory_files
 from golden.induction_files import TREE_CHECKS
+from golden import on_lstm_files
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
@@ -81,3 +82,4 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     "om_cell.npz": check_gated_cell,
     **ordered_memory_files.CHECKS,
 }
+CHECKS: dict[str, Callable[[Arrays], None]] = {"om_cell.npz": check_gated_cell, **on_lstm_files.CHECKS}

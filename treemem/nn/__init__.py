@@ -7,6 +7,7 @@ from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, Numbe
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.ordered_memory import OrderedMemory
+from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
@@ -20,6 +21,7 @@ from treemem.nn.tree_states import TreeStates
 
 __all__ = [
     "LSTM",
+    "ONLSTM",
     "RNN",
     "ChildSumTreeLSTM",
     "ClassifierHead",

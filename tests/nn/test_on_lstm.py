@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import RecipeError
+from treemem.nn import ONLSTM
+from treemem.nn.locked_dropout import locked_dropout
+from treemem.nn.on_lstm import OnLSTMStack
+from treemem.ops.on_lstm import Engine, OnLSTMWeights, on_lstm
+from treemem.schedule.tree_batch import TreeBatch
+
+LENGTHS = [(4, 0, 6, 1, 6, 2), (3, 3), (0, 0), (), (1,)]
+
+
+def run(
+    engine: Engine, lengths: tuple[int, ...], dtype: torch.dtype, hidden_size: int = 12, chunk_size: int = 3
+) -> dict[str, torch.Tensor]:
+    """Every output, and the gradient of every argument of a loss that reads them all."""
+    torch.manual_seed(1)
+    num_blocks = 2 * (hidden_size // chunk_size) + 4 * hidden_size
+    shapes = {
+        "input_weight": (num_blocks, 5),
+        "input_bias": (num_blocks,),
+        "hidden_weight": (num_blocks, hidden_size),
+        "hidden_bias": (num_blocks,),
+        "inputs": (len(lengths), max(lengths, default=0) + 1, 5),
+        "hidden": (len(lengths), hidden_size),
+        "cell": (len(lengths), hidden_size),
+    }
+    drawn = {name: (torch.randn(shape).double() / 2).to(dtype).requires_grad_() for name, shape in shapes.items()}
+    weights = OnLSTMWeights(*(drawn[name] for name in OnLSTMWeights._fields))
+    many = torch.tensor(lengths, dtype=torch.int64)
+    outputs = on_lstm(drawn["inputs"], many, drawn["hidden"], drawn["cell"], weights, chunk_size, engine)
+    differentiable = (outputs.h, outputs.hidden, outputs.cell)
+    loss = sum((value * torch.cos(torch.arange(value.numel())).view(value.shape)).sum() for value in differentiable)
+    torch.as_tensor(loss).backward()
+    gradients = {f"gradient of {name}": value.grad for name, value in drawn.items()}
+    return {name: value.detach() for name, value in (outputs._asdict() | gradients).items() if value is not None}
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_the_fused_engine_equals_the_loop_on_every_output_and_gradient(
+    lengths: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    for sizes in ((12, 3), (6, 1), (8, 4)):
+        assert_same(run("fused", lengths, dtype, *sizes), run("naive", lengths, dtype, *sizes), f"{lengths}, {sizes}")
+
+
+def test_gradients_pass_gradcheck() -> None:
+    torch.manual_seed(0)
+    stack = OnLSTMStack(2, [4, 2], chunk_size=1).double()
+    inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    names, parameters = zip(*stack.named_parameters(), strict=True)
+
+    def last(values: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        arguments = (values, torch.tensor([2, 3, 1]))
+        return torch.func.functional_call(stack, dict(zip(names, weights, strict=True)), arguments).h
+
+    assert torch.autograd.gradcheck(last, (inputs, *parameters))
+
+
+@pytest.mark.parametrize("engine", ["fused", "naive"])
+def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(engine: Engine) -> None:
+    torch.manual_seed(0)
+    encoder = ONLSTM(6, VOCABULARY, num_layers=2, chunk_size=2, engine=engine).double()
+    lengths = torch.tensor([3, 0, 5, 1])
+    inputs = torch.randn(4, 6, 6, dtype=torch.float64)
+    inputs[torch.arange(6) >= lengths[:, None]] = torch.nan
+    together = encoder.read(inputs, lengths, trace=True)
+    for index, length in enumerate(lengths.tolist()):
+        alone = encoder.read(inputs[index : index + 1, :length], lengths[index : index + 1], trace=True)
+        torch.testing.assert_close(together.encoding[index], alone.encoding[0])
+        torch.testing.assert_close(together.outputs[index, :length], alone.outputs[0])
+        assert not together.outputs[index, length:].any()
+        for name in ("forget_distance", "input_distance"):
+            torch.testing.assert_close(together.trace[name][index, :, :length], alone.trace[name][0])
+            assert not together.trace[name][index, :, length:].any()
+    assert not together.encoding[1].any(), "an empty sequence has the encoding zero"
+    together.encoding.sum().backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in encoder.parameters())
+
+
+def test_a_run_goes_on_where_another_ended() -> None:
+    torch.manual_seed(0)
+    stack = OnLSTMStack(5, [6, 4], chunk_size=2).double()
+    inputs = torch.randn(3, 7, 5, dtype=torch.float64)
+    lengths = torch.tensor([7, 4, 6])
+    whole = stack(inputs, lengths)
+    first = stack(inputs[:, :4])
+    second = stack(inputs[:, 4:], lengths - 4, first.state)
+    torch.testing.assert_close(torch.cat([first.h, second.h], dim=1), whole.h)
+    for found, expected in zip(second.state, whole.state, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_trace_tells_the_master_gates_of_all_layers() -> None:
+    torch.manual_seed(0)
+    encoder = ONLSTM(4, VOCABULARY, layer_sizes=[6, 4], chunk_size=2)
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    states = encoder(batch, trace=True)
+    longest = int(states.lengths.max())
+    assert states.trace["forget_distance"].shape == states.trace["input_distance"].shape == (5, 2, longest)
+    assert states.trace["master_forget"].shape == (5, longest, 3 + 2)
+    present = torch.arange(longest) < states.lengths[:, None]
+    forget = states.trace["master_forget"][present]
+    for layer, gates in enumerate(forget.split([3, 2], dim=1)):
+        assert (gates.diff(dim=1) >= 0).all()
+        torch.testing.assert_close(gates[:, -1], torch.ones(len(gates)))
+        torch.testing.assert_close(states.trace["forget_distance"][:, layer][present], 1 - gates.mean(1))
+    assert not encoder(batch).trace
+
+
+def test_what_is_dropped_is_the_same_at_every_token_of_a_sequence() -> None:
+    torch.manual_seed(0)
+    value = torch.ones(40, 5, 30)
+    dropped = locked_dropout(value, 0.25, training=True)
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert not torch.equal(dropped[0], dropped[1])
+    assert sorted(dropped.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
+    assert 0.7 < dropped.gt(0).float().mean() < 0.8
+    assert torch.equal(locked_dropout(value, 0.25, training=False), value)
+
+
+@pytest.mark.parametrize("rate", ["input_dropout", "dropout", "output_dropout", "weight_dropout"])
+def test_every_dropout_drops_in_training_only_and_follows_the_seed(rate: str) -> None:
+    torch.manual_seed(0)
+    encoder = ONLSTM(8, VOCABULARY, num_layers=2, chunk_size=2, **{rate: 0.4})  # type: ignore[arg-type]
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(encoder(batch).root)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    encoder.eval()
+    assert torch.equal(encoder(batch).root, encoder(batch).root)
+
+
+def test_dropped_outputs_and_the_encoding_have_one_mask() -> None:
+    torch.manual_seed(0)
+    encoder = ONLSTM(20, VOCABULARY, chunk_size=2, output_dropout=0.5)
+    states = encoder(TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY))
+    for row, length in enumerate(states.lengths.tolist()):
+        assert torch.equal(states.h[row, length - 1], states.root[row, 0])
+        dropped = states.root[row, 0] == 0
+        assert 0 < dropped.sum() < 20
+        assert not states.h[row][:, dropped].any()
+
+
+def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
+    kept_as_they_are, divided = (
+        OnLSTMStack(3, [8], 2, weight_dropout=0.25, weight_dropout_scaling=scaling)
+        for scaling in ("published", "inverted")
+    )
+    for stack, in_training, in_evaluation in ((kept_as_they_are, 1.0, 0.75), (divided, 1 / 0.75, 1.0)):
+        weight = stack.layers[0].of_hidden.weight
+        dropped = stack._weights(stack.layers[0]).hidden_weight
+        kept = dropped != 0
+        assert 0.6 < kept.float().mean() < 0.9
+        torch.testing.assert_close(dropped[kept], weight[kept] * in_training)
+        stack.eval()
+        torch.testing.assert_close(stack._weights(stack.layers[0]).hidden_weight, weight * in_evaluation)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chunk_size": 5}, "chunk_size=5 does not divide a layer of 8; 1, 2, 4 would"),
+        ({"chunk_size": 8}, "chunk_size=8 leaves a layer of 8 one master unit"),
+        ({"chunk_size": 0}, "chunk_size must be at least 1"),
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"layer_sizes": [6, 4]}, r"the last of layer_sizes=\[6, 4\] must be hidden_size=8"),
+        ({"layer_sizes": []}, "must be hidden_size=8"),
+        ({"layer_sizes": ["4", 8]}, "the size of a layer must be a whole number"),
+        ({"layer_sizes": [4, 8], "num_layers": 3}, "num_layers=3, but layer_sizes has 2"),
+        ({"dropout": 2}, "dropout must be a probability"),
+        ({"output_dropout": -1}, "output_dropout must be a probability"),
+        ({"weight_dropout": 1.5}, "weight_dropout must be a probability"),
+        ({"weight_dropout_scaling": "both"}, "weight_dropout_scaling='both' is none of published, inverted"),
+        ({"engine": "naiv"}, "no engine 'naiv'; there are auto, fused, naive; did you mean naive"),
+    ],
+    ids=str,
+)
+def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        ONLSTM(8, VOCABULARY, **{"chunk_size": 2, **options})
+
+
+def test_states_stay_in_the_precision_of_the_weights_under_autocast() -> None:
+    torch.manual_seed(0)
+    encoder = ONLSTM(8, VOCABULARY, chunk_size=2)
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        states = encoder(batch)
+    assert states.root.dtype == torch.float32
+    torch.testing.assert_close(states.root, encoder(batch).root)

@@ -1,0 +1,119 @@
+"""What every encoder that reads trees as tokens holds to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy_task import MoreX, toy_data
+from tree_strategies import VOCABULARY, random_forest
+
+import treemem
+import treemem.nn
+from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Model, NetworkConfig
+from treemem.training import TrainingOptions, fit
+
+NETWORKS = [
+    NetworkConfig("RNN", {}),
+    NetworkConfig("LSTM", {}),
+    NetworkConfig(
+        "ONLSTM",
+        {"layer_sizes": [4, 6], "chunk_size": 2, "embedding_size": 3, "embedding_bound": 0.1, "dropout": 0.1},
+    ),
+    NetworkConfig("ONLSTM", {"num_layers": 2, "chunk_size": 3, "engine": "naive", "weight_dropout": 0.2}),
+]
+
+
+def make(network: NetworkConfig) -> SequenceEncoder:
+    torch.manual_seed(0)
+    encoder = network.replace(hidden_size=6).build(VOCABULARY)
+    assert isinstance(encoder, SequenceEncoder)
+    return encoder
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(network: NetworkConfig) -> None:
+    encoder = make(network).double().eval()
+    lengths = torch.tensor([3, 0, 5, 1])
+    inputs = torch.randn(4, 6, encoder.embedding_size, dtype=torch.float64)
+    inputs[torch.arange(6) >= lengths[:, None]] = torch.nan
+    together = encoder.read(inputs, lengths)
+    for index, length in enumerate(lengths.tolist()):
+        alone = encoder.read(inputs[index : index + 1, :length], lengths[index : index + 1])
+        assert alone.outputs.shape == (1, length, 6)
+        torch.testing.assert_close(together.encoding[index], alone.encoding[0])
+        torch.testing.assert_close(together.outputs[index, :length], alone.outputs[0])
+        assert not together.outputs[index, length:].any()
+    assert together.encoding[[0, 2, 3]].any(dim=1).all()
+    (together.encoding.sum() + together.outputs.sum()).backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_an_empty_sequence_has_the_encoding_zero(network: NetworkConfig) -> None:
+    encoder = make(network)
+    inputs = torch.randn(3, 4, encoder.embedding_size)
+    assert not encoder.read(inputs, torch.tensor([2, 0, 4])).encoding[1].any()
+    for empty in (inputs, inputs[:, :0]):
+        nothing = encoder.read(empty, torch.zeros(3, dtype=torch.int64))
+        assert nothing.encoding.shape == (3, 6)
+        assert not nothing.encoding.any()
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_an_empty_batch_has_no_encodings(network: NetworkConfig) -> None:
+    states = make(network)(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2), trace=True)
+    assert states.root.shape == (0, 2, 6)
+    assert all(len(value) == 0 for value in states.trace.values())
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_seed_makes_the_weights_and_what_is_dropped(network: NetworkConfig) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    first, second = make(network), make(network)
+    roots = []
+    for encoder in (first, second):
+        torch.manual_seed(1)
+        roots.append(encoder(batch).root)
+    assert torch.equal(*roots)
+    before = {name: value.clone() for name, value in first.state_dict().items()}
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        first.reset_parameters()
+        drawn.append({name: value.clone() for name, value in first.state_dict().items()})
+    for name, value in drawn[0].items():
+        assert bool((value == value.flatten()[0]).all()) or not torch.equal(value, before[name]), name
+        assert torch.equal(value, drawn[1][name]), name
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_an_encoder_is_rebuilt_from_its_plain_options(network: NetworkConfig) -> None:
+    encoder = make(network)
+    again = type(encoder)(vocabulary=VOCABULARY, **json.loads(json.dumps(encoder.options)))
+    again.load_state_dict(encoder.state_dict())
+    assert again.options == encoder.options
+    for name, value in network.options.items():
+        assert f"{name}={value!r}" in repr(encoder)
+        assert encoder.options[name] == value
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_trained_model_comes_back_from_its_checkpoint(network: NetworkConfig, tmp_path: Path) -> None:
+    config = network.replace(hidden_size=6)
+    with torch.device("meta"):
+        assert all(parameter.is_meta for parameter in Model(MoreX(), config).parameters())
+    data = toy_data(40)
+    result = fit(MoreX(), config, data, TrainingOptions(epochs=2, accelerator="cpu"), output=tmp_path, progress=False)
+    loaded = treemem.load(tmp_path / "best")
+    np.testing.assert_array_equal(loaded.predict(data), result.model.predict(data))
+    torch.manual_seed(0)
+    untrained: Any = Model(MoreX(), config).state_dict()
+    assert any(not torch.equal(value, untrained[name]) for name, value in loaded.state_dict().items())

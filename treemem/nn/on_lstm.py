@@ -1,0 +1,289 @@
+"""ON-LSTM: an LSTM with ordered neurons, from whose gates a tree can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.errors import RecipeError
+from treemem.nn.locked_dropout import locked_dropout
+from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
+from treemem.trees.tokens import TokenForm
+from treemem.trees.vocabulary import Vocabulary
+
+WeightDropoutScaling = Literal["published", "inverted"]
+
+State = tuple[torch.Tensor, torch.Tensor]
+"""``h`` and ``c`` of a layer, each ``[sequences, size of the layer]``."""
+
+
+class StackOutputs(NamedTuple):
+    """What came of a run of a stack of ON-LSTM layers over sequences.
+
+    Attributes:
+        h: the outputs of the last layer, ``[sequences, longest, its size]``, 0 after the end of shorter sequences.
+        state: of each layer after the last token of each sequence; where the next run may go on.
+        layers: the outputs of every layer.
+    """
+
+    h: torch.Tensor
+    state: list[State]
+    layers: list[OnLSTMOutputs]
+
+
+class OnLSTMLayer(torch.nn.Module):
+    """The weights of one layer of ON-LSTM, in the order of :class:`treemem.ops.on_lstm.OnLSTMWeights`.
+
+    Args:
+        input_size: width of what it reads.
+        hidden_size: width of ``h`` and ``c``.
+        chunk_size: adjacent units that share a master unit.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, chunk_size: int) -> None:
+        super().__init__()
+        num_blocks = 2 * (hidden_size // chunk_size) + 4 * hidden_size
+        self.of_input = torch.nn.Linear(input_size, num_blocks)
+        self.of_hidden = torch.nn.Linear(hidden_size, num_blocks)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.of_input.reset_parameters()
+        self.of_hidden.reset_parameters()
+
+
+class OnLSTMStack(torch.nn.Module):
+    """Layers of ON-LSTM, one on the other, over sequences of vectors: what a sentence encoder or language model runs.
+
+    Args:
+        input_size: width of the vectors.
+        layer_sizes: width of each layer's ``h``; those of the published language model are 1150, 1150, 400.
+        chunk_size: adjacent units that share a master unit; divides every layer's size.
+        dropout: probability that an entry of what a layer hands to the next is dropped, one draw a sequence.
+        weight_dropout: probability that an entry of the weights of ``h`` is dropped, one draw a run.
+        weight_dropout_scaling: ``"published"``, as the authors' code has it: the weights that stay are as they are in
+            training, and in evaluation all are multiplied by ``1 - weight_dropout``; ``"inverted"``, as in AWD-LSTM:
+            they are divided by ``1 - weight_dropout`` in training, and in evaluation all are as they are.
+        engine: how to run, see :data:`treemem.ops.on_lstm.Engine`; all give the same numbers.
+
+    Raises:
+        RecipeError: an option outside its range.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        layer_sizes: Sequence[int],
+        chunk_size: int,
+        *,
+        dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        weight_dropout_scaling: WeightDropoutScaling = "published",
+        engine: Engine = "auto",
+    ) -> None:
+        super().__init__()
+        if weight_dropout_scaling not in get_args(WeightDropoutScaling):
+            names = ", ".join(get_args(WeightDropoutScaling))
+            raise RecipeError(f"weight_dropout_scaling={weight_dropout_scaling!r} is none of {names}")
+        if not layer_sizes:
+            raise RecipeError("layer_sizes needs the size of at least one layer")
+        checked_count("chunk_size", chunk_size)
+        for size in layer_sizes:
+            _check_chunks(chunk_size, checked_count("the size of a layer", size))
+        self.layer_sizes = list(layer_sizes)
+        self.chunk_size = chunk_size
+        self.dropout = checked_probability("dropout", dropout)
+        self.weight_dropout = checked_probability("weight_dropout", weight_dropout)
+        self.weight_dropout_scaling = weight_dropout_scaling
+        self.engine: Engine = checked_engine(engine)
+        before = [checked_count("input_size", input_size), *layer_sizes]
+        self.layers = torch.nn.ModuleList(
+            OnLSTMLayer(input_size, size, chunk_size) for input_size, size in zip(before, layer_sizes, strict=False)
+        )
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for layer in self.layers:
+            layer.reset_parameters()  # type: ignore[operator]
+
+    def initial(self, num_sequences: int) -> list[State]:
+        """The zero state of each layer."""
+        weight = next(self.parameters())
+        zeros = [weight.new_zeros(num_sequences, size) for size in self.layer_sizes]
+        return [(zero, zero) for zero in zeros]
+
+    def forward(
+        self, inputs: torch.Tensor, lengths: torch.Tensor | None = None, state: Sequence[State] | None = None
+    ) -> StackOutputs:
+        """Run over sequences of vectors.
+
+        Args:
+            inputs: ``[sequences, longest, input_size]``, on the right of each sequence padding of any content.
+            lengths: int64 ``[sequences]``, 0 or more; None where none has padding.
+            state: of each layer, where to begin; zero by default.
+        """
+        if lengths is None:
+            lengths = torch.full((len(inputs),), inputs.shape[1], dtype=torch.int64)
+        state = self.initial(len(inputs)) if state is None else state
+        weights = [self._weights(layer) for layer in self.layers]  # type: ignore[arg-type]
+        layers: list[OnLSTMOutputs] = []
+        for of_layer, (hidden, cell) in zip(weights, state, strict=True):
+            if layers:
+                inputs = locked_dropout(layers[-1].h, self.dropout, self.training)
+            layers.append(on_lstm(inputs, lengths, hidden, cell, of_layer, self.chunk_size, self.engine))
+        return StackOutputs(layers[-1].h, [(layer.hidden, layer.cell) for layer in layers], layers)
+
+    def _weights(self, layer: OnLSTMLayer) -> OnLSTMWeights:
+        of_hidden, rate = layer.of_hidden.weight, self.weight_dropout
+        if rate and self.weight_dropout_scaling == "inverted":
+            of_hidden = functional.dropout(of_hidden, rate, self.training)
+        elif rate:
+            of_hidden = of_hidden * (torch.rand_like(of_hidden) >= rate if self.training else 1 - rate)
+        return OnLSTMWeights(layer.of_input.weight, layer.of_input.bias, of_hidden, layer.of_hidden.bias)
+
+
+def _check_chunks(chunk_size: int, size: int) -> None:
+    if size % chunk_size:
+        fitting = [str(number) for number in range(1, size // 2 + 1) if size % number == 0]
+        raise RecipeError(f"chunk_size={chunk_size} does not divide a layer of {size}; {', '.join(fitting)} would")
+    if size == chunk_size:
+        raise RecipeError(
+            f"chunk_size={chunk_size} leaves a layer of {size} one master unit, whose input gate is always 0; take less"
+        )
+
+
+class ONLSTM(SequenceEncoder):
+    """An ON-LSTM over the tokens of each tree (Shen et al. 2018); the encoding is the last layer's ``h`` at the end.
+
+    An LSTM whose forget and input gates are bounded by master gates, which rise or fall from the first unit to the
+    last; see :func:`treemem.ops.on_lstm.on_lstm_gates`. How many units the master forget gate erases at a token tells
+    how high the constituent is that ended before it, so a tree can be read from the trace.
+
+    Args:
+        hidden_size: width of the encodings, which is that of the last layer.
+        vocabulary: the labels.
+        num_layers: number of layers of ``hidden_size``; 1 by default.
+        layer_sizes: the width of each layer, instead of ``num_layers``; the last is ``hidden_size``.
+        chunk_size: adjacent units that share a master unit; divides every layer's size. 10 in the published language
+            model.
+        form: how a tree is written; ``f ( a , b )`` by default.
+        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
+        embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
+        input_dropout: probability that an entry of a token's vector is dropped, one draw a sequence.
+        dropout: the same of what a layer hands to the next.
+        output_dropout: the same of the outputs and the encoding.
+        weight_dropout, weight_dropout_scaling: of the recurrent weights, see :class:`OnLSTMStack`.
+        engine: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.
+
+    The trace has, after the end of a sequence 0 and without gradients:
+
+    * ``forget_distance``, ``[sequences, layers, longest]``: 1 less the mean of the master forget gate. High where a
+      high constituent ends before the token.
+    * ``input_distance``, ``[sequences, layers, longest]``: the mean of the master input gate.
+    * ``master_forget``, ``master_input``, ``[sequences, longest, master units]``: the gates, those of the first layer
+      first.
+
+    Raises:
+        RecipeError: an option outside its range, or two that contradict each other.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> states = ONLSTM(16, vocabulary, chunk_size=4, num_layers=2)(batch, trace=True)
+        >>> states.root.shape, states.trace["forget_distance"].shape
+        (torch.Size([2, 1, 16]), torch.Size([2, 2, 6]))
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        num_layers: int | None = None,
+        layer_sizes: Sequence[int] | None = None,
+        chunk_size: int = 10,
+        form: TokenForm = "function",
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+        dropout: float = 0.0,
+        output_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        weight_dropout_scaling: WeightDropoutScaling = "published",
+        engine: Engine = "auto",
+    ) -> None:
+        options = {
+            "hidden_size": hidden_size,
+            "num_layers": num_layers,
+            "layer_sizes": None if layer_sizes is None else list(layer_sizes),
+            "chunk_size": chunk_size,
+            "form": form,
+            "embedding_size": embedding_size,
+            "embedding_bound": embedding_bound,
+            "input_dropout": input_dropout,
+            "dropout": dropout,
+            "output_dropout": output_dropout,
+            "weight_dropout": weight_dropout,
+            "weight_dropout_scaling": weight_dropout_scaling,
+            "engine": engine,
+        }
+        super().__init__(hidden_size, vocabulary, options)
+        self.output_dropout = checked_probability("output_dropout", output_dropout)
+        self.stack = OnLSTMStack(
+            self.embedding_size,
+            _layer_sizes(hidden_size, num_layers, layer_sizes),
+            chunk_size,
+            dropout=dropout,
+            weight_dropout=weight_dropout,
+            weight_dropout_scaling=weight_dropout_scaling,
+            engine=engine,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """How the layers run; may be set."""
+        return self.stack.engine
+
+    @engine.setter
+    def engine(self, engine: Engine) -> None:
+        self.stack.engine = checked_engine(engine)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
+        vectors = self.embedding(tokens.to(self.embedding.weight.device))
+        return locked_dropout(vectors, self.input_dropout, self.training)
+
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+        """Run over sequences of vectors from the zero state."""
+        ran = self.stack(inputs, lengths)
+        both = torch.cat([ran.h, ran.state[-1][0][:, None]], dim=1)  # the encoding has the mask of its sequence
+        both = locked_dropout(both, self.output_dropout, self.training)
+        return Reading(both[:, -1], both[:, :-1], _trace(ran.layers, lengths) if trace else {})
+
+
+def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:
+    if layer_sizes is None:
+        return [hidden_size] * (1 if num_layers is None else checked_count("num_layers", num_layers))
+    if num_layers is not None and num_layers != len(layer_sizes):
+        raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(layer_sizes)}; give one of the two")
+    if list(layer_sizes)[-1:] != [hidden_size]:
+        raise RecipeError(f"the last of layer_sizes={list(layer_sizes)} must be hidden_size={hidden_size}")
+    return list(layer_sizes)
+
+
+def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+    masters = [layer.masters for layer in layers]
+    present = torch.arange(masters[0].shape[1]) < lengths.cpu()[:, None]
+    means = torch.stack([gates.mean(3) for gates in masters], dim=1)  # [sequences, layers, longest, input and forget]
+    return {
+        "forget_distance": (1 - means[..., 1]) * present[:, None].to(means.device),
+        "input_distance": means[..., 0],
+        "master_forget": torch.cat([gates[:, :, 1] for gates in masters], dim=2),
+        "master_input": torch.cat([gates[:, :, 0] for gates in masters], dim=2),
+    }

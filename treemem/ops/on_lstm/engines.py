@@ -1,0 +1,56 @@
+"""The ways to run an ON-LSTM, equal on every output and gradient."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+from treemem.errors import RecipeError, near_names
+from treemem.ops.on_lstm.fused import fused_on_lstm
+from treemem.ops.on_lstm.naive import naive_on_lstm
+from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
+
+Engine = Literal["auto", "fused", "naive"]
+"""``fused``, which is what ``auto`` chooses: sequences packed, the backward pass written by hand. ``naive``: a plain
+loop over time under autograd, the readable definition."""
+
+
+def checked_engine(engine: str) -> Engine:
+    """``engine`` if it is the name of one.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    if engine not in get_args(Engine):
+        names = get_args(Engine)
+        raise RecipeError(f"there is no engine {engine!r}; there are {', '.join(names)}{near_names(engine, names)}")
+    return engine  # type: ignore[return-value]
+
+
+def on_lstm(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    weights: OnLSTMWeights,
+    chunk_size: int,
+    engine: Engine = "auto",
+) -> OnLSTMOutputs:
+    """Run a layer of ON-LSTM over sequences of vectors.
+
+    Args:
+        inputs: ``[sequences, longest, input_size]``, on the right of each sequence padding of any content.
+        lengths: int64 ``[sequences]``, 0 or more.
+        hidden, cell: where to begin, ``[sequences, hidden_size]``.
+        weights: see :class:`OnLSTMWeights`.
+        chunk_size: adjacent units that share a master unit; divides ``hidden_size``.
+        engine: how to run; autocast is off inside, so that states keep the precision of the weights.
+
+    Raises:
+        RecipeError: an unknown engine.
+    """
+    run = naive_on_lstm if checked_engine(engine) == "naive" else fused_on_lstm
+    with torch.autocast(inputs.device.type, enabled=False):
+        dtype = weights.hidden_weight.dtype
+        return run(inputs.to(dtype), lengths, hidden.to(dtype), cell.to(dtype), weights, chunk_size)

@@ -1,0 +1,211 @@
+"""An ON-LSTM over packed sequences, with its backward pass written by hand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from treemem.ops.activation import sigmoid_backward, tanh_backward
+from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
+
+
+def fused_on_lstm(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    weights: OnLSTMWeights,
+    chunk_size: int,
+) -> OnLSTMOutputs:
+    """Run the sequences packed, longest first, each step over those that have not ended.
+
+    The inputs of all steps are one product, and so is each gradient of a weight.
+
+    Args: as :func:`treemem.ops.on_lstm.naive.naive_on_lstm`.
+    """
+    (sequences, longest), device = inputs.shape[:2], inputs.device
+    on_host = lengths.cpu()
+    order = on_host.argsort(descending=True, stable=True)
+    present = torch.arange(longest)[:, None] < on_host[order]  # [longest, sequences]
+    sizes = [size for size in present.sum(1).tolist() if size]
+    place = (torch.arange(longest)[:, None] + order * longest)[present].to(device)  # of each token that runs
+    order = order.to(device)
+    bias = weights.input_bias + weights.hidden_bias
+    packed = inputs.flatten(0, 1).index_select(0, place)
+    states, masters, last_hidden, last_cell = _Run.apply(
+        packed, hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight, sizes, chunk_size
+    )
+    h = states.new_zeros(sequences * longest, hidden.shape[1]).index_copy(0, place, states)
+    gates = masters.new_zeros(sequences * longest, *masters.shape[1:]).index_copy(0, place, masters)
+    back = order.argsort()
+    return OnLSTMOutputs(
+        h.unflatten(0, (sequences, longest)),
+        last_hidden[back],
+        last_cell[back],
+        gates.unflatten(0, (sequences, longest)),
+    )
+
+
+class _Run(torch.autograd.Function):
+    """The steps one after the other, rows sorted by length, longest first.
+
+    The backward pass keeps the gradients of all preactivations and makes those of the weights from them at the end.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: torch.Tensor,
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+        input_weight: torch.Tensor,
+        bias: torch.Tensor,
+        hidden_weight: torch.Tensor,
+        sizes: list[int],
+        chunk_size: int,
+    ) -> tuple[torch.Tensor, ...]:
+        """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
+        blocks = torch.addmm(bias, inputs, input_weight.t())
+        shape = (2, hidden.shape[1] // chunk_size)
+        softmax, masters = (inputs.new_empty(len(inputs), *shape) for _ in range(2))
+        gates = inputs.new_empty(len(inputs), *shape, chunk_size)
+        states, cells, tanh_cells = (inputs.new_empty(len(inputs), hidden.shape[1]) for _ in range(3))
+        recurrent = hidden_weight.t()
+        now_hidden, now_cell, ended_hidden, ended_cell = hidden, cell, [], []
+        for size, step, block, *written in zip(
+            sizes,
+            _Blocks.of_steps(blocks, sizes, shape, chunk_size),
+            *(buffer.split(sizes) for buffer in (blocks, softmax, masters, gates, states, cells, tanh_cells)),
+            strict=True,
+        ):
+            ended_hidden.append(now_hidden[size:])
+            ended_cell.append(now_cell[size:])
+            block.addmm_(now_hidden[:size], recurrent)
+            now_hidden, now_cell = _step(step, now_cell[:size], *written)
+        ended_hidden.append(now_hidden)
+        ended_cell.append(now_cell)
+        ctx.sizes, ctx.shape, ctx.chunk_size = sizes, shape, chunk_size
+        ctx.save_for_backward(inputs, hidden, cell, input_weight, hidden_weight, states)
+        ctx.kept = (blocks, softmax, masters, gates, cells, tanh_cells)
+        ctx.mark_non_differentiable(masters)
+        return states, masters, torch.cat(ended_hidden[::-1]), torch.cat(ended_cell[::-1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any, d_states: torch.Tensor, _: torch.Tensor, d_hidden: torch.Tensor, d_cell: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of the inputs, the initial states and the weights."""
+        inputs, hidden, cell, input_weight, hidden_weight, states = ctx.saved_tensors
+        blocks, softmax, masters, gates, cells, tanh_cells = ctx.kept
+        sizes: list[int] = ctx.sizes
+        d_hidden, d_cell = d_hidden.clone(), d_cell.clone()  # a row's stay as they are until the step where it ends
+        before_cell = [cell, *cells.split(sizes)]
+        d_blocks = torch.empty_like(blocks)
+        steps = zip(
+            sizes,
+            _Blocks.of_steps(blocks, sizes, ctx.shape, ctx.chunk_size),
+            _Blocks.of_steps(d_blocks, sizes, ctx.shape, ctx.chunk_size),
+            before_cell[:-1],
+            *(buffer.split(sizes) for buffer in (d_blocks, d_states, softmax, masters, gates, tanh_cells)),
+            strict=True,
+        )
+        for size, step, d_step, before, d_block, d_state, *read in reversed(list(steps)):
+            d_now = d_hidden[:size].add_(d_state)
+            _step_backward(step, d_step, before[:size], d_now, d_cell[:size], *read)
+            torch.mm(d_block, hidden_weight, out=d_now)
+        before_hidden = [hidden, *states.split(sizes)]
+        previous = torch.cat([part[:size] for part, size in zip(before_hidden[:-1], sizes, strict=True)] or [states])
+        return (
+            d_blocks @ input_weight,
+            d_hidden,
+            d_cell,
+            d_blocks.t() @ inputs,
+            d_blocks.sum(0),
+            d_blocks.t() @ previous,
+            None,
+            None,
+        )
+
+
+class _Blocks(NamedTuple):
+    """The preactivations of a step, or what overwrites them, or the gradients, as views.
+
+    Attributes:
+        masters: of the master input and forget gates, ``[rows, 2, m]``.
+        output, update: ``[rows, hidden_size]``.
+        gates: of the input and forget gates, ``[rows, 2, m, chunk_size]``.
+    """
+
+    masters: torch.Tensor
+    output: torch.Tensor
+    update: torch.Tensor
+    gates: torch.Tensor
+
+    @staticmethod
+    def of_steps(blocks: torch.Tensor, sizes: list[int], shape: tuple[int, int], chunk_size: int) -> list[_Blocks]:
+        """The views of each step, cut from those of all steps."""
+        num_masters, hidden_size = shape[1], shape[1] * chunk_size
+        masters, output, update, gates = blocks.split([2 * num_masters, hidden_size, hidden_size, 2 * hidden_size], 1)
+        views = (masters.unflatten(1, shape), output, update, gates.unflatten(1, (*shape, chunk_size)))
+        return [_Blocks(*parts) for parts in zip(*(view.split(sizes) for view in views), strict=True)]
+
+
+def _step(
+    step: _Blocks,
+    before: torch.Tensor,
+    softmax: torch.Tensor,
+    masters: torch.Tensor,
+    gates: torch.Tensor,
+    state: torch.Tensor,
+    cell: torch.Tensor,
+    tanh_cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn preactivations into their values, in place, and write everything else; return ``h`` and ``c``."""
+    torch.softmax(step.masters, 2, out=softmax)
+    torch.cumsum(softmax, 2, out=masters)
+    masters[:, 0].neg_().add_(1)
+    overlap = masters[:, 0] * masters[:, 1]
+    step.output.sigmoid_()
+    step.update.tanh_()
+    step.gates.sigmoid_()
+    torch.addcmul((masters - overlap[:, None])[..., None], overlap[:, None, :, None], step.gates, out=gates)
+    input_gate, forget_gate = gates.flatten(2).unbind(1)
+    torch.mul(forget_gate, before, out=cell).addcmul_(input_gate, step.update)
+    torch.tanh(cell, out=tanh_cell)
+    return torch.mul(step.output, tanh_cell, out=state), cell
+
+
+def _step_backward(
+    step: _Blocks,
+    d_step: _Blocks,
+    before: torch.Tensor,
+    d_state: torch.Tensor,
+    d_cell: torch.Tensor,
+    softmax: torch.Tensor,
+    masters: torch.Tensor,
+    gates: torch.Tensor,
+    tanh_cell: torch.Tensor,
+) -> None:
+    """Write the gradients of a step's preactivations, and over ``d_cell`` that of ``before``."""
+    through = d_state * step.output
+    d_cell.add_(tanh_backward(through, tanh_cell, through))
+    sigmoid_backward(torch.mul(d_state, tanh_cell, out=through), step.output, d_step.output)
+    input_gate, forget_gate = gates.flatten(2).unbind(1)
+    d_gates = torch.empty_like(gates)
+    d_input, d_forget = d_gates.flatten(2).unbind(1)
+    torch.mul(d_cell, step.update, out=d_input)
+    torch.mul(d_cell, before, out=d_forget)
+    tanh_backward(torch.mul(d_cell, input_gate, out=through), step.update, d_step.update)
+    d_cell.mul_(forget_gate)
+
+    d_rest = d_gates.sum(3)  # of the masters less their overlap
+    d_overlap = (d_gates * step.gates).sum((1, 3)).sub_(d_rest.sum(1))
+    d_masters = torch.addcmul(d_rest, d_overlap[:, None], masters.flip(1))
+    d_gates.mul_((masters[:, 0] * masters[:, 1])[:, None, :, None])
+    sigmoid_backward(d_gates, step.gates, d_step.gates)
+    d_masters[:, 0].neg_()
+    d_softmax = d_masters.sum(2, keepdim=True) - d_masters.cumsum(2) + d_masters  # sum of this and all later units
+    d_softmax.mul_(softmax)
+    torch.addcmul(d_softmax, softmax, d_softmax.sum(2, keepdim=True), value=-1, out=d_step.masters)
