@@ -242,9 +242,12 @@ def check_sequence(arrays: Arrays, sort: str) -> None:
     with torch.no_grad():
         head.bias.copy_(weights.pop("bias"))
         if isinstance(layer, LSTM):
-            gates = ("inp", "f", "o", "u")
-            layer.gates.weight.copy_(torch.cat([weights.pop(f"U_{gate}") for gate in gates]))
-            layer.gates.bias.copy_(torch.cat([weights.pop(f"b_{gate}") for gate in gates]))
+            gates = ("inp", "f", "u", "o")
+            of_hidden, of_token = torch.cat([weights.pop(f"U_{gate}") for gate in gates]).split(hidden_size, dim=1)
+            layer.lstm.weight_hh_l0.copy_(of_hidden)
+            layer.lstm.weight_ih_l0.copy_(of_token)
+            layer.lstm.bias_ih_l0.copy_(torch.cat([weights.pop(f"b_{gate}") for gate in gates]))
+            layer.lstm.bias_hh_l0.zero_()
         else:
             for linear, suffix in ((layer.recurrent, ""), (layer.output, "2")):
                 linear.weight.copy_(weights.pop(f"W{suffix}"))
@@ -252,12 +255,15 @@ def check_sequence(arrays: Arrays, sort: str) -> None:
     assert not weights
     sides = [torch.from_numpy(arrays[f"in_x_{side}"]) for side in "lr"]
     inputs = torch.nn.utils.rnn.pad_sequence(sides, batch_first=True)
-    last = layer.read(inputs, torch.tensor([len(side) for side in sides])).encoding
-    for position, side in enumerate("lr"):
-        same(last[position], arrays[f"out_h_{side}"], f"final state of side {side}")
-    score = head(last[None])
-    same(score[0], arrays["out_score"], "score")
-    same(EqualityHead.loss(score, torch.tensor([1])), arrays["out_loss_label1"], "loss")
+    for engine in ("torch", "naive") if isinstance(layer, LSTM) else ("auto",):
+        if isinstance(layer, LSTM):
+            layer.engine = engine  # type: ignore[assignment]
+        last = layer.read(inputs, torch.tensor([len(side) for side in sides])).encoding
+        for position, side in enumerate("lr"):
+            same(last[position], arrays[f"out_h_{side}"], f"final state of side {side} ({engine})")
+        score = head(last[None])
+        same(score[0], arrays["out_score"], f"score ({engine})")
+        same(EqualityHead.loss(score, torch.tensor([1])), arrays["out_loss_label1"], f"loss ({engine})")
 
 
 def read_tree(arrays: Arrays) -> tuple[list[Tree], list[int]]:

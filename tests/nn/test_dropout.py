@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
@@ -80,9 +82,20 @@ def test_of_a_stack_tree_lstm_what_is_pushed_is_dropped(options: dict[str, str])
         layer.train()
 
 
-@pytest.mark.parametrize("layer_class", [LSTM, RNN])
-def test_sequence_encoders_drop_in_training_only(layer_class: type[LSTM] | type[RNN], batch: TreeBatch) -> None:
-    layer = layer_class(4, VOCABULARY, dropout=0.5)
+@pytest.mark.parametrize(
+    ("layer_class", "options"),
+    [
+        (LSTM, {"update_dropout": 0.5}),
+        (LSTM, {"num_layers": 2, "dropout": 0.5}),
+        (LSTM, {"num_layers": 2, "dropout": 0.5, "engine": "naive"}),
+        (RNN, {"dropout": 0.5}),
+    ],
+    ids=str,
+)
+def test_sequence_encoders_drop_in_training_only(
+    layer_class: type[LSTM] | type[RNN], options: dict[str, Any], batch: TreeBatch
+) -> None:
+    layer = layer_class(4, VOCABULARY, **options)
     first, second = layer(batch).root, layer(batch).root
     assert not torch.equal(first, second)
     layer.eval()

@@ -125,7 +125,7 @@ OPTIONS: list[tuple[Any, dict[str, Any]]] = [
     (TreeCell, {"shared_kinds": True, "dropout": 0.2, "leaf_dropout": 0.1}),
     (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "pop_zero": "after_map", "no_op": True}),
     (StackTreeLSTM, {"stack_size": 3, "normalize": True, "top_k": 2, "gated_top_k": True, "queue": True}),
-    (LSTM, {"form": "preorder", "dropout": 0.5}),
+    (LSTM, {"form": "preorder", "num_layers": 2, "dropout": 0.5}),
     (RNN, {}),
 ]
 

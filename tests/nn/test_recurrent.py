@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from engine_parity import needs_dgl
+from engine_parity import assert_same, needs_dgl
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import GraphError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn import LSTM, RNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import token_table
@@ -33,21 +35,75 @@ def test_a_sequence_is_read_alike_alone_and_among_longer_and_shorter_ones(
         assert not together.h[index, length:].any()
 
 
-def test_an_lstm_is_that_of_torch_with_other_names() -> None:
+def results(encoder: LSTM, inputs: torch.Tensor, lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The outputs, and the gradient of every weight and of the inputs."""
+    encoder.zero_grad()
+    own = inputs.clone().requires_grad_()
+    reading = encoder.read(own, lengths)
+    found = {"encoding": reading.encoding, "outputs": reading.outputs}
+    weighted = [(value * torch.cos(torch.arange(value.numel())).view(value.shape)).sum() for value in found.values()]
+    torch.stack(weighted).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in encoder.lstm.named_parameters()} | {"inputs": own.grad}
+    found |= {f"gradient of {name}": value.clone() for name, value in gradients.items() if value is not None}
+    return {name: value.detach() for name, value in found.items()}
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_the_loop_equals_the_lstm_of_torch_on_every_output_and_gradient(num_layers: int, bidirectional: bool) -> None:
     torch.manual_seed(0)
-    encoder = LSTM(4, VOCABULARY).double()
-    reference = torch.nn.LSTM(4, 4, batch_first=True).double()
-    order = torch.cat([torch.arange(8), torch.arange(12, 16), torch.arange(8, 12)])  # torch has the output gate last
-    with torch.no_grad():
-        reference.weight_hh_l0.copy_(encoder.gates.weight[order, :4])
-        reference.weight_ih_l0.copy_(encoder.gates.weight[order, 4:])
-        reference.bias_ih_l0.copy_(encoder.gates.bias[order])
-        reference.bias_hh_l0.zero_()
-    inputs = torch.randn(2, 6, 4, dtype=torch.float64)
-    reading = encoder.read(inputs, torch.tensor([6, 6]))
-    expected, (final, _) = reference(inputs)
-    torch.testing.assert_close(reading.outputs, expected)
-    torch.testing.assert_close(reading.encoding, final[0])
+    encoder = LSTM(4, VOCABULARY, num_layers=num_layers, bidirectional=bidirectional, embedding_size=3).double()
+    inputs, lengths = torch.randn(5, 6, 3, dtype=torch.float64), torch.tensor([2, 6, 0, 1, 6])
+    assert encoder.hidden_size == (8 if bidirectional else 4)
+    assert encoder.read(inputs, lengths).encoding.shape == (5, encoder.hidden_size)
+    found = {}
+    for engine in ("torch", "naive"):
+        encoder.engine = engine  # type: ignore[assignment]
+        found[engine] = results(encoder, inputs, lengths)
+    assert len(found["torch"]) == 3 + 4 * num_layers * (1 + bidirectional)
+    assert_same(found["naive"], found["torch"], "naive")
+
+
+def test_of_both_directions_the_encoding_is_the_last_state_of_each() -> None:
+    torch.manual_seed(0)
+    encoder = LSTM(4, VOCABULARY, bidirectional=True)
+    inputs = torch.randn(2, 5, 4)
+    reading = encoder.read(inputs, torch.tensor([5, 3]))
+    torch.testing.assert_close(
+        reading.encoding[:, :4], torch.stack([reading.outputs[0, 4, :4], reading.outputs[1, 2, :4]])
+    )
+    torch.testing.assert_close(reading.encoding[:, 4:], reading.outputs[:, 0, 4:])
+
+
+def test_update_dropout_drops_what_is_added_to_the_cell() -> None:
+    torch.manual_seed(0)
+    encoder = LSTM(300, VOCABULARY, update_dropout=0.25)
+    inputs, one = torch.randn(1, 1, 300), torch.tensor([1])
+    outputs = encoder.read(inputs, one).encoding
+    kept = outputs != 0
+    assert 0.65 < kept.float().mean() < 0.85
+    encoder.eval()
+    plain = encoder.read(inputs, one).encoding
+    assert (outputs[kept].abs() > plain[kept].abs()).all()
+    assert plain.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"dropout": 0.1}, "dropout is between layers, and there is one; for dropout inside it give update_dropout"),
+        ({"update_dropout": 2}, "update_dropout must be a probability"),
+        ({"embedding_size": 0}, "embedding_size must be at least 1"),
+        ({"embedding_bound": -1}, "embedding_bound must be above 0"),
+        ({"engine": "fused"}, "no engine 'fused'; there are auto, torch, naive"),
+        ({"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
+    ],
+    ids=str,
+)
+def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        LSTM(4, VOCABULARY, **options)
 
 
 @pytest.mark.parametrize("encoder_class", ENCODERS)

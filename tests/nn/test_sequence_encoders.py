@@ -22,6 +22,8 @@ from treemem.training import TrainingOptions, fit
 NETWORKS = [
     NetworkConfig("RNN", {}),
     NetworkConfig("LSTM", {}),
+    NetworkConfig("LSTM", {"num_layers": 2, "dropout": 0.1, "input_dropout": 0.1, "embedding_size": 5}),
+    NetworkConfig("LSTM", {"update_dropout": 0.1, "form": "preorder"}),
     NetworkConfig(
         "ONLSTM",
         {"layer_sizes": [4, 6], "chunk_size": 2, "embedding_size": 3, "embedding_bound": 0.1, "dropout": 0.1},

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch.nn import functional
 
+from treemem.errors import RecipeError, near_names
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_probability
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
+
+LSTMEngine = Literal["auto", "torch", "naive"]
 
 
 class RecurrentEncoder(SequenceEncoder):
@@ -26,39 +32,55 @@ class RecurrentEncoder(SequenceEncoder):
             return Reading(encoding, outputs)
         if len(present) < len(inputs):
             read = self.read(inputs[present], lengths[present.to(lengths.device)])
-            return Reading(encoding.index_copy(0, present, read.encoding), outputs.index_copy(0, present, read.outputs))
+            return Reading(
+                encoding.index_copy(0, present, read.encoding.to(encoding.dtype)),  # autocast may have lowered it
+                outputs.index_copy(0, present, read.outputs.to(outputs.dtype)),
+            )
         packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self._run(packed.data, packed.batch_sizes.tolist())
+        states, last = self._run(packed.data, packed.batch_sizes)
         again = torch.nn.utils.rnn.PackedSequence(
             states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
         )
         padded, _ = torch.nn.utils.rnn.pad_packed_sequence(again, batch_first=True, total_length=inputs.shape[1])
         return Reading(last.index_select(0, packed.unsorted_indices), padded)  # type: ignore[arg-type]
 
-    def _run(self, inputs: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The outputs of all steps, ``[tokens, hidden_size]``, and the last one of each sequence, longest first.
 
         Args:
             inputs: step after step, ``[tokens, embedding_size]``.
-            sizes: how many sequences each step has; not ascending.
+            batch_sizes: how many sequences each step has, int64 on the CPU; not ascending.
         """
         raise NotImplementedError
 
-    def _drop(self, value: torch.Tensor) -> torch.Tensor:
-        return functional.dropout(value, self.options["dropout"], self.training)
-
 
 class LSTM(RecurrentEncoder):
-    """An LSTM over the tokens of each tree: the flat baseline of Arabshahi et al. 2018.
+    """An LSTM over the tokens of each tree, torch's own.
 
-    ``i, f, o = sigmoid(U [h; e] + b)``, ``u = tanh(U_u [h; e] + b_u)``, ``c = f * c + i * u``, ``h = o * tanh(c)``,
-    where ``e`` is the token's vector. Dropout, where asked for, is on ``u``.
+    With ``form="function"`` and ``update_dropout`` it is the flat baseline of Arabshahi et al. 2018.
+    ``i, f, o = sigmoid(W e + U h + b)``, ``u = tanh(W_u e + U_u h + b_u)``, ``c = f * c + i * u``, ``h = o * tanh(c)``,
+    where ``e`` is the token's vector. The encoding is the last layer's ``h`` after the last token; of both directions
+    the two final ones, forward then backward.
 
     Args:
-        hidden_size: width of ``h``, ``c`` and ``e``.
+        hidden_size: width of ``h`` and ``c`` of each direction.
         vocabulary: the labels.
         form: how a tree is written; ``f ( a , b )`` by default.
-        dropout: probability that an entry of ``u`` is dropped in training.
+        num_layers: layers one on the other.
+        bidirectional: whether a second LSTM reads each sequence from its end; the encoding is then twice as wide.
+        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
+        embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
+        input_dropout: probability that an entry of a token's vector is dropped in training.
+        dropout: the same of what a layer hands to the next.
+        update_dropout: the same of ``u``, which torch's own LSTM does not have.
+        engine: ``"torch"``: torch's own; ``"naive"``: a plain loop, the same numbers from the same weights; ``"auto"``:
+            torch's own but with ``update_dropout``.
+
+    Attributes:
+        hidden_size: width of the encoding.
+
+    Raises:
+        RecipeError: an option outside its range, or two that contradict each other.
 
     Example:
         >>> from treemem import Tree, TreeBatch, Vocabulary
@@ -69,30 +91,80 @@ class LSTM(RecurrentEncoder):
     """
 
     def __init__(
-        self, hidden_size: int, vocabulary: Vocabulary, *, form: TokenForm = "function", dropout: float = 0.0
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        form: TokenForm = "function",
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+        dropout: float = 0.0,
+        update_dropout: float = 0.0,
+        engine: LSTMEngine = "auto",
     ) -> None:
-        checked_probability("dropout", dropout)
-        super().__init__(hidden_size, vocabulary, {"hidden_size": hidden_size, "form": form, "dropout": dropout})
-        self.gates = torch.nn.Linear(2 * hidden_size, 4 * hidden_size)  # input, forget, output, update of [h; e]
+        options = {
+            "hidden_size": hidden_size,
+            "form": form,
+            "num_layers": num_layers,
+            "bidirectional": bidirectional,
+            "embedding_size": embedding_size,
+            "embedding_bound": embedding_bound,
+            "input_dropout": input_dropout,
+            "dropout": dropout,
+            "update_dropout": update_dropout,
+            "engine": engine,
+        }
+        super().__init__(hidden_size, vocabulary, options)
+        checked_count("num_layers", num_layers)
+        self.update_dropout = checked_probability("update_dropout", update_dropout)
+        if checked_probability("dropout", dropout) and num_layers == 1:
+            raise RecipeError(
+                "dropout is between layers, and there is one; for dropout inside it give update_dropout, for that of "
+                "the tokens' vectors input_dropout"
+            )
+        self.engine = engine
+        self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
+        self.lstm = torch.nn.LSTM(
+            self.embedding_size, hidden_size, num_layers, bidirectional=bidirectional, dropout=dropout
+        )
 
-    def _run(self, inputs: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        size = self.hidden_size
-        of_tokens = functional.linear(inputs, self.gates.weight[:, size:], self.gates.bias)
-        recurrent = self.gates.weight[:, :size].t()
-        hidden, cell = inputs.new_zeros(sizes[0], size), inputs.new_zeros(sizes[0], size)
-        outputs, ended = [], []
-        for step in of_tokens.split(sizes):
-            ended.append(hidden[len(step) :])
-            hidden, cell = hidden[: len(step)], cell[: len(step)]
-            preactivation = torch.addmm(step, hidden, recurrent)
-            gates = torch.sigmoid(preactivation[:, : 3 * size])
-            input_gate, forget_gate, output_gate = gates.split(size, dim=1)
-            update = self._drop(torch.tanh(preactivation[:, 3 * size :]))
-            cell = forget_gate * cell + input_gate * update
-            hidden = output_gate * torch.tanh(cell)
-            outputs.append(hidden)
-        ended.append(hidden)
-        return torch.cat(outputs), torch.cat(ended[::-1])
+    @property
+    def engine(self) -> LSTMEngine:
+        """How it runs; may be set."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: LSTMEngine) -> None:
+        names = get_args(LSTMEngine)
+        if engine not in names:
+            raise RecipeError(f"there is no engine {engine!r}; there are {', '.join(names)}{near_names(engine, names)}")
+        if engine == "torch" and self.update_dropout:
+            raise RecipeError("torch's own LSTM has no update_dropout; take engine='auto'")
+        self._engine = engine
+
+    def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.engine == "naive" or self.update_dropout:
+            return self._run_naive(inputs, batch_sizes.tolist())
+        outputs, (last, _) = self.lstm(torch.nn.utils.rnn.PackedSequence(inputs, batch_sizes))
+        return outputs.data, torch.cat(list(last[-2:]), dim=1) if self.lstm.bidirectional else last[-1]
+
+    def _run_naive(self, inputs: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        update_dropout = self.update_dropout if self.training else 0.0
+        last = inputs
+        for layer in range(self.lstm.num_layers):
+            if layer:
+                inputs = functional.dropout(inputs, self.lstm.dropout, self.training)
+            read = []
+            for backward in (False, True)[: 1 + self.lstm.bidirectional]:
+                suffix = f"l{layer}_reverse" if backward else f"l{layer}"
+                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                weights = LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
+                read.append(naive_lstm(inputs, sizes, weights, update_dropout=update_dropout, backward=backward))
+            inputs, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
+        return inputs, last
 
 
 class RNN(RecurrentEncoder):
@@ -120,11 +192,12 @@ class RNN(RecurrentEncoder):
     ) -> None:
         checked_probability("dropout", dropout)
         super().__init__(hidden_size, vocabulary, {"hidden_size": hidden_size, "form": form, "dropout": dropout})
+        self.dropout = dropout
         self.recurrent = torch.nn.Linear(2 * hidden_size, hidden_size)  # of [e; h]
         self.output = torch.nn.Linear(hidden_size, hidden_size)
 
-    def _run(self, inputs: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        size = self.hidden_size
+    def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        size, sizes = self.hidden_size, batch_sizes.tolist()
         of_tokens = functional.linear(inputs, self.recurrent.weight[:, :size], self.recurrent.bias)
         recurrent = self.recurrent.weight[:, size:].t()
         hidden = inputs.new_zeros(sizes[0], size)
@@ -137,3 +210,6 @@ class RNN(RecurrentEncoder):
         following = [*sizes[1:], 0]
         ended = [part[more:] for part, more in zip(parts, following, strict=True)]
         return outputs, torch.cat(ended[::-1])
+
+    def _drop(self, value: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(value, self.dropout, self.training)

@@ -1,0 +1,66 @@
+"""One layer and direction of an LSTM as a plain loop over packed sequences."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+
+class LSTMWeights(NamedTuple):
+    """What maps the input and the previous ``h`` to the preactivations, as in :class:`torch.nn.LSTM`.
+
+    Attributes:
+        input_weight: blocks input gate, forget gate, update, output gate, ``[4 * hidden_size, input_size]``.
+        hidden_weight: ``[4 * hidden_size, hidden_size]``.
+        input_bias, hidden_bias: ``[4 * hidden_size]``; their sum counts.
+    """
+
+    input_weight: torch.Tensor
+    hidden_weight: torch.Tensor
+    input_bias: torch.Tensor
+    hidden_bias: torch.Tensor
+
+
+def naive_lstm(
+    inputs: torch.Tensor,
+    sizes: list[int],
+    weights: LSTMWeights,
+    *,
+    update_dropout: float = 0.0,
+    backward: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run from the zero state over packed sequences, longest first.
+
+    ``i, f, o = sigmoid(W e + U h + b)``, ``u = tanh(W_u e + U_u h + b_u)``, ``c = f * c + i * u``, ``h = o * tanh(c)``.
+
+    Args:
+        inputs: step after step, ``[tokens, input_size]``.
+        sizes: how many sequences each step has; not ascending.
+        weights: see :class:`LSTMWeights`.
+        update_dropout: probability that an entry of ``u`` is dropped (Arabshahi et al. 2018).
+        backward: read from the last token of each sequence to its first.
+
+    Returns:
+        ``h`` at every token, ``[tokens, hidden_size]``, and after the last token read of each sequence,
+        ``[sequences, hidden_size]``.
+    """
+    hidden_size = weights.hidden_weight.shape[1]
+    of_inputs = functional.linear(inputs, weights.input_weight, weights.input_bias + weights.hidden_bias).split(sizes)
+    recurrent = weights.hidden_weight.t()
+    now = inputs.new_zeros(2, 0 if backward else sizes[0], hidden_size)  # h and c
+    outputs: list[torch.Tensor] = []
+    ended: list[torch.Tensor] = []
+    for step in reversed(of_inputs) if backward else of_inputs:
+        if len(step) > now.shape[1]:  # sequences that begin here, at their last token
+            now = torch.cat([now, now.new_zeros(2, len(step) - now.shape[1], hidden_size)], dim=1)
+        ended.append(now[0, len(step) :])
+        preactivation = torch.addmm(step, now[0, : len(step)], recurrent)
+        input_gate, forget_gate, update, output_gate = preactivation.split(hidden_size, dim=1)
+        update = functional.dropout(torch.tanh(update), update_dropout)
+        cell = torch.sigmoid(forget_gate) * now[1, : len(step)] + torch.sigmoid(input_gate) * update
+        now = torch.stack([torch.sigmoid(output_gate) * torch.tanh(cell), cell])
+        outputs.append(now[0])
+    ended.append(now[0])
+    return torch.cat(outputs[::-1] if backward else outputs), torch.cat(ended[::-1])
