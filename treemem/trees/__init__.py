@@ -7,6 +7,7 @@ from treemem.trees.dgl_bridge import forest_from_dgl, forest_to_dgl, tree_from_d
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation, parse_equation_sides, parse_expression
 from treemem.trees.forest import Forest
+from treemem.trees.listops import format_listops, parse_listops
 from treemem.trees.networkx_bridge import tree_from_networkx, tree_to_networkx
 from treemem.trees.preorder import format_preorder, parse_preorder
 from treemem.trees.sympy_bridge import tree_from_sympy, tree_to_sympy
@@ -25,11 +26,13 @@ __all__ = [
     "forest_tokens",
     "format_brackets",
     "format_equation",
+    "format_listops",
     "format_preorder",
     "parse_brackets",
     "parse_equation",
     "parse_equation_sides",
     "parse_expression",
+    "parse_listops",
     "parse_preorder",
     "token_table",
     "tree_from_dgl",

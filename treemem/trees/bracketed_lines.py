@@ -55,12 +55,12 @@ def forest_of_bracketed(
         >>> [str(tree) for tree in forest_of_bracketed(["( a ( and b ) )", "a"])]
         ['(X a (X and b))', 'a']
     """
-    word_number = _Numbers({b"(": _OPEN, b")": _CLOSE})
+    word_number = WordNumbers({b"(": _OPEN, b")": _CLOSE})
     bare = [True, True]
     label_parts, arity_parts, length_parts = [], [], []
     for first in range(0, len(texts), _TEXTS_AT_ONCE):
         chunk = texts[first : first + _TEXTS_AT_ONCE]
-        word, num_words = _numbered_words(chunk, word_number)
+        word, num_words = numbered_words(chunk, word_number)
         bare.extend(_is_bare(_decoded(name)) for name in itertools.islice(word_number, len(bare), None))
         wrong = _first_wrong(word, num_words, np.array(bare))
         if wrong is not None:
@@ -69,7 +69,7 @@ def forest_of_bracketed(
         is_node = word != _OPEN
         label_parts.append(word[is_node])
         arity_parts.append(2 * (word[is_node] == _CLOSE))
-        length_parts.append(_sums(is_node, num_words))
+        length_parts.append(sums_by_text(is_node, num_words))
     leaves = [_decoded(name) for name in itertools.islice(word_number, 2, None)]
     labels = tuple(dict.fromkeys([CONSTITUENT, *leaves]))
     place = {label: index for index, label in enumerate(labels)}
@@ -83,7 +83,7 @@ def forest_of_bracketed(
     )
 
 
-class _Numbers(dict[bytes, int]):
+class WordNumbers(dict[bytes, int]):
     """Numbers each word when it is first asked for."""
 
     def __missing__(self, word: bytes) -> int:
@@ -91,8 +91,8 @@ class _Numbers(dict[bytes, int]):
         return number
 
 
-def _numbered_words(texts: Sequence[str], word_number: _Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The words and brackets of all texts as numbers, and how many each text has.
+def numbered_words(texts: Sequence[str], word_number: WordNumbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The words and brackets of all texts as numbers, and how many words and brackets each text has.
 
     Bytes are split, since only they split at the spaces of ASCII alone, as the other parsers do.
     """
@@ -117,7 +117,7 @@ def _is_bare(word: str) -> bool:
     return leaf.label == word
 
 
-def _sums(counted: NDArray[np.bool_], num_words: NDArray[np.int64]) -> NDArray[np.int64]:
+def sums_by_text(counted: NDArray[np.bool_], num_words: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many words of each text are counted."""
     total = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted, dtype=np.int64)])
     end = np.cumsum(num_words)
@@ -127,8 +127,8 @@ def _sums(counted: NDArray[np.bool_], num_words: NDArray[np.int64]) -> NDArray[n
 def _first_wrong(word: NDArray[np.int64], num_words: NDArray[np.int64], bare: NDArray[np.bool_]) -> int | None:
     """The first text that is no tree of bare words in brackets of two; None where all are."""
     is_node = word != _OPEN
-    num_nodes = _sums(is_node, num_words)
-    wrong = (num_nodes == 0) | (_sums(~bare[word], num_words) > 0)
+    num_nodes = sums_by_text(is_node, num_words)
+    wrong = (num_nodes == 0) | (sums_by_text(~bare[word], num_words) > 0)
     whole = _whole(wrong)  # what follows needs a node in each text
     begin, arity = _arrays(word, is_node, num_words, num_nodes, whole)
     size = stack_sizes(arity, begin)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trees.listops_strategies import bracketed_text, nary_expressions, plain_text
+
+from treemem.errors import GraphError, ParseError
+from treemem.trees import Forest, Tree, parse_listops
+from treemem.trees.listops import ListOpsForm
+from treemem.trees.listops_arrays import expressions_of_forest, expressions_of_lines, join
+
+FORMS: tuple[ListOpsForm, ...] = ("binary", "nary")
+
+
+@given(st.lists(st.tuples(nary_expressions(), st.sampled_from([plain_text, bracketed_text])), max_size=6))
+def test_lines_are_read_as_one_by_one(spelled: list[tuple[Tree, Callable[[Tree], str]]]) -> None:
+    trees, texts = [tree for tree, _ in spelled], [spell(tree) for tree, spell in spelled]
+    expressions = expressions_of_lines(texts)
+    for form in FORMS:
+        forest = expressions.forest(form)
+        assert forest == Forest.from_trees(parse_listops(text, form) for text in texts)
+        again = expressions_of_forest(forest)
+        assert np.array_equal(again.token, expressions.token)
+        assert np.array_equal(again.begin, expressions.begin)
+    assert expressions.length().tolist() == [len(plain_text(tree).split()) for tree in trees]
+    assert expressions.depth().tolist() == [tree.height for tree in trees]
+    assert (len(set(expressions.keys())) == len(trees)) == (len(set(trees)) == len(trees))
+
+
+WORDS = ("(", "(", ")", ")", "[MAX", "[SM", "]", "]", "1", "2", "12")
+
+
+@st.composite
+def nearly_right(draw: st.DrawFn) -> str:
+    """An expression in which up to two words were left out, put in or changed."""
+    words = draw(st.sampled_from([plain_text, bracketed_text]))(draw(nary_expressions(6))).split()
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(words)))
+        words[place : place + draw(st.integers(0, 1))] = draw(st.lists(st.sampled_from(WORDS), max_size=1))
+    return " ".join(words)
+
+
+def fault(text: str) -> ParseError | None:
+    try:
+        parse_listops(text)
+    except ParseError as error:
+        return error
+    return None
+
+
+@given(st.lists(nearly_right(), max_size=4))
+def test_the_first_wrong_line_is_refused_for_its_own_reason(texts: list[str]) -> None:
+    faults = [fault(text) for text in texts]
+    wrong = [line for line, error in enumerate(faults) if error is not None]
+    if not wrong:
+        assert len(expressions_of_lines(texts)) == len(texts)
+        return
+    with pytest.raises(ParseError) as caught:
+        expressions_of_lines(texts, source="train.tsv", first_line=1)
+    first = faults[wrong[0]]
+    assert first is not None
+    assert (caught.value.source, caught.value.line) == ("train.tsv", wrong[0] + 1)
+    assert (caught.value.problem, caught.value.column) == (first.problem, first.column)
+
+
+def test_a_wrong_line_beyond_the_first_thousands_is_named_by_its_own_number() -> None:
+    with pytest.raises(ParseError, match="line 20001, column 6: '77' is no digit"):
+        expressions_of_lines(["[MAX 1 2 ]"] * 20_000 + ["[MAX 77 ]"])
+
+
+@pytest.mark.parametrize(
+    ("trees", "problem"),
+    [
+        ([Tree("1"), Tree("X", [Tree("[MAX"), Tree("1")])], "tree 1: .* is not closed"),
+        ([Tree("[MAX", [Tree("]")])], "tree 0"),
+        ([Tree("[MAX", [Tree("(")])], "tree 0"),
+        ([Tree("X", [Tree("[MAX"), Tree("X", [Tree("1"), Tree("]")])])], "tree 0: .* branch to the left"),
+        ([parse_listops("[MAX 1 ]"), parse_listops("[MAX 1 ]", "nary")], "some of these trees are binary"),
+    ],
+)
+def test_other_trees_have_no_tokens(trees: list[Tree], problem: str) -> None:
+    with pytest.raises(GraphError, match=problem):
+        expressions_of_forest(Forest.from_trees(trees))
+
+
+def test_parts_are_joined_in_order() -> None:
+    texts = ["[MAX 1 2 ]", "7", "[SM 3 ]"]
+    parts = join([expressions_of_lines(texts[:1]), expressions_of_lines([]), expressions_of_lines(texts[1:])])
+    assert parts.forest() == expressions_of_lines(texts).forest()
+
+
+def test_a_line_of_100_000_lists_within_one_another_is_read() -> None:
+    depth = 100_000
+    expressions = expressions_of_lines(["( ( [MAX " * depth + "1" + " ) ] )" * depth])
+    assert expressions.depth().tolist() == [depth]
+    assert expressions.forest("nary").height().max() == depth
+
+
+def test_published_lines_are_written_as_they_were_read(shared_data: Path) -> None:
+    with gzip.open(shared_data / "listops" / "d20s_sample.tsv.gz", "rt") as stream:
+        texts = [line.rstrip("\n").split("\t")[1] for line in stream]
+    forest = expressions_of_lines(texts).forest()
+    assert len(forest) == 5000
+    assert [" ".join(words) for words in forest.tokens("bracketed leaves").strings()] == texts
