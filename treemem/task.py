@@ -420,6 +420,7 @@ TASKS: Registry[type[Task]] = Registry(
     {
         "equation_verification": "treemem.tasks.equation_verification.task:EquationVerification",
         "logical_inference": "treemem.tasks.logical_inference.task:LogicalInference",
+        "listops": "treemem.tasks.listops.task:ListOps",
     },
 )
 

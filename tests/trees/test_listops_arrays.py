@@ -30,7 +30,7 @@ def test_lines_are_read_as_one_by_one(spelled: list[tuple[Tree, Callable[[Tree],
         assert np.array_equal(again.begin, expressions.begin)
     assert expressions.length().tolist() == [len(plain_text(tree).split()) for tree in trees]
     assert expressions.depth().tolist() == [tree.height for tree in trees]
-    assert (len(set(expressions.keys())) == len(trees)) == (len(set(trees)) == len(trees))
+    assert (len(set(expressions.spellings())) == len(trees)) == (len(set(trees)) == len(trees))
 
 
 WORDS = ("(", "(", ")", ")", "[MAX", "[SM", "]", "]", "1", "2", "12")

@@ -17,7 +17,7 @@ from treemem.trees.bracketed_lines import WordNumbers, numbered_words, sums_by_t
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, END, OPERATORS, ListOpsForm, check_form, format_listops, parse_listops
-from treemem.trees.postorder import stable_order
+from treemem.trees.postorder import concatenated_ranges, stable_order
 
 TOKENS = (*DIGITS, *OPERATORS, END)
 FIRST_OPERATOR, END_TOKEN = len(DIGITS), len(TOKENS) - 1
@@ -52,7 +52,12 @@ class Expressions(NamedTuple):
         nesting = _nesting(self.token)
         return np.maximum.reduceat(nesting, self.begin[:-1]) if len(self) else np.empty(0, np.int64)
 
-    def keys(self) -> list[bytes]:
+    def chosen(self, index: NDArray[np.int64]) -> Expressions:
+        """Some of the expressions, by their numbers."""
+        length = self.length()[index]
+        return Expressions(self.token[concatenated_ranges(self.begin[:-1][index], length)], _begin(length))
+
+    def spellings(self) -> list[bytes]:
         """The tokens of each expression as bytes: equal exactly where expressions are."""
         whole = self.token.tobytes()
         return [whole[first:last] for first, last in itertools.pairwise(self.begin.tolist())]

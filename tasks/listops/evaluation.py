@@ -1,0 +1,68 @@
+"""What ListOps expressions come to: the digit that is their label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.trees.forest import Forest
+from treemem.trees.listops import DIGITS
+from treemem.trees.listops_arrays import expressions_of_forest
+from treemem.trees.postorder import concatenated_ranges, stable_order
+
+
+def evaluate_expressions(forest: Forest) -> NDArray[np.int64]:
+    """The value of each tree, in either form; int64 ``[trees]``, from 0 to 9.
+
+    ``[MIN``, ``[MAX``, ``[FIRST`` and ``[LAST`` say what they do. ``[MED`` is the median, of an even number of
+    arguments the mean of the middle two without its fraction; ``[SM`` is the sum modulo 10 (the published generator).
+
+    Raises:
+        GraphError: a tree that is no expression.
+
+    Example:
+        >>> from treemem.trees.listops_arrays import expressions_of_lines
+        >>> lines = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 1 2 5 8 ]", "[SM 6 5 9 ]"]
+        >>> evaluate_expressions(expressions_of_lines(lines).forest()).tolist()
+        [9, 3, 0]
+    """
+    nary = expressions_of_forest(forest).forest("nary")
+    digit = {name: int(name) for name in DIGITS}
+    value = np.array([digit.get(name, -1) for name in nary.labels], np.int64)[nary.label]
+    pointer, child = nary.children()
+    height = nary.height()
+    lists = np.flatnonzero(nary.arity > 0)
+    lists = lists[stable_order(height[lists])]
+    ends = np.flatnonzero(np.diff(height[lists], append=-1))
+    for first, last in zip([0, *(ends[:-1] + 1)], ends + 1, strict=False):
+        level = lists[first:last]
+        operator = nary.label[level]
+        for number in np.unique(operator):
+            chosen = level[operator == number]
+            count = nary.arity[chosen].astype(np.int64)
+            arguments = value[child[concatenated_ranges(pointer[chosen], count)]]
+            value[chosen] = _OPERATION[nary.labels[number]](arguments, np.cumsum(count) - count, count)
+    return value[nary.begin[1:] - 1]
+
+
+_Integers = NDArray[np.int64]
+_Operation = Callable[[_Integers, _Integers, _Integers], _Integers]
+
+
+def _median(arguments: _Integers, begin: _Integers, count: _Integers) -> _Integers:
+    place = np.repeat(np.arange(len(count)), count)
+    ordered = np.sort(place * 10 + arguments) % 10
+    return (ordered[begin + (count - 1) // 2] + ordered[begin + count // 2]) // 2
+
+
+_OPERATION: dict[str, _Operation] = {
+    "[MIN": lambda arguments, begin, count: np.minimum.reduceat(arguments, begin),
+    "[MAX": lambda arguments, begin, count: np.maximum.reduceat(arguments, begin),
+    "[FIRST": lambda arguments, begin, count: arguments[begin],
+    "[LAST": lambda arguments, begin, count: arguments[begin + count - 1],
+    "[MED": _median,
+    "[SM": lambda arguments, begin, count: np.add.reduceat(arguments, begin) % 10,
+}
+"""What an operator makes of the arguments of several lists: all arguments, where each list's begin, and how many."""

@@ -1,0 +1,143 @@
+"""ListOps expressions with their labels, out of published files and users' own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import ParseError
+from treemem.records import Record, read_records
+from treemem.tasks.listops.evaluation import evaluate_expressions
+from treemem.trees.forest import Forest
+from treemem.trees.listops import DIGITS, ListOpsForm, check_form
+from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
+from treemem.trees.source_text import shorten
+
+_COLUMNS = ("label", "tree")
+_HEADER = ("Source", "Target")  # above the columns in the other order
+_PUBLISHED = {"Source": "tree", "Target": "label"}
+_SWAPPED = {"label": "tree", "tree": "label", **_PUBLISHED}
+_LINES_AT_ONCE = 8192
+
+
+class LabelledExpressions(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        expressions: in the order of the file.
+        label: int8 ``[expressions]``, the digit that each comes to.
+        line: int64 ``[expressions]``, where it stands in the file.
+    """
+
+    expressions: Expressions
+    label: NDArray[np.int8]
+    line: NDArray[np.int64]
+
+
+def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *, format: str | None = None) -> Forest:
+    """Read a file of labelled expressions.
+
+    A text line is ``label<TAB>expression``, as published, or, below the header ``Source<TAB>Target``, ``expression<TAB>
+    label`` (Tay et al. 2021). Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields
+    ``label`` and ``tree``, or ``Target`` and ``Source``. Blank lines are no records; they count where lines are
+    numbered. Every label is computed anew.
+
+    Args:
+        source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
+        form: of the trees; see :func:`~treemem.trees.listops.parse_listops`.
+        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
+
+    Returns:
+        The trees in the order of the file, with ``tree_data["label"]`` and ``tree_data["line"]``.
+
+    Raises:
+        RecipeError: there is no such file, its format cannot be told, or another ``form``.
+        ParseError: the first line that has not the two columns, no digit as label, no expression, or a label that is
+            not what its expression comes to. It names the file and the line.
+    """
+    check_form(form)
+    expressions, label, line = read_expressions(source, format=format)
+    return expressions.forest(form).with_data(tree_data={"label": label, "line": line})
+
+
+def read_expressions(source: str | os.PathLike[str], *, format: str | None = None) -> LabelledExpressions:
+    """The same as :func:`read_listops`, without trees."""
+    chunk = _Chunk(os.fspath(source))
+    parts = []
+    names = _PUBLISHED
+    for record in read_records(source, format=format, text_fields=_COLUMNS, strict=False):
+        if record.line == 1 and _is_header(record.fields):
+            names = _SWAPPED
+            continue
+        if record.error is None and _is_blank(record.fields):
+            continue
+        try:
+            chunk.add(record, names)
+        except ParseError as error:
+            chunk.finish()  # a line before this one may be wrong too
+            raise error.at(record.line, chunk.source) from error
+        if len(chunk.texts) == _LINES_AT_ONCE:
+            parts.append(chunk.finish())
+    parts.append(chunk.finish())
+    return LabelledExpressions(
+        join([part.expressions for part in parts]),
+        np.concatenate([part.label for part in parts]),
+        np.concatenate([part.line for part in parts]),
+    )
+
+
+def _is_header(fields: Mapping[str, Any]) -> bool:
+    return tuple(str(fields.get(name, "")).strip().lower() for name in _COLUMNS) == tuple(map(str.lower, _HEADER))
+
+
+def _is_blank(fields: Mapping[str, Any]) -> bool:
+    return list(fields) == ["label"] and isinstance(fields["label"], str) and not fields["label"].strip()
+
+
+class _Chunk:
+    """Some lines of a file, which are read and evaluated together."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.texts: list[str] = []
+        self.labels: list[int] = []
+        self.lines: list[int] = []
+
+    def add(self, record: Record, names: Mapping[str, str]) -> None:
+        """Take in a record; ``names`` says what its fields are, where it does not say so itself."""
+        if record.error is not None:
+            raise record.error
+        fields = {names.get(name, name): value for name, value in record.fields.items()}
+        columns = "<TAB>".join(_COLUMNS if names is _PUBLISHED else reversed(_COLUMNS))
+        missing = [name for name in _COLUMNS if fields.get(name) is None]
+        if missing:
+            only = next(iter(fields.values()), None)
+            problem = f"no {missing[0]}" if len(fields) != 1 else f"a single column, {shorten(str(only))}"
+            raise ParseError(problem, expected=f"{columns}, or fields of these names")
+        label, tree = str(fields["label"]).strip(), fields["tree"]
+        if label not in DIGITS:
+            problem = f"the label is {fields['label']!r}" if label else "the label is missing"
+            raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
+        if not isinstance(tree, str):
+            raise ParseError(f"the tree is {tree!r}", expected="a text such as [MAX 2 9 ]")
+        self.texts.append(tree)
+        self.labels.append(int(label))
+        self.lines.append(record.line)
+
+    def finish(self) -> LabelledExpressions:
+        """What was taken in since the last time."""
+        expressions = expressions_of_lines(self.texts, source=self.source, lines=self.lines)
+        label = np.array(self.labels, np.int64)
+        value = evaluate_expressions(expressions.forest("nary"))
+        if (label != value).any():
+            wrong = int(np.argmax(label != value))
+            problem = f"the label is {label[wrong]}, and the expression comes to {value[wrong]}"
+            expected = f"the label {value[wrong]}, or another expression"
+            raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)
+        line = np.array(self.lines, np.int64)
+        self.texts, self.labels, self.lines = [], [], []
+        return LabelledExpressions(expressions, label.astype(np.int8), line)

@@ -1,0 +1,192 @@
+"""ListOps: what does a nested expression over digits come to?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from treemem.errors import RecipeError
+from treemem.nn.heads import ClassifierHead
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
+from treemem.tasks.listops.published import PUBLISHED_FIGURES
+from treemem.training.metrics import class_scores
+from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.forest import Forest
+from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, check_form, parse_listops
+from treemem.trees.listops_arrays import TOKENS
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+NUM_CLASSES = len(DIGITS)
+_BIN_ENDS = np.array([10, 20, 30, 50, *range(100, 1001, 100)], np.int64)
+
+
+def _networks() -> dict[str, NetworkConfig]:
+    size = {"hidden_size": 128}
+    return {
+        "Ordered Memory": NetworkConfig(
+            "OrderedMemory",
+            {
+                **size,
+                "embedding_size": 128,
+                "slots": 21,
+                "dropout": 0.1,
+                "memory_dropout": 0.3,
+                "input_dropout": 0.1,
+            },
+        ),
+        "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": 8, "num_layers": 1}),
+        "LSTM": NetworkConfig("LSTM", size),
+        "Transformer": NetworkConfig(
+            "Transformer", {**size, "num_layers": 21, "num_heads": 8, "feedforward_size": 512}
+        ),
+        "Universal Transformer": NetworkConfig(
+            "UniversalTransformer", {**size, "num_steps": 21, "num_heads": 8, "feedforward_size": 512}
+        ),
+        "Tree-RNN": NetworkConfig("TreeRNN", size),
+        "Tree-LSTM": NetworkConfig("TreeLSTM", size),
+        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**size, "stack_size": 5}),
+        "Tree-cell": NetworkConfig("TreeCell", size),
+    }
+
+
+@dataclass(frozen=True)
+class ListOps(Task):
+    """Expressions such as ``[MAX 2 9 [MIN 4 7 ] 0 ]``; a network says which digit they come to.
+
+    Tree networks run over the given trees; sequence networks read the leaves, which in the binary form are the tokens
+    of the expression. Data are forests of expressions in the task's form. ``tree_data["label"]`` is the digit, -1 where
+    nobody said; ``tree_data["split"]``, where the data are divided, is ``"train"``, ``"validation"`` or ``"test"``.
+    Scores are told apart by the number of tokens: 10 stands for up to 10 tokens, 20 for 11 to 20, then 30, 50, 100, 200
+    and so on to 1000, and thousands beyond.
+
+    Args:
+        form: of the trees. ``"binary"``: as published, operators, digits and ``]`` are leaves and every list branches
+            to the left; ``"nary"``: operators are inner nodes, their arguments the children.
+        max_arguments: the most arguments that n-ary operators have parameters for.
+        dropout: of the head, before its one layer.
+
+    Raises:
+        RecipeError: another form, or a number out of its range.
+    """
+
+    name: ClassVar[str] = "listops"
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "length"
+    published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
+    networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
+    data_options: ClassVar[type] = ListOpsDataOptions
+    token_form: ClassVar[TokenForm] = "leaves"
+
+    form: ListOpsForm = "binary"
+    max_arguments: int = 5
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_form(self.form)
+        checked_count("max_arguments", self.max_arguments)
+        checked_probability("dropout", self.dropout)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"form": self.form, "max_arguments": self.max_arguments, "dropout": self.dropout}
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Binary: every token is a leaf, and there is one composition; n-ary: one for each operator and arity."""
+        if self.form == "binary":
+            return Vocabulary(TOKENS, [(CONSTITUENT, 2)])
+        arities = range(1, self.max_arguments + 1)
+        return Vocabulary(DIGITS, [(operator, arity) for operator in OPERATORS for arity in arities])
+
+    def make_data(self, options: ListOpsDataOptions, *, progress: bool | None = None) -> TaskData:
+        """The expressions that ``options`` ask for.
+
+        Raises:
+            RecipeError: fewer expressions than are asked for, a file without any, or, where the form is n-ary, a list
+                of more than ``max_arguments``.
+            ParseError: a line of a file that is no labelled expression.
+        """
+        data = make_listops_data(options, self.form)
+        most = int(data.forest.arity.max(initial=0))
+        if self.form == "nary" and most > self.max_arguments:
+            raise RecipeError(
+                f"some lists have {most} arguments, and the task's operators at most {self.max_arguments}; "
+                f"set task_options.max_arguments to {most}"
+            )
+        return data
+
+    def parse(self, text: str) -> Tree:
+        return parse_listops(text, self.form)
+
+    def examples(self, data: Forest) -> Examples:
+        """Each expression is one example.
+
+        Raises:
+            RecipeError: labels or splits that mean nothing.
+        """
+        label = _labels(data)
+        return Examples(data, 1, {"label": label}, length_bin(num_tokens(data)), label >= 0, _splits(data))
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return ClassifierHead(hidden_size, NUM_CLASSES, dropout=self.dropout)
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        """Cross-entropy."""
+        return ClassifierHead.loss(outputs, targets["label"])
+
+    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Of each digit, ``[examples, 10]``."""
+        return outputs.double().softmax(-1).numpy()
+
+    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Which expressions are given their digit."""
+        return outputs.argmax(-1).numpy() == targets["label"]
+
+    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Accuracy by length and overall."""
+        return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
+
+
+def num_tokens(forest: Forest) -> NDArray[np.int64]:
+    """How many tokens the expressions of a forest have, in either form; int64 ``[trees]``."""
+    is_constituent = np.array([label == CONSTITUENT for label in forest.labels], bool)[forest.label]
+    tokens = np.where(forest.arity == 0, 1, np.where(is_constituent, 0, 2))  # a list is an operator and its "]"
+    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens, dtype=np.int64)])
+    return total[forest.begin[1:]] - total[forest.begin[:-1]]
+
+
+def length_bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The most tokens of the bin that each length falls into."""
+    place = np.searchsorted(_BIN_ENDS, length)
+    return np.where(place < len(_BIN_ENDS), _BIN_ENDS[np.minimum(place, len(_BIN_ENDS) - 1)], -(-length // 1000) * 1000)
+
+
+def _labels(data: Forest) -> NDArray[np.int64]:
+    label = data.tree_data.get("label")
+    if label is None:
+        return np.full(len(data), -1, np.int64)
+    if label.shape != (len(data),) or label.dtype.kind not in "iu" or ((label < -1) | (label >= NUM_CLASSES)).any():
+        raise RecipeError('tree_data["label"] must be a digit, or -1 (not said), for each expression')
+    return label.astype(np.int64)
+
+
+def _splits(data: Forest) -> NDArray[np.int8] | None:
+    split = data.tree_data.get("split")
+    if split is None:
+        return None
+    codes = np.full(len(data), -1, np.int8)
+    for code, name in enumerate(SPLITS):
+        codes[split == name] = code
+    if (codes < 0).any():
+        wrong = str(split[int(np.argmin(codes))])
+        raise RecipeError(f'tree_data["split"] holds {wrong!r}; it must be one of {", ".join(SPLITS)}')
+    return codes
