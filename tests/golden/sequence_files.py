@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
-from golden import ordered_memory_files
+from golden import on_lstm_files, ordered_memory_files
 from golden.induction_files import TREE_CHECKS
-from golden import on_lstm_files
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 

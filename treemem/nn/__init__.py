@@ -6,8 +6,8 @@ from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RelationHead
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.number_encoder import NumberEncoder
-from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.on_lstm import ONLSTM
+from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
