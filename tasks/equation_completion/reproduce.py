@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treemem.checkpoint import load
-from treemem.errors import RecipeError, TreememError
+from treemem.errors import RecipeError
 from treemem.records import write_records, writing
 from treemem.task import Model
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
@@ -29,6 +29,7 @@ from treemem.tasks.equation_completion.ranks import RANKS, Completion, commonest
 from treemem.tasks.equation_completion.readers import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_completion.results_page import COMMAND, write_page
 from treemem.tasks.equation_verification.study_data import StudyData
+from treemem.tasks.study_command import run_command
 from treemem.training import packed_answers, read_study
 from treemem.training.progress import progress_bar
 from treemem.training.threads import torch_threads
@@ -61,17 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--results", type=Path, default=Path("docs/results/equation_completion"), help="folder (%(default)s)"
     )
     parser.add_argument("--page", type=Path, default=Path("docs/results/equation_completion.md"), help="(%(default)s)")
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        _run(options)
-    except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on", file=sys.stderr)
-        return 130
-    return 0
+    return run_command(_run, parser.parse_args(arguments))
 
 
 def _run(options: argparse.Namespace) -> None:

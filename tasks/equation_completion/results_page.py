@@ -11,7 +11,7 @@ from treemem.explore import markdown_table, plot_accuracy
 from treemem.records import replacing
 from treemem.task import Score
 from treemem.tasks.equation_completion.ranks import SHOWN, TOP
-from treemem.tasks.equation_verification.results_tables import Records, comparisons, grouped, percent
+from treemem.tasks.study_tables import Records, comparisons, grouped, percent
 from treemem.training import mean_scores
 
 _BASE = "Tree-LSTM"

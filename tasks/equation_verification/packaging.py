@@ -11,11 +11,12 @@ import numpy as np
 
 from treemem import checkpoint
 from treemem.errors import RecipeError
-from treemem.explore import markdown_table
+from treemem.explore import markdown_table, percent_of
 from treemem.task import Score
-from treemem.tasks.equation_verification.results_tables import METRICS, overall, percent_of, scores_of
+from treemem.tasks.equation_verification.results_tables import METRICS
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import TrainingOptions
+from treemem.tasks.study_tables import overall
+from treemem.training import TrainingOptions, recorded_scores
 from treemem.training.state import data_digest
 from treemem.training.study import weights_digest
 from treemem.trees.equation_labels import EQUALITY
@@ -74,7 +75,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
         if name in record["scores"]
         for score in [overall(record, name)]
     ]
-    by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in scores_of(record, "test")]
+    by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
     training = {
         name: value
         for name, value in record["training"].items()

@@ -7,14 +7,13 @@ run again.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from treemem.checkpoint import pretrained_folder
-from treemem.errors import RecipeError, TreememError
+from treemem.errors import RecipeError
 from treemem.records import write_records, writing
 from treemem.task import SPLITS
 from treemem.tasks.equation_verification.packaging import package_model
@@ -29,6 +28,7 @@ from treemem.tasks.equation_verification.study_list import (
     WITH_FURTHER_FILES,
 )
 from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.tasks.study_command import check_studies, run_command, study_parser
 from treemem.training import read_study, run_study
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
@@ -38,44 +38,17 @@ _HELD = ("all", "some", "none")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is missing, and write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m treemem.tasks.equation_verification.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}; none: the page alone")
-    parser.add_argument("--runs", type=Path, default=Path("runs/reproduce"), help="folder of the runs (%(default)s)")
-    parser.add_argument(
-        "--results", type=Path, default=Path("docs/results/equation_verification"), help="folder (%(default)s)"
-    )
-    parser.add_argument(
-        "--page", type=Path, default=Path("docs/results/equation_verification.md"), help="(%(default)s)"
-    )
-    parser.add_argument("--processes", type=int, default=1, help="runs at a time (%(default)s)")
+    parser = study_parser(EquationVerification.name, __doc__, STUDIES)
     parser.add_argument("--dev", type=Path, metavar="FILE", help="labelled published equations, to be scored too")
     parser.add_argument("--sample", type=Path, metavar="FILE", help="published equations with a field holds, likewise")
     parser.add_argument(
         "--package", metavar="RUN", help="make this run, such as best/Tree-LSTM/seed-12093, the model that comes along"
     )
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        _run(options)
-    except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped; the same command goes on", file=sys.stderr)
-        return 130
-    return 0
+    return run_command(_run, parser.parse_args(arguments))
 
 
 def _run(options: argparse.Namespace) -> None:
-    unknown = [name for name in options.studies if name not in STUDIES]
-    if unknown:
-        raise RecipeError(f"no study is called {unknown[0]!r}; there are {', '.join(STUDIES)}")
-    if not options.studies and not any((options.results / f"{name}.jsonl").exists() for name in STUDIES):
-        raise RecipeError(f"there are no records in {options.results}; name studies to run: {', '.join(STUDIES)}")
+    check_studies(options, STUDIES)
     data = StudyData(options.runs)
     published = _files(options.dev, options.sample) if options.studies else {}
     for name in options.studies:

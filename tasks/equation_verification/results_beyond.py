@@ -13,19 +13,21 @@ from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
     FILES,
     METRICS,
+    errors_by_kind,
+    published_files,
+)
+from treemem.tasks.equation_verification.studies import COMPARED
+from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER
+from treemem.tasks.study_tables import (
     Records,
     comparisons,
     cost,
-    errors_by_kind,
     grouped,
     mean_over_seeds,
     metric_cells,
     overall,
     percent,
-    published_files,
 )
-from treemem.tasks.equation_verification.studies import COMPARED
-from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER
 from treemem.training import OddsCount
 from treemem.trees.forest import Forest
 
@@ -75,7 +77,7 @@ def best_section(records: Records, test: Forest, page: Path) -> str:
     plot_accuracy(deeper, plot, title="Best recipes, trained on depth 1-7")
     columns = [(split, metric) for split in SPLITS for metric in METRICS]
     rows = [
-        [name, *(cell for split in SPLITS for cell in metric_cells(runs, split)), *_calibrated(runs, "test")]
+        [name, *(cell for split in SPLITS for cell in metric_cells(runs, split, METRICS)), *_calibrated(runs, "test")]
         for name, runs in by_row.items()
     ]
     recipes = "\n".join(

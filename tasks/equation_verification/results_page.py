@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from treemem.errors import RecipeError
-from treemem.explore import accuracy_table, markdown_table, plot_accuracy
+from treemem.explore import accuracy_table, markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
 from treemem.task import SPLITS, Score
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES, SOURCE
@@ -16,22 +16,23 @@ from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
     FILES,
     METRICS,
-    Records,
-    comparisons,
-    cost,
     errors_by_kind,
-    grouped,
-    mean_over_seeds,
-    metric_cells,
-    overall,
-    percent,
-    percent_of,
     published_files,
 )
 from treemem.tasks.equation_verification.studies import COMPARED, PUBLISHED_TRAINING, RATES, TABLE_2, TOKEN_READER
 from treemem.tasks.equation_verification.study_data import DEEPER, SHARES, SIZE
 from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.tasks.study_tables import (
+    Records,
+    comparisons,
+    cost,
+    grouped,
+    mean_over_seeds,
+    metric_cells,
+    overall,
+    percent,
+)
 from treemem.training import read_study
 from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
@@ -120,7 +121,7 @@ def _table_2(token_reader: Records, records: Records, test: Forest, page: Path) 
     ):
         rows.append([name, *(cell for value in values for cell in (percent_of(value, None), "", ""))])
     for name, runs in with_reader.items():
-        rows.append([name, *(cell for split in SPLITS for cell in metric_cells(runs, split))])
+        rows.append([name, *(cell for split in SPLITS for cell in metric_cells(runs, split, METRICS))])
         published = [figures.get((name, *column)) for column in columns]
         if any(published):
             cells = ["" if each is None else percent_of(each.value, each.deviation) for each in published]
@@ -181,7 +182,7 @@ def _sample_efficiency(records: Records, whole: Records, page: Path) -> str:
     scores: dict[str, list[Score]] = {}
     for name in COMPARED:
         of_share = {share: by_row.get(name if share == 100 else f"{name}, {share} %", []) for share in SHARES}
-        rows.append([name, *(metric_cells(runs, "test")[0] if runs else "" for runs in of_share.values())])
+        rows.append([name, *(metric_cells(runs, "test", METRICS)[0] if runs else "" for runs in of_share.values())])
         for share, runs in of_share.items():
             if runs:
                 mean = mean_over_seeds(runs, "test")[-1]
@@ -210,7 +211,7 @@ def _ablation(records: Records, whole: Records) -> str:
     bases = {_STACKED, "Tree-RNN+stack+no-op"}
     by_row = grouped([*(record for record in whole if record["row"] in bases), *records])
     rows = [
-        [name, str(len(runs)), *(metric_cells(runs, split)[0] for split in ("validation", "test"))]
+        [name, str(len(runs)), *(metric_cells(runs, split, METRICS)[0] for split in ("validation", "test"))]
         for name, runs in by_row.items()
     ]
     against = {name: runs for name, runs in by_row.items() if name.startswith(_STACKED)}

@@ -118,7 +118,7 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ("networks.sum.options={hidden_size: 3, dropout: maybe}", r"networks\.sum\.options: .*dropout.*float.*maybe"),
         ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
         ("training.epochs=2024-13-45", "is no YAML value"),
-        ("training.schedule=cosin", r'schedule=cosin\': schedule must be "constant", "cosine" or "linear"'),
+        ("training.schedule=cosin", r'schedule=cosin\': schedule must be "constant", "cosine", "linear" or'),
         ("training.averaging=often", r"training\.averaging.*float.*often"),
         ("training.curriculum=3", "curriculum must be at most epochs, which is 2, not 3"),
         ("training.epochs=!!int ''", "is no YAML value"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
-from treemem.training.metrics import binary_scores, row_score, score_row
+from treemem.training.metrics import binary_scores, class_scores, row_score, score_row
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.paired import Comparison, compare
 from treemem.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.training.seeds import SeedsResult, fit_seeds, mean_scores
-from treemem.training.study import StudyRun, packed_answers, read_study, right_answers, run_study
+from treemem.training.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
 
 __all__ = [
     "Comparison",
@@ -22,6 +22,7 @@ __all__ = [
     "StudyRun",
     "TrainingOptions",
     "binary_scores",
+    "class_scores",
     "compare",
     "evaluate",
     "fit",
@@ -32,6 +33,7 @@ __all__ = [
     "parse_recipe",
     "read_study",
     "recipe_names",
+    "recorded_scores",
     "right_answers",
     "row_score",
     "run_study",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from treemem.errors import RecipeError, TreememError
 from treemem.records import read_records, write_records, writing
-from treemem.task import SPLITS, Model, NetworkConfig, Task
+from treemem.task import SPLITS, Model, NetworkConfig, Score, Task
 from treemem.training.evaluate import evaluate
 from treemem.training.fit import fit
-from treemem.training.metrics import score_row
+from treemem.training.metrics import row_score, score_row
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.state import data_digest, defaults_of
@@ -157,6 +157,14 @@ def read_study(results: str | Path) -> list[dict[str, Any]]:
     if not Path(results).exists():
         return []
     return [record.fields for record in read_records(results)]
+
+
+def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
+    """The scores of a recorded run on a split or file, by group and last for all."""
+    rows = record["scores"][part]
+    known = {"network", *(field.name for field in fields(Score))}
+    group = next(name for name in rows[-1] if name not in known)
+    return [row_score(row, group) for row in rows]
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:

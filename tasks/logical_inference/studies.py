@@ -1,0 +1,55 @@
+"""Which runs the published table of logical inference takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from treemem.task import NetworkConfig
+from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
+from treemem.training import StudyRun, TrainingOptions
+from treemem.trees.forest import Forest
+
+SEEDS = (1111, 2222, 3333)
+GOLD_TREES = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack+normalize+no-op", "TreeCell")
+"""Networks over the given trees."""
+
+ALL_PAIRS = "all"
+HELD_OUT = ("A", "B", "C")
+
+HIDDEN_SIZE = 100
+HEAD_DROPOUT = 0.2
+TRAINING = TrainingOptions(epochs=30, batch_size=256, learning_rate=2e-3, schedule="cosine", weight_decay=1.2e-6)
+
+
+def gold_tree_networks() -> dict[str, NetworkConfig]:
+    """The networks of the task over given trees, at one hidden size."""
+    return {name: LogicalInference.networks[name].replace(hidden_size=HIDDEN_SIZE) for name in GOLD_TREES}
+
+
+def gold_tree_runs() -> list[StudyRun]:
+    """Four networks on all pairs and on those that each systematic split leaves, three seeds."""
+    task = LogicalInference(dropout=HEAD_DROPOUT)
+    return [
+        StudyRun(
+            f"gold-trees/{name}, {data}/seed-{seed}",
+            f"{name}, {data}",
+            network,
+            dataclasses.replace(TRAINING, seed=seed),
+            data,
+            task,
+        )
+        for seed in SEEDS
+        for data in (ALL_PAIRS, *HELD_OUT)
+        for name, network in gold_tree_networks().items()
+    ]
+
+
+def published_pairs(folder: str) -> Mapping[str, Forest]:
+    """The published pairs in ``folder``, whole and with each systematic split held out, by the names of ``data``."""
+    task = LogicalInference()
+    held_out = {ALL_PAIRS: None, **{letter: letter for letter in HELD_OUT}}
+    return {
+        name: task.make_data(LogicDataOptions(path=folder, hold_out=pattern)).forest
+        for name, pattern in held_out.items()
+    }

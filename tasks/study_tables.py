@@ -1,0 +1,90 @@
+"""Pieces of results pages: what records of runs say, in cells and tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from treemem.explore import markdown_table, percent_of
+from treemem.task import Score
+from treemem.training import compare, mean_scores, recorded_scores, right_answers
+
+Records = list[dict[str, Any]]
+"""Of runs, as :func:`treemem.training.run_study` gives them."""
+
+
+def training_seed(record: Mapping[str, Any]) -> int:
+    """The seed of a run that a study trained."""
+    return int(record["training"]["seed"])
+
+
+def comparisons(
+    by_row: Mapping[str, Records], base: str, part: str, seed_of: Callable[[Mapping[str, Any]], int] = training_seed
+) -> str:
+    """Every row against ``base``, example by example, over the seeds that both have.
+
+    Args:
+        by_row: the records of each row.
+        base: the row to compare with.
+        part: the answers of which split, file or rank.
+        seed_of: the seed of a record.
+
+    Returns:
+        A Markdown table; empty where there is nothing to compare.
+    """
+    head = ["network", "difference, points", "95 % interval", "right alone", "wrong alone", "McNemar's p by seed"]
+    rows: list[list[str]] = []
+    theirs = {seed_of(run): right_answers(run, part) for run in by_row.get(base, [])}
+    for name, runs in by_row.items():
+        own = {seed_of(run): right_answers(run, part) for run in runs}
+        seeds = sorted(own.keys() & theirs.keys())
+        if name == base or not seeds:
+            continue
+        found = compare(np.stack([own[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
+        low, high = (100 * bound for bound in found.interval)
+        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
+        difference, interval = f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
+        rows.append([name, difference, interval, str(found.only_first), str(found.only_second), p_values])
+    return markdown_table([head, *rows]) if rows else ""
+
+
+def grouped(records: Records, by: str = "row") -> dict[str, Records]:
+    """The records of each row, or of each value of another field, in the order of the first of each."""
+    found: dict[str, Records] = {}
+    for record in records:
+        found.setdefault(record[by], []).append(record)
+    return found
+
+
+def overall(record: Mapping[str, Any], part: str) -> Score:
+    """The score of a run on a whole split or file."""
+    return recorded_scores(record, part)[-1]
+
+
+def mean_over_seeds(runs: Records, part: str) -> list[Score]:
+    """Mean and deviation over runs that differ in their seeds, by group and last overall."""
+    return mean_scores([recorded_scores(run, part) for run in runs])
+
+
+def metric_cells(runs: Records, part: str, metrics: Sequence[str]) -> list[str]:
+    """Mean ± deviation of each metric on a whole split or file; empty where it was not scored."""
+    if any(part not in run["scores"] for run in runs):
+        return [""] * len(metrics)
+    found = [overall(run, part) for run in runs]
+    return [percent([float(getattr(each, metric)) for each in found]) for metric in metrics]
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean ± deviation of fractions, in percent."""
+    return percent_of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def cost(records: Records) -> str:
+    """How many runs, and how long they took."""
+    seconds = sum(record["seconds"] for record in records)
+    seeds = sorted({training_seed(record) for record in records})
+    hours = f"{seconds / 3600:.1f} hours of training by the clock, all runs added up"
+    return f"{len(records)} runs of the seeds {', '.join(map(str, seeds))}, {hours}"
