@@ -18,7 +18,8 @@ RELATIONS = ("=", "<", ">", "^", "|", "v", "#")
 VARIABLE_TABLES = {
     name: sum(1 << world for world in range(64) if world >> place & 1) for place, name in enumerate(VARIABLES)
 }
-"""Where each variable is true, a bit for each of 64 worlds; in world ``w`` that of place ``k`` is bit ``k`` of ``w``."""
+"""Where each variable is true, a bit for each of 64 worlds; in world ``w`` that of place ``k`` is bit ``k`` of ``w``
+(counted from 0)."""
 
 _EVERYWHERE = np.uint64(2**64 - 1)
 _WORD = {word: code for code, word in enumerate((NOT, AND, OR), start=1)}
