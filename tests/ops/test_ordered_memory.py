@@ -143,6 +143,24 @@ def test_only_slots_that_something_reaches_are_composed() -> None:
     assert [place // 3 for place in chosen.place.tolist()] == [1, 2, 2, 3, 3, 3]
 
 
+def test_slots_out_of_reach_count_in_the_attention_as_the_equations_say() -> None:
+    """Where one of them has by far the highest score, what is in reach has less than 1 in all."""
+    pointers = torch.tensor([[0.0, 1e-7, 0.5, 0.5]], dtype=torch.float64)
+    chosen = stepwise.choose(pointers.cumsum(1).t())
+    totals = []
+    for seed in range(40):
+        maps = new_maps(sharpness=150.0, seed=seed)
+        elements, candidates = torch.randn(2, SIZE).double(), torch.randn(1, 4, SIZE).double()
+        candidates[:, 0] = elements[0]
+        expected = naive.attend(elements[1:], candidates, pointers, maps.weights()).pointers
+        attention = stepwise._Attention(maps.weights(), NO_DROPOUT, elements, [1, 1])
+        found = attention(1, pointers.cumsum(1).t(), candidates[0, 1:], chosen)
+        torch.testing.assert_close(found.t(), expected, rtol=1e-9, atol=0)
+        totals.append(float(expected.detach().sum()))
+    assert 0 < min(totals) < 0.9
+    assert max(totals) > 0.999
+
+
 @pytest.fixture
 def dropout_that_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout that changes every entry alike, so that where it acts can be compared."""
