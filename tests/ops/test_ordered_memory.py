@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from treemem.errors import GraphError
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell
 from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, naive, ordered_memory, stepwise
+from treemem.ops.ordered_memory.dropout import dropped
 
 INPUT_SIZE, SIZE = 3, 4
 ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise")
@@ -204,6 +205,22 @@ def test_outputs_under_dropout_have_the_same_mean_and_spread_in_both_engines(dro
     assert bool((spread > 1e-3).all())
     assert bool(((last["naive"].mean(0) - last["stepwise"].mean(0)).abs() < 5 * spread * (2 / copies) ** 0.5).all())
     torch.testing.assert_close(last["stepwise"].std(0), spread, rtol=0.1, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_by_bits_drops_each_entry_with_its_probability_and_scales_the_others(rate: float) -> None:
+    torch.manual_seed(0)
+    values = torch.ones(4001, 9, dtype=torch.float64, requires_grad=True)
+    found = dropped(values, rate)
+    kept = found.detach() != 0
+    torch.testing.assert_close(found[kept], torch.full_like(found[kept], 1 / (1 - rate)), rtol=1e-3, atol=0)
+    share = kept.double().flatten()[:36000].unflatten(0, (-1, 4)).mean(0)  # four entries share a draw
+    torch.testing.assert_close(share, torch.full_like(share, 1 - rate), rtol=0, atol=0.025)
+    found.sum().backward()
+    torch.testing.assert_close(values.grad, found.detach())
+    assert dropped(torch.ones(0, 3), rate).shape == (0, 3)
+    assert torch.equal(dropped(values, 0.0), values)
+    assert not dropped(values, 1.0).any()
 
 
 def test_what_stands_in_padding_changes_nothing() -> None:

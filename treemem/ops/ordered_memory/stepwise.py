@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.ops.ordered_memory.naive import dropped, layer_norm, linear
+from treemem.ops.ordered_memory.dropout import dropped
+from treemem.ops.ordered_memory.naive import layer_norm, linear
 from treemem.ops.ordered_memory.weights import THRESHOLD, Affine, Dropouts, GatedCellWeights, OrderedMemoryWeights
 
 _BELOW_THRESHOLD = math.nextafter(THRESHOLD, 0.0)  # `threshold` keeps what is above, the equations what is not below
