@@ -440,6 +440,8 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "LSTM",
             "OrderedMemory",
             "ONLSTM",
+            "Transformer",
+            "UniversalTransformer",
         )
     },
 )

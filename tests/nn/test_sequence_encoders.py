@@ -29,6 +29,13 @@ NETWORKS = [
         {"layer_sizes": [4, 6], "chunk_size": 2, "embedding_size": 3, "embedding_bound": 0.1, "dropout": 0.1},
     ),
     NetworkConfig("ONLSTM", {"num_layers": 2, "chunk_size": 3, "engine": "naive", "weight_dropout": 0.2}),
+    NetworkConfig("Transformer", {"num_layers": 2, "num_heads": 2, "feedforward_size": 5, "dropout": 0.1}),
+    NetworkConfig("Transformer", {"num_layers": 2, "num_heads": 2, "norm_first": True, "read": "mean"}),
+    NetworkConfig(
+        "Transformer", {"num_layers": 1, "num_heads": 3, "read": "first", "positions": "learned", "max_length": 40}
+    ),
+    NetworkConfig("UniversalTransformer", {"num_steps": 3, "num_heads": 2, "read": "last", "embedding_bound": 0.1}),
+    NetworkConfig("UniversalTransformer", {"num_steps": 4, "num_heads": 2, "act": True, "ponder_weight": 0.01}),
 ]
 
 

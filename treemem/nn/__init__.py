@@ -13,11 +13,13 @@ from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
+from treemem.nn.transformer import Transformer
 from treemem.nn.tree_cell import TreeCell
 from treemem.nn.tree_lstm import TreeLSTM
 from treemem.nn.tree_network import TreeLayer, TreeNetwork
 from treemem.nn.tree_rnn import TreeRNN
 from treemem.nn.tree_states import TreeStates
+from treemem.nn.universal_transformer import UniversalTransformer
 
 __all__ = [
     "LSTM",
@@ -36,10 +38,12 @@ __all__ = [
     "SequenceStates",
     "StackTreeLSTM",
     "StackTreeRNN",
+    "Transformer",
     "TreeCell",
     "TreeLSTM",
     "TreeLayer",
     "TreeNetwork",
     "TreeRNN",
     "TreeStates",
+    "UniversalTransformer",
 ]

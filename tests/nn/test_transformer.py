@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from attention_reference import fixed_weights, gradients, normalized, reference_layer, sine_and_cosine
+from engine_parity import assert_same
+from toy_task import MoreX, toy_data
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import Transformer
+from treemem.nn.attention_encoder import sinusoids
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Model, NetworkConfig
+
+SMALL: dict[str, Any] = {"num_layers": 2, "num_heads": 2, "feedforward_size": 5}
+LENGTHS = torch.tensor([4, 1, 0, 6])
+
+
+def random_inputs(num_sequences: int = 4, longest: int = 6) -> torch.Tensor:
+    torch.manual_seed(5)
+    return torch.randn(num_sequences, longest, 6, dtype=torch.float64)
+
+
+def reference(encoder: Transformer, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs of the last layer for one sequence with its marks, and the weights of every layer."""
+    learned = encoder.positions
+    positions = (
+        torch.stack([sine_and_cosine(place, 6) for place in range(len(vectors))])
+        if learned is None
+        else learned.weight[: len(vectors)]
+    )
+    values, all_weights = vectors + positions, []
+    for layer in encoder.layers:
+        values, weights = reference_layer(values, layer)  # type: ignore[arg-type]
+        all_weights.append(weights)
+    if encoder.norm_first:
+        values = normalized(values, encoder.last_norm)  # type: ignore[arg-type]
+    return values, torch.stack(all_weights)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm_first": True},
+        {"read": "mean"},
+        {"read": "first", "norm_first": True},
+        {"read": "last", "positions": "learned", "max_length": 7},
+    ],
+    ids=str,
+)
+def test_the_encoder_equals_the_equations_on_every_output_and_gradient(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    encoder = Transformer(6, VOCABULARY, **SMALL, **options).double()
+    inputs = random_inputs()
+    expected = torch.zeros(4, 6, dtype=torch.float64)
+    for row, length in enumerate(LENGTHS.tolist()):
+        if not length:
+            continue
+        marks = [] if encoder.marks is None else [encoder.marks.weight]
+        outputs, _ = reference(encoder, torch.cat([inputs[row, :length], *marks]))
+        read = {"extract": outputs[-1], "mean": outputs.mean(0), "first": outputs[0], "last": outputs[-1]}
+        expected = expected.index_put((torch.tensor([row]),), read[encoder.read_place][None])
+    wanted = {"encoding": expected.detach(), **gradients(encoder, fixed_weights(expected))}
+    encoding = encoder.read(inputs, LENGTHS).encoding
+    assert_same({"encoding": encoding.detach(), **gradients(encoder, fixed_weights(encoding))}, wanted, "trained")
+    encoder.eval()
+    with torch.no_grad():  # where torch has another way of its own
+        assert_same({"encoding": encoder.read(inputs, LENGTHS).encoding}, {"encoding": wanted["encoding"]}, "evaluated")
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_pair_is_read_as_one_sequence_with_its_marks(norm_first: bool) -> None:
+    torch.manual_seed(0)
+    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True, norm_first=norm_first).double()
+    inputs = random_inputs()
+    assert encoder.marks is not None
+    extract, start, delimiter = encoder.marks.weight[:, None]
+    expected, sequences = [], []
+    for left, right in ((0, 1), (2, 3)):
+        parts = [inputs[side, : LENGTHS[side]] for side in (left, right)]
+        sequences.append(torch.cat([start, parts[0], delimiter, parts[1], extract]))
+        expected.append(reference(encoder, sequences[-1])[0])
+    wanted = torch.stack([outputs[-1] for outputs in expected])
+    reading = encoder.read(inputs, LENGTHS)
+    assert reading.outputs.shape == (2, 9, 6)
+    for row, outputs in enumerate(expected):
+        torch.testing.assert_close(reading.outputs[row, : len(outputs)], outputs)
+        assert not reading.outputs[row, len(outputs) :].any()
+    found = {"encoding": reading.encoding.detach(), **gradients(encoder, fixed_weights(reading.encoding))}
+    assert_same(found, {"encoding": wanted.detach(), **gradients(encoder, fixed_weights(wanted))}, "joint")
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_the_trace_tells_what_each_position_attends_to(joint: bool) -> None:
+    torch.manual_seed(0)
+    encoder = Transformer(6, VOCABULARY, **SMALL, joint=joint).double()
+    inputs = random_inputs()
+    attention = encoder.read(inputs, LENGTHS, trace=True).trace["attention"]
+    assert attention.shape == ((2, 2, 9, 9) if joint else (4, 2, 7, 7))
+    if joint:
+        torch.testing.assert_close(attention.sum(3)[0, 0], torch.tensor([1.0] * 8 + [0.0]).double())
+        return
+    assert encoder.marks is not None
+    assert not attention[2].any()
+    for row, length in ((0, 4), (1, 1), (3, 6)):
+        _, weights = reference(encoder, torch.cat([inputs[row, :length], encoder.marks.weight]))
+        torch.testing.assert_close(attention[row, :, : length + 1, : length + 1], weights)
+        assert attention[row].count_nonzero() == 2 * (length + 1) ** 2
+
+
+def test_a_joint_encoder_gives_one_encoding_for_each_example_whatever_the_others() -> None:
+    torch.manual_seed(0)
+    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True).double().eval()
+    forest = random_forest(seed=3, num_trees=6, size=12)
+    together = encoder(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2))
+    assert together.root.shape == (3, 1, 6)
+    for pair in range(3):
+        alone = encoder(TreeBatch.from_forest(forest[2 * pair : 2 * pair + 2], VOCABULARY, trees_per_example=2))
+        torch.testing.assert_close(together.root[pair], alone.root[0])
+        assert int(together.lengths[pair]) == int(alone.lengths[0]) == alone.h.shape[1]
+        torch.testing.assert_close(together.h[pair, : alone.h.shape[1]], alone.h[0])
+        torch.testing.assert_close(alone.h[0, -1], alone.root[0, 0])
+    nothing = encoder(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2), trace=True)
+    assert nothing.root.shape == (0, 1, 6)
+
+
+def test_a_joint_encoder_refuses_examples_that_are_no_pairs() -> None:
+    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
+    forest = random_forest(seed=3, num_trees=6, size=12)
+    for count in (1, 3):
+        with pytest.raises(GraphError, match=rf"these examples have {count}; make the batch with trees_per_example=2"):
+            encoder(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=count))
+    with pytest.raises(GraphError, match="reads pairs of sequences, one after the other, and these are 3"):
+        encoder.read(torch.zeros(3, 2, 6), torch.tensor([1, 2, 2]))
+
+
+class JointMoreX(MoreX):
+    """The toy task with a head for pairs that were read as one sequence."""
+
+    def joint_head(self, hidden_size: int) -> torch.nn.Module:
+        return self.head(hidden_size)
+
+
+def test_a_joint_encoder_is_under_the_joint_head_of_the_task() -> None:
+    torch.manual_seed(0)
+    config = NetworkConfig("Transformer", {"hidden_size": 6, **SMALL, "joint": True})
+    task = JointMoreX()
+    batch = TreeBatch.from_forest(toy_data(6), task.vocabulary, trees_per_example=2)
+    assert Model(task, config)(batch).shape == (3,)
+    with pytest.raises(RecipeError, match="more_x has no head for networks that read the trees of an example as one"):
+        Model(MoreX(), config)
+
+
+def test_sinusoids_are_those_of_the_paper() -> None:
+    for size in (1, 6, 7):
+        expected = torch.stack([sine_and_cosine(number, size) for number in range(50)])
+        torch.testing.assert_close(sinusoids(torch.arange(50), size), expected, rtol=0, atol=1e-12)
+
+
+def test_every_dropout_drops_in_training_only() -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    for rate in ("dropout", "input_dropout"):
+        torch.manual_seed(0)
+        encoder = Transformer(6, VOCABULARY, **SMALL, **{rate: 0.4})
+        assert not torch.equal(encoder(batch).root, encoder(batch).root)
+        encoder.eval()
+        assert torch.equal(encoder(batch).root, encoder(batch).root)
+
+
+def test_gradients_pass_gradcheck() -> None:
+    torch.manual_seed(0)
+    encoder = Transformer(2, VOCABULARY, num_layers=1, num_heads=1, feedforward_size=3, norm_first=True).double()
+    inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
+        ({"num_heads": 0}, "num_heads must be at least 1"),
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"feedforward_size": 0}, "feedforward_size must be at least 1"),
+        ({"dropout": 1.5}, "dropout must be a probability"),
+        ({"read": "middle"}, "read='middle' is none of extract, mean, first, last"),
+        ({"read": "mean", "joint": True}, "joint=True is read at its extract vector; leave out read='mean'"),
+        ({"positions": "rotary"}, "positions='rotary' is none of sinusoidal, learned"),
+        ({"positions": "learned"}, 'max_length goes with positions="learned"'),
+        ({"max_length": 9}, 'max_length goes with positions="learned"'),
+        ({"positions": "learned", "max_length": 0}, "max_length must be at least 1"),
+    ],
+    ids=str,
+)
+def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        Transformer(6, VOCABULARY, **{**SMALL, **options})
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
+    encoder = Transformer(6, VOCABULARY, **SMALL, positions="learned", max_length=4)
+    encoder.read(torch.zeros(1, 3, 6), torch.tensor([3]))
+    with pytest.raises(GraphError, match="a sequence of 5, marks counted, is longer than max_length=4"):
+        encoder.read(torch.zeros(1, 4, 6), torch.tensor([4]))

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from attention_reference import fixed_weights, gradients, normalized, reference_layer, sine_and_cosine
+from engine_parity import assert_same
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import RecipeError
+from treemem.nn import UniversalTransformer
+from treemem.schedule.tree_batch import TreeBatch
+
+SMALL: dict[str, Any] = {"num_steps": 5, "num_heads": 2, "feedforward_size": 5}
+LENGTHS = torch.tensor([4, 1, 0, 6])
+
+
+def random_inputs() -> torch.Tensor:
+    torch.manual_seed(5)
+    return torch.randn(4, 6, 6, dtype=torch.float64)
+
+
+def reference(encoder: UniversalTransformer, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs for one sequence with its marks, and the ponder time of each position, position by position."""
+    places = torch.stack([sine_and_cosine(1 + place, 6) for place in range(len(vectors))])
+    state, outputs = vectors, [torch.zeros(6).double()] * len(vectors)
+    halting, ponder = [torch.zeros(()).double()] * len(vectors), [torch.zeros(()).double()] * len(vectors)
+    halted = [False] * len(vectors)
+    for step in range(encoder.num_steps):
+        inputs = state + places + sine_and_cosine(1 + step, 6)
+        state, _ = reference_layer(inputs, encoder.layer)
+        if encoder.halting is None:
+            outputs = list(state)
+            continue
+        for place in range(len(vectors)):
+            if halted[place]:
+                continue
+            score = inputs[place] @ encoder.halting.weight[0] + encoder.halting.bias[0]
+            probability = 1 / (1 + torch.exp(-score))
+            ponder[place] = ponder[place] + 1
+            if float((halting[place] + probability).detach()) > encoder.threshold:
+                halted[place] = True
+                probability = 1 - halting[place]
+                ponder[place] = ponder[place] + probability
+            halting[place] = halting[place] + probability
+            outputs[place] = probability * state[place] + (1 - probability) * outputs[place]
+    values = torch.stack(outputs)
+    return (normalized(values, encoder.last_norm) if encoder.norm_first else values), torch.stack(ponder)  # type: ignore[arg-type]
+
+
+def halting_at_different_steps(**options: Any) -> UniversalTransformer:
+    """An encoder of which some positions halt early, some late and some never."""
+    torch.manual_seed(1)
+    encoder = UniversalTransformer(6, VOCABULARY, **SMALL, act=True, **options).double()
+    assert encoder.halting is not None
+    with torch.no_grad():
+        encoder.halting.bias.zero_()
+    return encoder
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"norm_first": True}, {"act": True}, {"act": True, "norm_first": True, "read": "mean"}], ids=str
+)
+def test_the_encoder_equals_the_equations_on_every_output_and_gradient(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    given = dict(options)
+    encoder = (
+        halting_at_different_steps(**given)
+        if given.pop("act", False)
+        else UniversalTransformer(6, VOCABULARY, **SMALL, **given).double()
+    )
+    inputs = random_inputs()
+    expected, ponder = torch.zeros(4, 6).double(), []
+    for row, length in enumerate(LENGTHS.tolist()):
+        if not length:
+            continue
+        marks = [] if encoder.marks is None else [encoder.marks.weight]
+        outputs, times = reference(encoder, torch.cat([inputs[row, :length], *marks]))
+        read = outputs.mean(0) if encoder.read_place == "mean" else outputs[-1]
+        expected = expected.index_put((torch.tensor([row]),), read[None])
+        ponder.append(times)
+    wanted_ponder = torch.cat(ponder)
+    loss = fixed_weights(expected) + 0.1 * wanted_ponder.sum()
+    wanted = {"encoding": expected.detach(), **gradients(encoder, loss)}
+    reading = encoder.read(inputs, LENGTHS, trace=True)
+    loss = fixed_weights(reading.encoding)
+    if encoder.halting is not None:
+        times = reading.trace["ponder"]
+        torch.testing.assert_close(times[times > 0], wanted_ponder)
+        assert len(set(times.detach().floor().flatten().tolist())) > 2, "positions must halt at different steps"
+        loss = loss + 0.1 * times.sum()
+    assert_same({"encoding": reading.encoding.detach(), **gradients(encoder, loss)}, wanted, str(options))
+    encoder.eval()
+    with torch.no_grad():  # where torch has another way of its own
+        assert_same({"encoding": encoder.read(inputs, LENGTHS).encoding}, {"encoding": wanted["encoding"]}, "evaluated")
+
+
+def test_all_stop_once_every_position_has_halted() -> None:
+    encoder = halting_at_different_steps()
+    assert encoder.halting is not None
+    with torch.no_grad():
+        encoder.halting.bias.fill_(50)
+    calls: list[int] = []
+    encoder.layer.register_forward_hook(lambda *_: calls.append(1))
+    trace = encoder.read(random_inputs(), LENGTHS, trace=True).trace
+    assert len(calls) == 1
+    assert trace["attention"].shape == (4, 5, 7, 7)
+    assert trace["attention"][:, 0].any()
+    assert not trace["attention"][:, 1:].any()
+    present = torch.arange(7) <= LENGTHS[:, None]
+    present[2] = False
+    assert torch.equal(trace["ponder"], 2 * present.double()), "one step, and a remainder of 1"
+
+
+def test_ponder_weight_adds_the_mean_ponder_time_to_the_gradients_of_any_loss() -> None:
+    lengths = LENGTHS.clamp(min=1)
+    plain, weighted = halting_at_different_steps(), halting_at_different_steps(ponder_weight=0.3)
+    weighted.load_state_dict(plain.state_dict())
+    reading = plain.read(random_inputs(), lengths, trace=True)
+    ponder = reading.trace["ponder"]
+    expected = gradients(plain, fixed_weights(reading.encoding) + 0.3 * ponder.sum() / (ponder > 0).sum())
+    found = weighted.read(random_inputs(), lengths)
+    assert torch.equal(found.encoding, reading.encoding)
+    assert_same(gradients(weighted, fixed_weights(found.encoding)), expected, "ponder_weight")
+    without = gradients(plain, fixed_weights(plain.read(random_inputs(), lengths).encoding))
+    assert not torch.allclose(expected["gradient of halting.bias"], without["gradient of halting.bias"])
+
+
+def test_what_others_are_in_the_batch_changes_no_ponder_time() -> None:
+    encoder = halting_at_different_steps()
+    batch = TreeBatch.from_forest(forest := random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    together = encoder(batch, trace=True)
+    for row, tree in enumerate(forest):
+        alone = encoder(TreeBatch.from_trees([tree], VOCABULARY), trace=True)
+        length = alone.trace["ponder"].shape[1]
+        torch.testing.assert_close(together.trace["ponder"][row, :length], alone.trace["ponder"][0])
+        torch.testing.assert_close(together.root[row], alone.root[0])
+
+
+def test_pairs_are_read_as_one_sequence() -> None:
+    torch.manual_seed(0)
+    forest = random_forest(seed=3, num_trees=6, size=12)
+    encoder = UniversalTransformer(6, VOCABULARY, **SMALL, joint=True, act=True)
+    states = encoder(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2), trace=True)
+    assert states.root.shape == (3, 1, 6)
+    longest = int(states.lengths.max())
+    assert states.trace["ponder"].shape == (3, longest)
+    assert states.trace["attention"].shape == (3, 5, longest, longest)
+
+
+def test_gradients_pass_gradcheck() -> None:
+    torch.manual_seed(0)
+    encoder = UniversalTransformer(
+        2, VOCABULARY, num_steps=2, num_heads=1, feedforward_size=3, norm_first=True, act=True
+    ).double()
+    inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_steps": 0}, "num_steps must be at least 1"),
+        ({"threshold": 1.5}, "threshold must be a probability"),
+        ({"ponder_weight": 0.1}, "ponder_weight goes with act=True"),
+        ({"ponder_weight": -1, "act": True}, "ponder_weight must be 0 or more"),
+        ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
+    ],
+    ids=str,
+)
+def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        UniversalTransformer(6, VOCABULARY, **{**SMALL, **options})

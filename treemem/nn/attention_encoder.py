@@ -1,0 +1,254 @@
+"""What the encoders by self-attention have in common: marks and positions, pairs as one sequence, what is read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.nn.sequence_states import SequenceStates
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.vocabulary import Vocabulary
+
+ReadPlace = Literal["extract", "mean", "first", "last"]
+"""What is read of a sequence: the output at a learned vector after its last token, the mean over its tokens, or the
+output at its first or last token."""
+
+_EXTRACT, _START, _DELIMITER, _NUM_MARKS = 0, 1, 2, 3
+
+
+class AttentionEncoder(SequenceEncoder):
+    """A network of self-attention over the tokens of each tree, or of both trees of an example together.
+
+    Subclasses define :meth:`run`.
+
+    Args:
+        vocabulary: the labels.
+        options: the constructor's arguments but the vocabulary; ``hidden_size``, ``num_heads``, ``feedforward_size``
+            (None: ``4 * hidden_size``), ``dropout``, ``norm_first``, ``read``, ``joint`` and those of
+            :class:`SequenceEncoder`.
+
+    Attributes:
+        joint: whether the two trees of an example are one sequence: ``start s1 delimiter s2 extract``.
+
+    Raises:
+        RecipeError: an option outside its range, or two that contradict each other.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
+        super().__init__(options["hidden_size"], vocabulary, options)
+        self.num_heads = checked_count("num_heads", options["num_heads"])
+        if self.hidden_size % self.num_heads:
+            raise RecipeError(f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}")
+        given = options["feedforward_size"]
+        self.feedforward_size = 4 * self.hidden_size if given is None else checked_count("feedforward_size", given)
+        self.dropout = checked_probability("dropout", options["dropout"])
+        self.norm_first = bool(options["norm_first"])
+        self.read_place: ReadPlace = options["read"]
+        if self.read_place not in get_args(ReadPlace):
+            raise RecipeError(f"read={self.read_place!r} is none of {', '.join(get_args(ReadPlace))}")
+        self.joint = bool(options["joint"])
+        if self.joint and self.read_place != "extract":
+            raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.read_place!r}")
+        num_marks = _NUM_MARKS if self.joint else 1
+        self.marks = torch.nn.Embedding(num_marks, self.hidden_size) if self.read_place == "extract" else None
+
+    def new_layer(self) -> torch.nn.TransformerEncoderLayer:
+        """A layer with the sizes and dropout of the options."""
+        return torch.nn.TransformerEncoderLayer(
+            self.hidden_size,
+            self.num_heads,
+            self.feedforward_size,
+            self.dropout,
+            batch_first=True,
+            norm_first=self.norm_first,
+        )
+
+    def new_last_norm(self) -> torch.nn.Module:
+        """What stands after the last layer: where layers end without a norm, a norm."""
+        return torch.nn.LayerNorm(self.hidden_size) if self.norm_first else torch.nn.Identity()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for module in self.modules():
+            if isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)):
+                module.reset_parameters()
+        for module in self.modules():
+            if isinstance(module, torch.nn.MultiheadAttention):
+                module._reset_parameters()
+        self.reset_embedding()
+
+    def reset_embedding(self) -> None:
+        """Draw new vectors for the tokens and marks."""
+        super().reset_embedding()
+        marks = getattr(self, "marks", None)
+        if marks is not None and self.embedding_bound is not None:
+            torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
+
+    def forward(self, batch: TreeBatch, *, trace: bool = False) -> SequenceStates:
+        """Read every tree of a batch, or with ``joint=True`` every pair.
+
+        Args:
+            batch: the trees.
+            trace: whether to keep what the network did at each step.
+
+        Returns:
+            For pairs ``root`` is ``[examples, 1, hidden_size]``, and ``h`` and ``lengths`` are those of the whole
+            sequences, their marks included.
+
+        Raises:
+            GraphError: a batch made from a graph, which has no tokens; ``joint=True`` and examples that are no pairs; a
+                sequence that is longer than the learned positions.
+            VocabularyError: labels of another vocabulary.
+        """
+        if not self.joint:
+            return super().forward(batch, trace=trace)
+        tokens, lengths = self.tokens(batch)
+        if batch.trees_per_example != 2:
+            raise GraphError(
+                f"joint=True reads the two trees of an example as one sequence, and these examples have "
+                f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
+            )
+        reading = self.read(self.embed(tokens), lengths, trace=trace)
+        together = _pair_lengths(lengths).to(reading.encoding.device)
+        return SequenceStates(reading.encoding[:, None], reading.outputs, together, reading.trace)
+
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+        """Run over sequences of vectors; with ``joint=True`` over pairs, which are adjacent.
+
+        Args:
+            inputs: ``[sequences, longest, hidden_size]``, on the right of each sequence padding of any content.
+            lengths: int64 ``[sequences]``, 0 or more. An empty sequence has the encoding 0; of a pair the marks remain.
+            trace: whether to keep what the network did.
+
+        Returns:
+            Of pairs ``[sequences / 2, ...]``, the marks counted among the outputs.
+
+        Raises:
+            GraphError: ``joint=True`` and an odd number of sequences; a sequence that is longer than the learned
+                positions.
+        """
+        if self.joint and len(inputs) % 2:
+            raise GraphError(f"joint=True reads pairs of sequences, one after the other, and these are {len(inputs)}")
+        lengths = lengths.cpu()
+        longest = inputs.shape[1]
+        source = _pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
+        present = source >= 0
+        marks = [] if self.marks is None else [self.marks.weight.to(inputs.dtype)]
+        bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
+        place = torch.where(present, source, len(bank) - 1).to(inputs.device)
+        vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
+        absent = None if bool(present.all()) else self._absent(present).to(inputs.device)
+        outputs, traced = self.run(vectors, absent, trace)
+        present = present.to(inputs.device)
+        outputs = outputs * present[:, :, None]
+        if trace:
+            both = present[:, None, :, None] & present[:, None, None, :]
+            traced["attention"] = traced["attention"] * both
+            traced |= {name: value * present for name, value in traced.items() if name != "attention"}
+        if self.joint:
+            return Reading(_at(outputs, present.sum(1) - 1), outputs, traced)
+        encoding = self._read_out(outputs, lengths.to(inputs.device))
+        return Reading(encoding, outputs[:, :longest] * self._tokens_only(lengths, longest).to(outputs), traced)
+
+    @staticmethod
+    def _absent(present: torch.Tensor) -> torch.Tensor:
+        """Which keys are padding; an empty sequence keeps one, since attention to nothing is no number."""
+        absent = ~present
+        absent[:, :1] &= present.any(1, keepdim=True)
+        return absent
+
+    @staticmethod
+    def _tokens_only(lengths: torch.Tensor, longest: int) -> torch.Tensor:
+        return (torch.arange(longest) < lengths[:, None])[:, :, None]
+
+    def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        if not outputs.shape[1]:
+            return outputs.new_zeros(len(outputs), self.hidden_size)
+        if self.read_place == "mean":
+            return outputs.sum(1) / lengths.clamp(min=1)[:, None]
+        if self.read_place == "first":
+            return outputs[:, 0] * (lengths > 0)[:, None]
+        last = lengths if self.read_place == "extract" else (lengths - 1).clamp(min=0)
+        return _at(outputs, last) * (lengths > 0)[:, None]
+
+    @abstractmethod
+    def run(
+        self, vectors: torch.Tensor, absent: torch.Tensor | None, trace: bool
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The outputs of the last layer, ``[sequences, longest, hidden_size]``, and the trace.
+
+        Args:
+            vectors: tokens and marks, 0 where there is padding, ``[sequences, longest, hidden_size]``.
+            absent: bool ``[sequences, longest]``, where there is padding; None where there is none.
+            trace: whether to fill the trace; else it is empty.
+        """
+
+
+def sinusoids(number: torch.Tensor, size: int) -> torch.Tensor:
+    """Numbers as vectors of sines and cosines, ``[..., size]``, in float64 (Vaswani et al. 2017).
+
+    Entry ``2 i`` is ``sin(number / 10000 ** (2 i / size))``, entry ``2 i + 1`` the cosine.
+    """
+    rate = 10000 ** (-torch.arange(0, size, 2, dtype=torch.float64, device=number.device) / size)
+    angle = number.double()[..., None] * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :size]
+
+
+@torch.no_grad()
+def attention_weights(
+    layer: torch.nn.TransformerEncoderLayer, inputs: torch.Tensor, absent: torch.Tensor | None
+) -> torch.Tensor:
+    """What each position of a layer attends to, the mean of its heads, ``[sequences, longest, longest]``.
+
+    Args:
+        layer: the layer.
+        inputs: what it reads, ``[sequences, longest, hidden_size]``.
+        absent: see :meth:`AttentionEncoder.run`.
+    """
+    attention = layer.self_attn
+    read = layer.norm1(inputs) if layer.norm_first else inputs
+    both = functional.linear(read, attention.in_proj_weight, attention.in_proj_bias)[..., : 2 * inputs.shape[2]]
+    query, key = both.unflatten(2, (2, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    scores = query @ key.transpose(2, 3) / attention.head_dim**0.5
+    if absent is not None:
+        scores = scores.masked_fill(absent[:, None, None, :], -torch.inf)
+    return torch.softmax(scores, dim=3).mean(1)
+
+
+def _source(lengths: torch.Tensor, longest: int, extract: bool) -> torch.Tensor:
+    """Of each place of each sequence the token, counted over all sequences, or the mark after them; -1 for padding."""
+    place = torch.arange(longest + extract)
+    token = torch.arange(len(lengths))[:, None] * longest + place
+    source = torch.where(place < lengths[:, None], token, -1)
+    if not extract:
+        return source
+    ends = (place == lengths[:, None]) & (lengths[:, None] > 0)
+    return torch.where(ends, len(lengths) * longest + _EXTRACT, source)
+
+
+def _pair_lengths(lengths: torch.Tensor) -> torch.Tensor:
+    return lengths.view(-1, 2).sum(1) + _NUM_MARKS
+
+
+def _pair_source(lengths: torch.Tensor, longest: int) -> torch.Tensor:
+    """The same for pairs, as ``start s1 delimiter s2 extract``."""
+    together = _pair_lengths(lengths)[:, None]
+    num_tokens, left = len(lengths) * longest, lengths.view(-1, 2)[:, :1]
+    place = torch.arange(int(together.max()) if len(together) else _NUM_MARKS).expand(len(together), -1)
+    of_pair = torch.arange(len(together))[:, None] * 2 * longest
+    source = torch.where(place <= left, of_pair + place - 1, of_pair + longest + place - left - 2)
+    for mark, where in ((_START, 0), (_DELIMITER, left + 1), (_EXTRACT, together - 1)):
+        source = torch.where(place == where, num_tokens + mark, source)
+    return torch.where(place < together, source, -1)
+
+
+def _at(outputs: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """The output at one place of each sequence, ``[sequences, hidden_size]``."""
+    return outputs[torch.arange(len(outputs), device=outputs.device), place]

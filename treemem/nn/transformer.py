@@ -1,0 +1,127 @@
+"""A Transformer over the tokens of trees."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
+from treemem.ops.checked_options import checked_count
+from treemem.trees.tokens import TokenForm
+from treemem.trees.vocabulary import Vocabulary
+
+Positions = Literal["sinusoidal", "learned"]
+
+
+class Transformer(AttentionEncoder):
+    """The encoder of a Transformer (Vaswani et al. 2017) over the tokens of each tree, or of both trees of an example.
+
+    The tokens' vectors, not scaled, have their positions added, with dropout on the sum, and go through ``num_layers``
+    of :class:`torch.nn.TransformerEncoderLayer`. With ``joint=True`` the two trees of an example are one sequence,
+    ``start s1 delimiter s2 extract``, as Radford et al. 2018 do it for entailment: one encoding for the pair. Start,
+    delimiter and extract are learned vectors besides the tokens.
+
+    Args:
+        hidden_size: width of the vectors and of the encoding.
+        vocabulary: the labels.
+        num_layers: number of layers.
+        num_heads: heads of attention; divides ``hidden_size``.
+        feedforward_size: width inside the two-layer map of each position; None: ``4 * hidden_size``.
+        dropout: probability that an entry is dropped, in every place where the layers drop.
+        norm_first: normalise before attention and map, with a norm after the last layer; else after them, as published.
+        positions: ``"sinusoidal"``, for sequences of any length; ``"learned"``: a vector for each of ``max_length``.
+        max_length: the longest sequence that learned positions take, marks counted.
+        read: what the encoding is: ``"extract"``: the output at a learned vector after the last token; ``"mean"`` over
+            the tokens; ``"first"`` or ``"last"`` token. An empty sequence has the encoding 0.
+        joint: read both trees of an example as one sequence.
+        form: how a tree is written; ``f ( a , b )`` by default.
+        embedding_bound: tokens' vectors start uniformly within plus and minus so much; None: normally distributed.
+        input_dropout: probability that an entry of a token's vector is dropped, before positions are added.
+
+    The trace has ``attention``, ``[sequences, layers, longest, longest]``: what each position (of the sequence with its
+    marks) attends to, the mean of the heads, without dropout and without gradients; 0 at padding.
+
+    Raises:
+        RecipeError: an option outside its range, or two that contradict each other.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> pair = [Tree("Add", [Tree("x"), Tree("1")]), Tree("x")]
+        >>> batch = TreeBatch.from_trees(pair, vocabulary, trees_per_example=2)
+        >>> Transformer(16, vocabulary, num_layers=2, num_heads=4)(batch).root.shape
+        torch.Size([1, 2, 16])
+        >>> Transformer(16, vocabulary, num_layers=2, num_heads=4, joint=True)(batch).root.shape
+        torch.Size([1, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        feedforward_size: int | None = None,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        positions: Positions = "sinusoidal",
+        max_length: int | None = None,
+        read: ReadPlace = "extract",
+        joint: bool = False,
+        form: TokenForm = "function",
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+    ) -> None:
+        options = {
+            "hidden_size": hidden_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "feedforward_size": feedforward_size,
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "positions": positions,
+            "max_length": max_length,
+            "read": read,
+            "joint": joint,
+            "form": form,
+            "embedding_bound": embedding_bound,
+            "input_dropout": input_dropout,
+        }
+        super().__init__(vocabulary, options)
+        if positions not in get_args(Positions):
+            raise RecipeError(f"positions={positions!r} is none of {', '.join(get_args(Positions))}")
+        if (positions == "learned") != (max_length is not None):
+            raise RecipeError('max_length goes with positions="learned", and these need it')
+        learned = None if max_length is None else checked_count("max_length", max_length)
+        self.positions = None if learned is None else torch.nn.Embedding(learned, hidden_size)
+        self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_count("num_layers", num_layers)))
+        self.last_norm = self.new_last_norm()
+
+    def run(
+        self, vectors: torch.Tensor, absent: torch.Tensor | None, trace: bool
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Run all layers; see :meth:`AttentionEncoder.run`."""
+        sequences, longest = vectors.shape[:2]
+        values = functional.dropout(vectors + self._positions(longest).to(vectors), self.dropout, self.training)
+        attention = []
+        for layer in self.layers if values.numel() else ():
+            if trace:
+                attention.append(attention_weights(layer, values, absent))  # type: ignore[arg-type]
+            values = layer(values, src_key_padding_mask=absent)
+        nothing = values.new_zeros(sequences, len(self.layers), longest, longest)
+        traced = {"attention": torch.stack(attention, 1) if attention else nothing} if trace else {}
+        return self.last_norm(values), traced
+
+    def _positions(self, longest: int) -> torch.Tensor:
+        if self.positions is None:
+            return sinusoids(torch.arange(longest, device=self.embedding.weight.device), self.hidden_size)
+        if longest > self.positions.num_embeddings:
+            raise GraphError(
+                f"a sequence of {longest}, marks counted, is longer than max_length={self.positions.num_embeddings}; "
+                f"sinusoidal positions take any length"
+            )
+        return self.positions.weight[:longest]

@@ -1,0 +1,200 @@
+"""A Universal Transformer over the tokens of trees: one layer, repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from treemem.errors import RecipeError
+from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
+from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.trees.tokens import TokenForm
+from treemem.trees.vocabulary import Vocabulary
+
+
+class UniversalTransformer(AttentionEncoder):
+    """The encoder of a Universal Transformer (Dehghani et al. 2018) over the tokens of each tree, or of both of a pair.
+
+    Before each of ``num_steps`` steps the sinusoids of a vector's position and those of the step's number, both from 1,
+    are added to it; then all go through the same :class:`torch.nn.TransformerEncoderLayer`.
+
+    With ``act=True`` each position decides when it has been read enough (adaptive computation time, Graves 2016), as in
+    the code of the authors. In each step ``p = sigmoid(w s + b)`` of the layer's input ``s`` adds to the position's
+    halting probability until that would pass ``threshold``: there it halts, and the remainder, 1 less the sum so far,
+    takes the place of ``p``. What is read is ``y = p * layer(s) + (1 - p) * y``, from ``y = 0``; it stays as it is once
+    halted, while ``s`` goes on for the others to attend to. All stop after ``num_steps``.
+
+    Args:
+        hidden_size: width of the vectors and of the encoding.
+        vocabulary: the labels.
+        num_steps: how often the layer runs, with ``act=True`` at most.
+        num_heads, feedforward_size, dropout, norm_first, read, joint, form, embedding_bound, input_dropout: as of
+            :class:`treemem.nn.Transformer`; ``dropout`` is on the vectors before the first step and inside the layer.
+        act: whether positions halt.
+        threshold: halting probability over which a position halts.
+        ponder_weight: with ``act=True``, so many times the mean ponder time of a batch's positions is added to
+            whatever loss is made from the encodings: to its gradients, not its value. A position's ponder time is the
+            number of its steps and its remainder. 0.01 in the code of the authors.
+
+    The trace has ``attention``, ``[sequences, num_steps, longest, longest]``, as that of a Transformer, 0 in steps that
+    no position of the batch took, and with ``act=True`` ``ponder``, ``[sequences, longest]``: the ponder time of each
+    position, marks counted, 0 at padding, with gradients, for a loss of one's own.
+
+    Raises:
+        RecipeError: an option outside its range, or two that contradict each other.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> states = UniversalTransformer(16, vocabulary, num_steps=3, num_heads=4, act=True)(batch, trace=True)
+        >>> states.root.shape, states.trace["ponder"].shape
+        (torch.Size([2, 1, 16]), torch.Size([2, 7]))
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        num_steps: int = 6,
+        num_heads: int = 8,
+        feedforward_size: int | None = None,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        act: bool = False,
+        threshold: float = 0.99,
+        ponder_weight: float = 0.0,
+        read: ReadPlace = "extract",
+        joint: bool = False,
+        form: TokenForm = "function",
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+    ) -> None:
+        options = {
+            "hidden_size": hidden_size,
+            "num_steps": num_steps,
+            "num_heads": num_heads,
+            "feedforward_size": feedforward_size,
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "act": act,
+            "threshold": threshold,
+            "ponder_weight": ponder_weight,
+            "read": read,
+            "joint": joint,
+            "form": form,
+            "embedding_bound": embedding_bound,
+            "input_dropout": input_dropout,
+        }
+        super().__init__(vocabulary, options)
+        self.num_steps = checked_count("num_steps", num_steps)
+        self.threshold = checked_probability("threshold", threshold)
+        if not 0 <= ponder_weight < float("inf"):
+            raise RecipeError(f"ponder_weight must be 0 or more, not {ponder_weight}")
+        if ponder_weight and not act:
+            raise RecipeError("ponder_weight goes with act=True: without it every position is read num_steps times")
+        self.ponder_weight = ponder_weight
+        self.layer = self.new_layer()
+        self.last_norm = self.new_last_norm()
+        self.halting = torch.nn.Linear(hidden_size, 1) if act else None
+        self._reset_halting()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        super().reset_parameters()
+        self._reset_halting()
+
+    def _reset_halting(self) -> None:
+        if self.halting is not None:
+            torch.nn.init.ones_(self.halting.bias)  # as in the code of the authors: at first most halt early
+
+    def run(
+        self, vectors: torch.Tensor, absent: torch.Tensor | None, trace: bool
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Repeat the layer; see :meth:`AttentionEncoder.run`."""
+        sequences, longest = vectors.shape[:2]
+        place = sinusoids(1 + torch.arange(longest, device=vectors.device), self.hidden_size).to(vectors)
+        time = sinusoids(1 + torch.arange(self.num_steps, device=vectors.device), self.hidden_size).to(vectors)
+        state, output = functional.dropout(vectors, self.dropout, self.training), torch.zeros_like(vectors)
+        ponder = _Ponder(vectors, absent, self.threshold)
+        attention = []
+        for step in range(self.num_steps if vectors.numel() else 0):
+            inputs = state + place + time[step]
+            if trace:
+                attention.append(attention_weights(self.layer, inputs, absent))
+            state = self.layer(inputs, src_key_padding_mask=absent)
+            if self.halting is None:
+                output = state
+                continue
+            weight = ponder.step(torch.sigmoid(self.halting(inputs)).squeeze(2))[:, :, None]
+            output = weight * state + (1 - weight) * output
+            if not ponder.running.any():
+                break
+        output = self.last_norm(output)
+        if self.ponder_weight:
+            output = _AddedLoss.apply(output, self.ponder_weight * ponder.mean())
+        if not trace:
+            return output, {}
+        traced = {"attention": vectors.new_zeros(sequences, self.num_steps, longest, longest)}
+        for step, weights in enumerate(attention):
+            traced["attention"][:, step] = weights
+        return output, traced if self.halting is None else {**traced, "ponder": ponder.times()}
+
+
+class _Ponder:
+    """How long positions are read.
+
+    Args:
+        vectors: ``[sequences, longest, hidden_size]``.
+        absent: where there is padding, which is not read at all; None where there is none.
+        threshold: halting probability over which a position halts.
+
+    Attributes:
+        running: bool ``[sequences, longest]``, which positions have not halted.
+    """
+
+    def __init__(self, vectors: torch.Tensor, absent: torch.Tensor | None, threshold: float) -> None:
+        self.threshold = threshold
+        self._halting = self._remainder = self._num_steps = vectors.new_zeros(vectors.shape[:2])
+        self.running = torch.ones_like(self._halting, dtype=torch.bool) if absent is None else ~absent
+        self._present = self.running
+
+    def step(self, probability: torch.Tensor) -> torch.Tensor:
+        """Count a step, and tell how much of its state each position reads, ``[sequences, longest]``.
+
+        Args:
+            probability: of halting here, ``[sequences, longest]``.
+        """
+        halts = self.running & (self._halting + probability > self.threshold)
+        goes_on = self.running & ~halts
+        self._num_steps = self._num_steps + self.running
+        self._remainder = torch.where(halts, 1 - self._halting, self._remainder)
+        weight = torch.where(halts, self._remainder, probability * goes_on)
+        self._halting = self._halting + probability * goes_on
+        self.running = goes_on
+        return weight
+
+    def times(self) -> torch.Tensor:
+        """Steps and remainder of each position, ``[sequences, longest]``."""
+        return self._num_steps + self._remainder
+
+    def mean(self) -> torch.Tensor:
+        """The mean ponder time of the positions that are not padding; 0 where there is none."""
+        return self.times().sum() / self._present.sum().clamp(min=1)
+
+
+class _AddedLoss(torch.autograd.Function):
+    """Values as they are; whoever sends gradients back through them adds those of a loss of its own, once."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(loss)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        (loss,) = ctx.saved_tensors
+        return gradient, torch.ones_like(loss)
