@@ -53,6 +53,20 @@ def test_the_fused_engine_equals_the_loop_on_every_output_and_gradient(
         assert_same(run("fused", lengths, dtype, *sizes), run("naive", lengths, dtype, *sizes), f"{lengths}, {sizes}")
 
 
+@pytest.mark.usefixtures("unset_memory_is_nan")
+def test_without_gradients_the_outputs_are_the_same() -> None:
+    torch.manual_seed(0)
+    stack = OnLSTMStack(5, [6, 4], chunk_size=2).double()
+    inputs, lengths = torch.randn(4, 6, 5, dtype=torch.float64), torch.tensor([4, 0, 6, 1])
+    state = [(torch.randn(4, size).double(), torch.randn(4, size).double()) for size in (6, 4)]
+    expected = stack(inputs, lengths, state)
+    with torch.no_grad():
+        found = stack(inputs, lengths, state)
+    for layer, wanted in zip(found.layers, expected.layers, strict=True):
+        for name, value in layer._asdict().items():
+            assert torch.equal(value, getattr(wanted, name)), name
+
+
 def test_gradients_pass_gradcheck() -> None:
     torch.manual_seed(0)
     stack = OnLSTMStack(2, [4, 2], chunk_size=1).double()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
+from treemem.ops.large_pages import empty_rows
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
 
 
@@ -33,9 +34,9 @@ def fused_on_lstm(
     order = order.to(device)
     bias = weights.input_bias + weights.hidden_bias
     packed = inputs.flatten(0, 1).index_select(0, place)
-    states, masters, last_hidden, last_cell = _Run.apply(
-        packed, hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight, sizes, chunk_size
-    )
+    tensors = (packed, hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight)
+    differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    states, masters, last_hidden, last_cell = _Run.apply(*tensors, sizes, chunk_size, differentiable)
     h = states.new_zeros(sequences * longest, hidden.shape[1]).index_copy(0, place, states)
     gates = masters.new_zeros(sequences * longest, *masters.shape[1:]).index_copy(0, place, masters)
     back = order.argsort()
@@ -64,19 +65,31 @@ class _Run(torch.autograd.Function):
         hidden_weight: torch.Tensor,
         sizes: list[int],
         chunk_size: int,
+        differentiable: bool,
     ) -> tuple[torch.Tensor, ...]:
         """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
-        blocks = torch.addmm(bias, inputs, input_weight.t())
-        shape = (2, hidden.shape[1] // chunk_size)
-        softmax, masters = (inputs.new_empty(len(inputs), *shape) for _ in range(2))
-        gates = inputs.new_empty(len(inputs), *shape, chunk_size)
-        states, cells, tanh_cells = (inputs.new_empty(len(inputs), hidden.shape[1]) for _ in range(3))
+        num_tokens, hidden_size = len(inputs), hidden.shape[1]
+        shape = (2, hidden_size // chunk_size)
+        blocks, masters, states = (
+            empty_rows(inputs, num_tokens, *rest) for rest in ((len(input_weight),), shape, (hidden_size,))
+        )
+        torch.addmm(bias, inputs, input_weight.t(), out=blocks)
+        softmax, gates, cells, tanh_cells = (
+            _memory_of_steps(inputs, sizes, rest, differentiable)
+            for rest in (shape, (*shape, chunk_size), (hidden_size,), (hidden_size,))
+        )
         recurrent = hidden_weight.t()
         now_hidden, now_cell, ended_hidden, ended_cell = hidden, cell, [], []
         for size, step, block, *written in zip(
             sizes,
             _Blocks.of_steps(blocks, sizes, shape, chunk_size),
-            *(buffer.split(sizes) for buffer in (blocks, softmax, masters, gates, states, cells, tanh_cells)),
+            blocks.split(sizes),
+            softmax,
+            masters.split(sizes),
+            gates,
+            states.split(sizes),
+            cells,
+            tanh_cells,
             strict=True,
         ):
             ended_hidden.append(now_hidden[size:])
@@ -85,9 +98,10 @@ class _Run(torch.autograd.Function):
             now_hidden, now_cell = _step(step, now_cell[:size], *written)
         ended_hidden.append(now_hidden)
         ended_cell.append(now_cell)
-        ctx.sizes, ctx.shape, ctx.chunk_size = sizes, shape, chunk_size
-        ctx.save_for_backward(inputs, hidden, cell, input_weight, hidden_weight, states)
-        ctx.kept = (blocks, softmax, masters, gates, cells, tanh_cells)
+        if differentiable:
+            ctx.sizes, ctx.shape, ctx.chunk_size = sizes, shape, chunk_size
+            ctx.save_for_backward(inputs, hidden, cell, input_weight, hidden_weight, states)
+            ctx.kept = (blocks, masters, softmax, gates, cells, tanh_cells)
         ctx.mark_non_differentiable(masters)
         return states, masters, torch.cat(ended_hidden[::-1]), torch.cat(ended_cell[::-1])
 
@@ -98,17 +112,22 @@ class _Run(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
         inputs, hidden, cell, input_weight, hidden_weight, states = ctx.saved_tensors
-        blocks, softmax, masters, gates, cells, tanh_cells = ctx.kept
+        blocks, masters, softmax, gates, cells, tanh_cells = ctx.kept
         sizes: list[int] = ctx.sizes
         d_hidden, d_cell = d_hidden.clone(), d_cell.clone()  # a row's stay as they are until the step where it ends
-        before_cell = [cell, *cells.split(sizes)]
-        d_blocks = torch.empty_like(blocks)
+        before_cell = [cell, *cells]
+        d_blocks = empty_rows(blocks, *blocks.shape)
         steps = zip(
             sizes,
             _Blocks.of_steps(blocks, sizes, ctx.shape, ctx.chunk_size),
             _Blocks.of_steps(d_blocks, sizes, ctx.shape, ctx.chunk_size),
             before_cell[:-1],
-            *(buffer.split(sizes) for buffer in (d_blocks, d_states, softmax, masters, gates, tanh_cells)),
+            d_blocks.split(sizes),
+            d_states.split(sizes),
+            softmax,
+            masters.split(sizes),
+            gates,
+            tanh_cells,
             strict=True,
         )
         for size, step, d_step, before, d_block, d_state, *read in reversed(list(steps)):
@@ -126,7 +145,18 @@ class _Run(torch.autograd.Function):
             d_blocks.t() @ previous,
             None,
             None,
+            None,
         )
+
+
+def _memory_of_steps(
+    like: torch.Tensor, sizes: list[int], shape: tuple[int, ...], kept: bool
+) -> tuple[torch.Tensor, ...]:
+    """Unset memory for each step, ``[its size, *shape]``; unless it is kept for the backward pass, the same for all."""
+    if kept:
+        return empty_rows(like, sum(sizes), *shape).split(sizes)
+    rows = like.new_empty(max(sizes, default=0), *shape)
+    return tuple(rows[:size] for size in sizes)
 
 
 class _Blocks(NamedTuple):
