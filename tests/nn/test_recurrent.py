@@ -121,28 +121,6 @@ def test_gradients_pass_gradcheck(encoder_class: type[LSTM] | type[RNN]) -> None
     assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 4, 1]))[:2], inputs)
 
 
-@pytest.mark.parametrize("encoder_class", ENCODERS)
-def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(encoder_class: type[LSTM] | type[RNN]) -> None:
-    torch.manual_seed(0)
-    encoder = encoder_class(2, VOCABULARY)
-    inputs = torch.randn(3, 4, 2)
-    reading = encoder.read(inputs, torch.tensor([2, 0, 4]))
-    alone = encoder.read(inputs[[0, 2]], torch.tensor([2, 4]))
-    torch.testing.assert_close(reading.encoding[[0, 2]], alone.encoding)
-    torch.testing.assert_close(reading.outputs[[0, 2]], alone.outputs)
-    assert not reading.encoding[1].any()
-    assert not reading.outputs[1].any()
-    nothing = encoder.read(inputs, torch.zeros(3, dtype=torch.int64))
-    assert not nothing.encoding.any()
-
-
-@pytest.mark.parametrize("encoder_class", ENCODERS)
-def test_an_empty_batch_has_no_encodings(encoder_class: type[LSTM] | type[RNN]) -> None:
-    encoder = encoder_class(4, VOCABULARY)
-    states = encoder(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2))
-    assert states.root.shape == (0, 2, 4)
-
-
 @needs_dgl
 def test_a_graph_has_no_tokens() -> None:
     graph = TreeBatch.from_trees([Tree("x")], VOCABULARY).graph

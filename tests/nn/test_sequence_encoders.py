@@ -84,6 +84,19 @@ def test_an_empty_batch_has_no_encodings(network: NetworkConfig) -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_encodings_keep_the_precision_of_the_weights_under_autocast(network: NetworkConfig) -> None:
+    encoder = make(network).eval()
+    inputs = torch.randn(3, 4, encoder.embedding_size)
+    with torch.no_grad():
+        for lengths in (torch.tensor([4, 2, 3]), torch.tensor([4, 0, 3])):
+            expected = encoder.read(inputs, lengths)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found = encoder.read(inputs, lengths)
+            assert found.encoding.dtype == found.outputs.dtype == torch.float32
+            torch.testing.assert_close(found.encoding, expected.encoding, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_a_seed_makes_the_weights_and_what_is_dropped(network: NetworkConfig) -> None:
     batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
     first, second = make(network), make(network)

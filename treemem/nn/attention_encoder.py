@@ -147,7 +147,7 @@ class AttentionEncoder(SequenceEncoder):
         absent = None if bool(present.all()) else self._absent(present).to(inputs.device)
         outputs, traced = self.run(vectors, absent, trace)
         present = present.to(inputs.device)
-        outputs = outputs * present[:, :, None]
+        outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
             both = present[:, None, :, None] & present[:, None, None, :]
             traced["attention"] = traced["attention"] * both

@@ -32,17 +32,15 @@ class RecurrentEncoder(SequenceEncoder):
             return Reading(encoding, outputs)
         if len(present) < len(inputs):
             read = self.read(inputs[present], lengths[present.to(lengths.device)])
-            return Reading(
-                encoding.index_copy(0, present, read.encoding.to(encoding.dtype)),  # autocast may have lowered it
-                outputs.index_copy(0, present, read.outputs.to(outputs.dtype)),
-            )
+            return Reading(encoding.index_copy(0, present, read.encoding), outputs.index_copy(0, present, read.outputs))
         packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, last = self._run(packed.data, packed.batch_sizes)
         again = torch.nn.utils.rnn.PackedSequence(
             states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
         )
         padded, _ = torch.nn.utils.rnn.pad_packed_sequence(again, batch_first=True, total_length=inputs.shape[1])
-        return Reading(last.index_select(0, packed.unsorted_indices), padded)  # type: ignore[arg-type]
+        encoding = last.index_select(0, packed.unsorted_indices)  # type: ignore[arg-type]
+        return Reading(encoding.to(inputs.dtype), padded.to(inputs.dtype))  # autocast may have lowered them
 
     def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The outputs of all steps, ``[tokens, hidden_size]``, and the last one of each sequence, longest first.
