@@ -80,5 +80,5 @@ def left_first(values: torch.Tensor, size: int, dim: int) -> torch.Tensor:
 CHECKS: dict[str, Callable[[Arrays], None]] = {
     "om_cell.npz": check_gated_cell,
     **ordered_memory_files.CHECKS,
+    **on_lstm_files.CHECKS,
 }
-CHECKS: dict[str, Callable[[Arrays], None]] = {"om_cell.npz": check_gated_cell, **on_lstm_files.CHECKS}
