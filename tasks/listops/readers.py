@@ -130,14 +130,22 @@ class _Chunk:
 
     def finish(self) -> LabelledExpressions:
         """What was taken in since the last time."""
-        expressions = expressions_of_lines(self.texts, source=self.source, lines=self.lines)
-        label = np.array(self.labels, np.int64)
+        try:
+            expressions = expressions_of_lines(self.texts, source=self.source, lines=self.lines)
+        except ParseError as error:
+            before = self.lines.index(error.line)
+            self._check_labels(expressions_of_lines(self.texts[:before]))  # one of these may be the first wrong line
+            raise
+        self._check_labels(expressions)
+        label, line = np.array(self.labels, np.int8), np.array(self.lines, np.int64)
+        self.texts, self.labels, self.lines = [], [], []
+        return LabelledExpressions(expressions, label, line)
+
+    def _check_labels(self, expressions: Expressions) -> None:
         value = evaluate_expressions(expressions.forest("nary"))
+        label = np.array(self.labels[: len(value)], np.int64)
         if (label != value).any():
             wrong = int(np.argmax(label != value))
             problem = f"the label is {label[wrong]}, and the expression comes to {value[wrong]}"
             expected = f"the label {value[wrong]}, or another expression"
             raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)
-        line = np.array(self.lines, np.int64)
-        self.texts, self.labels, self.lines = [], [], []
-        return LabelledExpressions(expressions, label.astype(np.int8), line)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.records import write_records
+from treemem.tasks.listops import ListOpsDataOptions, ListOpsDistribution, evaluate_expressions
+from treemem.tasks.listops.data import make_listops_data
+from treemem.tasks.listops.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
+from treemem.trees import Forest, format_listops
+from treemem.trees.listops_arrays import Expressions, expressions_of_forest
+
+SMALL: dict[str, Any] = {"training_size": 300, "validation_size": 50, "test_size": 60, "pool": 500}
+
+
+def made(**options: Any) -> Forest:
+    return make_listops_data(ListOpsDataOptions(**{**SMALL, **options})).forest
+
+
+def expressions_of(forest: Forest, **chosen: str) -> Expressions:
+    """The expressions whose ``split`` or ``set`` is the given one."""
+    keep = np.all([forest.tree_data[name] == value for name, value in chosen.items()], axis=0)
+    return expressions_of_forest(forest[keep].with_data())
+
+
+def write(path: Path, expressions: Expressions) -> None:
+    forest = expressions.forest()
+    rows = zip(evaluate_expressions(forest).tolist(), forest, strict=True)
+    write_records(path, ({"label": label, "tree": format_listops(tree, brackets=True)} for label, tree in rows))
+
+
+def test_splits_have_their_sizes_and_no_expression_in_common() -> None:
+    forest = made(test_sets=["iid", "31-50", "length 10-30"])
+    sets = list(zip(forest.tree_data["split"].tolist(), forest.tree_data["set"].tolist(), strict=True))
+    assert [sets.count(each) for each in dict.fromkeys(sets)] == [300, 50, 60, 60, 60]
+    assert list(dict.fromkeys(sets)) == [
+        ("train", "training"), ("validation", "iid"), ("test", "iid"), ("test", "31-50"), ("test", "length 10-30"),
+    ]  # fmt: skip
+    spellings = expressions_of_forest(forest.with_data()).spellings()
+    assert len(set(spellings)) == len(spellings) == 530
+
+
+def test_labels_are_what_the_expressions_come_to_in_both_forms() -> None:
+    options = ListOpsDataOptions(**SMALL)
+    binary, nary = (make_listops_data(options, form).forest for form in ("binary", "nary"))  # type: ignore[arg-type]
+    assert binary.tree_data["label"].tolist() == evaluate_expressions(nary.with_data()).tolist()
+    assert [format_listops(tree) for tree in binary] == [format_listops(tree) for tree in nary]
+
+
+def test_a_seed_says_all() -> None:
+    assert made(seed=3) == made(seed=3)
+    assert made(seed=3) != made(seed=4)
+
+
+def test_the_sets_like_training_do_not_differ_from_it_in_length() -> None:
+    forest = made(training_size=20_000, validation_size=5000, test_size=5000, pool=40_000)
+    length = {split: expressions_of(forest, split=split).length() for split in ("train", "validation", "test")}
+    for split in ("validation", "test"):
+        error = length[split].std() * np.sqrt(1 / 20_000 + 1 / 5000)
+        assert abs(length[split].mean() - length["train"].mean()) < 4 * error
+
+
+def test_the_default_training_expressions_have_12_tokens_or_more_on_average() -> None:
+    length = expressions_of(make_listops_data(ListOpsDataOptions(training_size=5000)).forest, split="train").length()
+    assert length.mean() >= 12
+    assert length.max() <= 30
+    assert length.min() >= 4  # no bare digit
+
+
+def test_named_sets_are_what_they_say() -> None:
+    for name in ("31-50", *EXTRAPOLATION_SETS[::3]):
+        first, last = map(int, name.split("-"))
+        length = expressions_of(made(test_sets=[name], test_size=20), set=name).length()
+        assert first <= length.min() <= length.max() <= last
+    forest = made(test_sets=["10 arguments"], test_size=20)
+    wide = expressions_of(forest, set="10 arguments")
+    assert wide.forest("nary").arity.max() in range(6, 11)
+    assert wide.depth().max() <= 8
+    assert wide.length().min() >= 100
+
+
+def test_the_split_by_depth_trains_on_shallow_and_tests_on_deep_expressions() -> None:
+    forest = made(min_length=20, max_length=100, max_depth=5, validation_set="depth 7", test_sets=["deeper"])
+    depth = {split: expressions_of(forest, split=split).depth() for split in ("train", "validation", "test")}
+    assert depth["train"].max() == 5
+    assert set(depth["validation"].tolist()) == {7}
+    assert set(depth["test"].tolist()) == {8, 9}
+
+
+def test_sets_keep_of_the_training_distribution_what_their_name_does_not_say() -> None:
+    training = ListOpsDistribution(max_length=30, max_arguments=4)
+    assert find_set("iid", training) == training
+    assert find_set("length 31-50 probability .3", training) == ListOpsDistribution(
+        min_length=31, max_length=50, max_arguments=4, list_probability=0.3
+    )
+    assert find_set("depth 7", training) == ListOpsDistribution(
+        max_length=30, min_depth=7, max_depth=7, max_arguments=4
+    )
+
+
+def test_all_named_sets_can_be_asked_for() -> None:
+    for name in NAMED_SETS:
+        find_set(name, ListOpsDataOptions().distribution)
+
+
+@pytest.mark.parametrize("name", ["", "31-5", "length", "length 5-", "arguments 2-3", "width 3", "depth 2 depth 3"])
+def test_other_sets_are_refused(name: str) -> None:
+    with pytest.raises(RecipeError, match=r"no set .* write such as 'length 31-50"):
+        ListOpsDataOptions(test_sets=[name])
+
+
+def test_longer_training_expressions_are_left_out_where_that_is_asked_for() -> None:
+    options = {"max_length": 100, "pool": 400, "training_length": 20}
+    forest = made(**options)
+    train, test = (expressions_of(forest, split=split) for split in ("train", "test"))
+    assert len(train) < 300
+    assert train.length().max() <= 20 < test.length().max()
+    card = make_listops_data(ListOpsDataOptions(**{**SMALL, **options})).card
+    assert f"{300 - len(train)} training expressions of over 20 tokens are left out" in card
+
+
+def test_files_take_the_place_of_generated_sets(tmp_path: Path) -> None:
+    generated = made()
+    paths = {split: tmp_path / f"{split}.tsv.gz" for split in ("train", "validation", "test")}
+    for split, path in paths.items():
+        write(path, expressions_of(generated, split=split))
+    forest = made(
+        training_file=str(paths["train"]), validation_file=str(paths["validation"]), test_file=str(paths["test"])
+    )
+    for split in paths:
+        ours, theirs = (expressions_of(each, split=split).spellings() for each in (forest, generated))
+        assert sorted(ours) == sorted(theirs)
+    held_out = made(training_file=str(paths["train"]), test_sets=["iid", "31-50"])
+    assert [(held_out.tree_data["set"] == name).sum() for name in ("training", "iid", "31-50")] == [190, 110, 60]
+    train_and_iid = expressions_of_forest(held_out[held_out.tree_data["set"] != "31-50"].with_data()).spellings()
+    assert sorted(train_and_iid) == sorted(expressions_of(generated, split="train").spellings())
+
+
+def test_generated_expressions_avoid_those_of_the_files(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_length": 4, "training_size": 200, "validation_size": 50, "pool": 0}
+    path = tmp_path / "test.tsv"
+    test = expressions_of(made(**options, test_size=150), split="test")
+    write(path, test)
+    forest = made(**options, test_file=str(path))
+    train = expressions_of(forest, split="train")
+    assert len(train) == 200
+    assert not set(train.spellings()) & set(test.spellings())
+
+
+def test_repeated_expressions_of_a_training_file_count_once(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("9\t[MAX 2 9 ]\n9\t[MAX 9 2 ]\n9\t( ( ( [MAX 2 ) 9 ) ] )\n")
+    options = ListOpsDataOptions(training_file=str(path), validation_size=1, test_sets=["31-50"], test_size=5)
+    data = make_listops_data(options)
+    assert (data.forest.tree_data["split"] != "test").sum() == 2
+    assert "of its 3, 2 differ, and 1 of these are held out" in data.card
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"training_size": 0}, "data.training_size must be at least 1, not 0"),
+        ({"seed": -1}, "data.seed and data.pool must be 0 or more"),
+        ({"test_sets": ["iid", "iid"]}, "data.test_sets holds 'iid' twice"),
+        ({"test_sets": []}, "data.test_sets is empty"),
+        ({"max_length": 4}, "410 different expressions were asked for"),
+        ({"training_length": 3}, "data.training_length is 3, and every training expression is longer"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        made(**options)
+
+
+def test_a_file_with_too_few_expressions_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("9\t[MAX 2 9 ]\n")
+    with pytest.raises(RecipeError, match="holds 1 different expressions to train on; 110 of them"):
+        made(training_file=str(path))
+    path.write_text("\n")
+    with pytest.raises(RecipeError, match="there are no expressions in"):
+        made(test_file=str(path))

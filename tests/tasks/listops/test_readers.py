@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treemem.errors import ParseError, RecipeError
+from treemem.tasks.listops import read_listops
+from treemem.trees import Forest, parse_listops
+
+NINE, ZERO = "[MAX 2 9 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )"
+
+
+def write(folder: Path, text: str, name: str = "file.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_the_published_file_is_read_whole(shared_data: Path) -> None:
+    path = shared_data / "listops" / "d20s_sample.tsv.gz"
+    with gzip.open(path, "rt") as stream:
+        lines = [line.rstrip("\n").split("\t") for line in stream]
+    forest = read_listops(path)
+    assert len(forest) == len(lines) == 5000
+    assert forest.tree_data["label"].tolist() == [int(label) for label, _ in lines]
+    assert forest.tree_data["line"].tolist() == list(range(1, 5001))
+    assert [" ".join(words) for words in forest.tokens("bracketed leaves").strings()] == [tree for _, tree in lines]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("file.tsv", f"9\t{NINE}\n0\t{ZERO}\n"),
+        ("file.txt", f"9\t{NINE}\r\n0\t{ZERO}"),
+        ("file.tsv", f"Source\tTarget\n{NINE}\t9\n{ZERO}\t0\n"),
+        ("file.csv", f"label,tree\n9,{NINE}\n0,{ZERO}\n"),
+        ("file.csv", f"Source,Target\n{NINE},9\n{ZERO},0\n"),
+        ("file.jsonl", json.dumps({"label": 9, "tree": NINE}) + "\n" + json.dumps({"tree": ZERO, "label": "0"})),
+    ],
+)
+def test_all_forms_of_files_hold_the_same(tmp_path: Path, name: str, text: str) -> None:
+    for form in ("binary", "nary"):
+        forest = read_listops(write(tmp_path, text, name), form)  # type: ignore[arg-type]
+        expected = Forest.from_trees([parse_listops(NINE, form), parse_listops(ZERO, form)])  # type: ignore[arg-type]
+        assert forest.with_data() == expected
+        assert forest.tree_data["label"].tolist() == [9, 0]
+
+
+def test_blank_lines_are_no_records_but_count(tmp_path: Path) -> None:
+    forest = read_listops(write(tmp_path, f"\n9\t{NINE}\n   \n\r\n0\t{ZERO}\n\n"))
+    assert forest.tree_data["line"].tolist() == [2, 5]
+
+
+def test_an_empty_file_holds_no_tree(tmp_path: Path) -> None:
+    forest = read_listops(write(tmp_path, ""))
+    assert len(forest) == 0
+    assert forest.tree_data["label"].dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "expected"),
+    [
+        (f"8\t{NINE}", "the label is 8, and the expression comes to 9", "the label 9, or another expression"),
+        (f"10\t{NINE}", "the label is '10'", "a digit from 0 to 9, in label<TAB>tree"),
+        (f"nine\t{NINE}", "the label is 'nine'", "a digit from 0 to 9"),
+        (f"\t{NINE}", "the label is missing", "a digit from 0 to 9"),
+        (NINE, f"a single column, '{NINE}'", "label<TAB>tree"),
+        ("9", "a single column, '9'", "label<TAB>tree"),
+        (f"9\t{NINE}\t9", "3 parts between tabs", "label<TAB>tree"),
+        ("9\t", "the text holds no expression", "an operator or a digit"),
+        ("9\t[MAX 2 9", "the list '[MAX' of column 1 is not closed", "an argument or ']'"),
+        ("9\t( ( [MAX 2 ) 9 ) ] )", "2 '(' before '[MAX', whose list has 2 arguments", "3: one for each"),
+        ("9\t[PM 2 9 ]", "unknown operator '[PM'", "a digit, ] or one of"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str, expected: str) -> None:
+    path = write(tmp_path, f"9\t{NINE}\n\n0\t{ZERO}\n{line}\n5\t[MAX\n")
+    with pytest.raises(ParseError) as caught:
+        read_listops(path)
+    assert (caught.value.source, caught.value.line) == (str(path), 4)
+    assert problem in caught.value.problem
+    assert caught.value.expected.startswith(expected)
+
+
+def test_the_first_of_several_wrong_lines_is_named(tmp_path: Path) -> None:
+    for first, second in ((f"8\t{NINE}", "9"), ("9\t[MAX", f"x\t{NINE}"), (f"8\t{NINE}", "\udcff")):
+        path = tmp_path / "file.tsv"
+        path.write_bytes(f"9\t{NINE}\n{first}\n".encode() + second.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ParseError) as caught:
+            read_listops(path)
+        assert caught.value.line == 2
+
+
+def test_a_wrong_label_far_down_is_named_by_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, f"9\t{NINE}\n" * 10_000 + f"3\t{ZERO}\n")
+    with pytest.raises(ParseError, match=r"line 10001, .*the label is 3, and the expression comes to 0"):
+        read_listops(path)
+
+
+def test_swapped_columns_need_their_header(tmp_path: Path) -> None:
+    with pytest.raises(ParseError, match=r"line 1, .*the label is '\[MAX 2 9 \]'"):
+        read_listops(write(tmp_path, f"{NINE}\t9\n"))
+    with pytest.raises(ParseError, match=r"line 2, .*the label is '\[MAX 2 9 \]'.* in tree<TAB>label"):
+        read_listops(write(tmp_path, f"Source\tTarget\n9\t{NINE}\n"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"cannot read .*none.tsv"):
+        read_listops(tmp_path / "none.tsv")

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import treemem
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.task import NETWORKS, TASKS, Model, NetworkConfig
+from treemem.tasks.listops import PUBLISHED_FIGURES, ListOps, ListOpsDataOptions
+from treemem.tasks.listops.task import length_bin, num_tokens
+from treemem.training import TrainingOptions, evaluate, fit, parse_recipe
+from treemem.trees import Forest, parse_listops
+
+TASK, NARY = ListOps(), ListOps(form="nary")
+TEXTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )", "7"]
+TREE_NETWORKS = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack", "Tree-cell")
+
+
+def test_the_task_is_found_by_its_name() -> None:
+    assert TASKS.find("listops") is ListOps
+    assert ListOps(**NARY.options) == NARY
+
+
+def test_the_vocabulary_is_that_of_the_form_whatever_the_data() -> None:
+    binary, nary = TASK.vocabulary, ListOps(form="nary", max_arguments=3).vocabulary
+    assert (binary.num_leaves, binary.functions) == (17, (("X", 2),))
+    assert nary.leaves == tuple("0123456789")
+    assert [len(nary.kinds_of_arity[arity]) for arity in (1, 2, 3)] == [6, 6, 6]
+
+
+@pytest.mark.parametrize("task", [TASK, NARY])
+@pytest.mark.parametrize("name", TREE_NETWORKS)
+def test_networks_over_the_given_trees_give_each_digit_a_probability(name: str, task: ListOps) -> None:
+    probability = Model(task, task.networks[name].replace(hidden_size=4)).predict(TEXTS)
+    assert probability.shape == (3, 10)
+    assert np.allclose(probability.sum(1), 1)
+
+
+@pytest.mark.parametrize("name", [name for name in TASK.networks if name not in TREE_NETWORKS])
+def test_sequence_networks_are_named_with_options_that_they_have(name: str) -> None:
+    if TASK.networks[name].network not in NETWORKS.names():
+        pytest.skip(f"there is no network {TASK.networks[name].network} yet")
+    assert Model(TASK, TASK.networks[name]).predict(TEXTS).shape == (3, 10)
+
+
+def test_sequence_networks_read_the_tokens_of_the_binary_form() -> None:
+    forest = Forest.from_trees(TASK.parse(text) for text in TEXTS)
+    words = forest.tokens(TASK.token_form).strings()
+    assert [" ".join(each) for each in words] == [TEXTS[0], "[SM 6 5 9 ]", "7"]
+
+
+def test_examples_are_told_apart_by_the_bin_of_their_length() -> None:
+    for task in (TASK, NARY):
+        forest = Forest.from_trees(task.parse(text) for text in TEXTS)
+        assert num_tokens(forest).tolist() == [9, 5, 1]
+        assert task.examples(forest).group.tolist() == [10, 10, 10]
+    lengths = np.array([1, 10, 11, 20, 30, 31, 50, 51, 100, 101, 200, 201, 1000, 1001, 2000, 2001])
+    ends = [10, 10, 20, 20, 30, 50, 50, 100, 100, 200, 200, 300, 1000, 2000, 2000, 3000]
+    assert length_bin(lengths).tolist() == ends
+
+
+def test_examples_without_labels_or_splits_can_be_predicted_only() -> None:
+    examples = TASK.examples(Forest.from_trees([parse_listops("7")]))
+    assert not examples.labelled.any()
+    assert examples.split is None
+
+
+@pytest.mark.parametrize(
+    ("tree_data", "problem"),
+    [
+        ({"label": [10]}, r'tree_data\["label"\] must be a digit'),
+        ({"label": ["7"]}, r'tree_data\["label"\] must be a digit'),
+        ({"label": [7], "split": ["dev"]}, r"tree_data\[\"split\"\] holds 'dev'"),
+    ],
+)
+def test_labels_and_splits_that_mean_nothing_are_refused(tree_data: dict[str, object], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        TASK.examples(Forest.from_trees([parse_listops("7")], tree_data=tree_data))  # type: ignore[arg-type]
+
+
+def test_wrong_options_are_refused() -> None:
+    for options in ({"form": "ternary"}, {"max_arguments": 0}, {"dropout": 1.5}):
+        with pytest.raises(RecipeError):
+            ListOps(**options)  # type: ignore[arg-type]
+
+
+def test_more_arguments_than_the_operators_take_are_refused_before_training() -> None:
+    options = ListOpsDataOptions(training_size=50, validation_size=5, test_size=5, pool=0, test_sets=["10 arguments"])
+    with pytest.raises(RecipeError, match=r"set task_options.max_arguments to 10"):
+        NARY.make_data(options)
+    assert ListOps(form="nary", max_arguments=10).make_data(options).forest.arity.max() == 10
+    with pytest.raises(VocabularyError, match="known with 1, 2, 3, 4 or 5 children and has 6"):
+        Model(NARY, NARY.networks["Tree-RNN"].replace(hidden_size=2)).predict(["[MAX 1 2 3 4 5 6 ]"])
+
+
+def test_a_text_that_is_no_expression_is_named_by_its_place() -> None:
+    model = Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=2))
+    with pytest.raises(ParseError, match="line 2, column 6: '12' is no digit"):
+        model.predict(["7", "[MAX 12 ]"])
+
+
+def test_published_figures_are_fractions_of_known_networks() -> None:
+    accuracy = {figure.network: figure.value for figure in PUBLISHED_FIGURES if figure.metric == "accuracy"}
+    assert accuracy["Ordered Memory"] == 0.9997
+    assert accuracy["LSTM"] == 0.715
+    assert all(0 < figure.value <= 1 for figure in PUBLISHED_FIGURES)
+    assert {"Ordered Memory", "LSTM", "Transformer", "Universal Transformer"} <= accuracy.keys() & TASK.networks.keys()
+
+
+@pytest.mark.parametrize(("task", "network"), [(TASK, "TreeLSTM"), (NARY, "TreeRNN")])
+def test_a_tree_network_learns_from_the_given_trees(task: ListOps, network: str, tmp_path: Path) -> None:
+    sizes = {"training_size": 1500, "validation_size": 200, "test_size": 200}
+    data = task.make_data(ListOpsDataOptions(**sizes, max_length=8, test_sets=["iid", "length 11-14"]))
+    options = TrainingOptions(epochs=8, batch_size=32, learning_rate=0.01, seed=1, accelerator="cpu")
+    fit(task, NetworkConfig(network, {"hidden_size": 32}), data, options, output=tmp_path)
+    scores = evaluate(treemem.load(tmp_path / "best"), data, split="test").scores
+    assert [(score.group, score.examples) for score in scores] == [(10, 200), (20, 200), ("all", 400)]
+    assert scores[0].majority < 0.2
+    assert scores[0].accuracy > 0.3
+
+
+def test_a_recipe_says_what_to_train_on_and_where_to_test() -> None:
+    recipe = parse_recipe(
+        {
+            "task": "listops",
+            "task_options": {"form": "nary"},
+            "data": {"training_size": 100, "max_length": 30, "test_sets": ["iid", "31-50"]},
+            "networks": {"Tree-RNN": {"network": "TreeRNN", "options": {"hidden_size": 4}}},
+        }
+    )
+    assert recipe.data == ListOpsDataOptions(training_size=100, test_sets=["iid", "31-50"])
+    assert recipe.make_task() == NARY
