@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import treemem.tasks.listops
+
+README = Path(treemem.tasks.listops.__file__).parent / "README.md"
+MODULES = [
+    "treemem.tasks.listops.evaluation",
+    "treemem.tasks.listops.expression_sets",
+    "treemem.trees.bracketed_lines",
+    "treemem.trees.listops",
+    "treemem.trees.listops_arrays",
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_the_sessions_of_the_readme_run_as_they_are_written() -> None:
+    result = doctest.testfile(str(README), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 10
+    assert result.failed == 0
+
+
+def test_the_training_code_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(import .*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    sizes = [f"data.{split}_size=40" for split in ("training", "validation", "test")]
+    small = f'"listops/small", {[*sizes, "data.pool=0", "training.epochs=1"]!r}'
+    assert len(blocks) == 1
+    exec(blocks[0].replace('"listops/small"', small), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rsplit(maxsplit=1)[0] for line in lines if " 50 " in line] == ["Ordered Memory 50 40", "LSTM 50 40"]
