@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
 from treemem.task import SPLITS, TaskData
-from treemem.tasks.listops.evaluation import evaluate_expressions
+from treemem.tasks.listops.evaluation import values_of
 from treemem.tasks.listops.expression_sets import IID, find_set
 from treemem.tasks.listops.generator import ListOpsDistribution, draw_distinct
 from treemem.tasks.listops.readers import read_expressions
@@ -214,9 +214,8 @@ def _first_of_each(expressions: Expressions) -> NDArray[np.int64]:
 def _task_data(parts: list[_Part], notes: list[str], form: ListOpsForm) -> TaskData:
     expressions = join([part.expressions for part in parts])
     sizes = [len(part.expressions) for part in parts]
-    forest = expressions.forest(form)
     tree_data = {
-        "label": evaluate_expressions(forest).astype(np.int8),
+        "label": values_of(expressions).astype(np.int8),
         "split": np.repeat([part.split for part in parts], sizes),
         "set": np.repeat([part.name for part in parts], sizes),
     }
@@ -225,7 +224,7 @@ def _task_data(parts: list[_Part], notes: list[str], form: ListOpsForm) -> TaskD
         "# ListOps\n\n| split | set | expressions | tokens, mean | shortest | longest | deepest |\n"
         f"|---|---|---|---|---|---|---|\n{rows}\n\n" + "\n".join(notes) + "\n"
     )
-    return TaskData(forest.with_data(tree_data=tree_data), card)
+    return TaskData(expressions.forest(form).with_data(tree_data=tree_data), card)
 
 
 def _card_row(part: _Part) -> str:

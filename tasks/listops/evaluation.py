@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS
-from treemem.trees.listops_arrays import expressions_of_forest
+from treemem.trees.listops_arrays import Expressions, expressions_of_forest
 from treemem.trees.postorder import concatenated_ranges, stable_order
 
 
@@ -28,7 +28,12 @@ def evaluate_expressions(forest: Forest) -> NDArray[np.int64]:
         >>> evaluate_expressions(expressions_of_lines(lines).forest()).tolist()
         [9, 3, 0]
     """
-    nary = expressions_of_forest(forest).forest("nary")
+    return values_of(expressions_of_forest(forest))
+
+
+def values_of(expressions: Expressions) -> NDArray[np.int64]:
+    """The value of each expression; int64 ``[expressions]``. See :func:`evaluate_expressions`."""
+    nary = expressions.forest("nary")
     digit = {name: int(name) for name in DIGITS}
     value = np.array([digit.get(name, -1) for name in nary.labels], np.int64)[nary.label]
     pointer, child = nary.children()

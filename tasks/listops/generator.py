@@ -23,6 +23,8 @@ from treemem.trees.listops_arrays import END_TOKEN, TOKENS, Expressions, join
 
 PUBLISHED_OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 _MOST_TOKENS_AT_ONCE = 4_000_000
+_ENTRIES_AT_ONCE = 1 << 18
+_BELOW_ONE = 1 - 2.0**-40  # so that no row's number plus a fraction is rounded up to the next row
 _BARREN_DRAWS = 50_000
 _RAREST = 1000  # draws for one new expression, before the rest is taken not to exist
 
@@ -175,13 +177,20 @@ def _draw_first(
     Args:
         one, others: ``[tokens + 1]``, how likely one argument, and the rest of them together, are to have so many.
     """
+    first = np.empty(len(tokens), np.int64)
     different, row = np.unique(tokens, return_inverse=True)
-    longest = int(different.max(initial=0))
-    rest = different[:, None] - np.arange(longest + 1)
-    likely = np.cumsum(one[: longest + 1] * np.where(rest >= 0, others[np.maximum(rest, 0)], 0.0), axis=1)
-    likely = likely / likely[:, -1:] + np.arange(len(different))[:, None]
-    drawn = row + random.random(len(tokens)) * (1 - 2.0**-40)  # so that no sum is rounded up to the next row
-    return np.searchsorted(likely.ravel(), drawn, side="right") - row * (longest + 1)
+    order = np.argsort(row, kind="stable")
+    rows_at_once = max(1, _ENTRIES_AT_ONCE // len(one))
+    for begin in range(0, len(different), rows_at_once):
+        total = different[begin : begin + rows_at_once]
+        chosen = order[slice(*np.searchsorted(row[order], [begin, begin + len(total)]))]
+        rest = total[:, None] - np.arange(int(total[-1]) + 1)
+        likely = np.cumsum(one[: rest.shape[1]] * np.where(rest >= 0, others[np.maximum(rest, 0)], 0.0), axis=1)
+        likely = likely / likely[:, -1:] + np.arange(len(total))[:, None]
+        own_row = row[chosen] - begin
+        drawn = own_row + random.random(len(chosen)) * _BELOW_ONE
+        first[chosen] = np.searchsorted(likely.ravel(), drawn, side="right") - own_row * rest.shape[1]
+    return first
 
 
 def draw_distinct(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import ParseError
 from treemem.records import Record, read_records
-from treemem.tasks.listops.evaluation import evaluate_expressions
+from treemem.tasks.listops.evaluation import values_of
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, check_form
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
@@ -142,7 +142,7 @@ class _Chunk:
         return LabelledExpressions(expressions, label, line)
 
     def _check_labels(self, expressions: Expressions) -> None:
-        value = evaluate_expressions(expressions.forest("nary"))
+        value = values_of(expressions)
         label = np.array(self.labels[: len(value)], np.int64)
         if (label != value).any():
             wrong = int(np.argmax(label != value))

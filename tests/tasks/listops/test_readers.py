@@ -108,6 +108,23 @@ def test_swapped_columns_need_their_header(tmp_path: Path) -> None:
         read_listops(write(tmp_path, f"Source\tTarget\n9\t{NINE}\n"))
 
 
+@pytest.mark.parametrize(
+    ("record", "problem", "expected"),
+    [
+        ({"label": 9, "text": NINE}, "no tree", "label<TAB>tree, or fields of these names"),
+        ({"tree": NINE, "id": 3}, "no label", "label<TAB>tree, or fields of these names"),
+        ({"label": 9, "tree": ["[MAX", 2, 9]}, "the tree is ['[MAX', 2, 9]", "a text such as [MAX 2 9 ]"),
+        ({"label": True, "tree": "1"}, "the label is True", "a digit from 0 to 9"),
+    ],
+)
+def test_a_wrong_record_is_named(tmp_path: Path, record: dict[str, object], problem: str, expected: str) -> None:
+    path = write(tmp_path, json.dumps({"label": 9, "tree": NINE}) + "\n" + json.dumps(record), "file.jsonl")
+    with pytest.raises(ParseError) as caught:
+        read_listops(path)
+    assert (caught.value.source, caught.value.line, caught.value.problem) == (str(path), 2, problem)
+    assert caught.value.expected.startswith(expected)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"cannot read .*none.tsv"):
         read_listops(tmp_path / "none.tsv")
