@@ -1,0 +1,56 @@
+"""The published table of logical inference, made anew: one command that goes on where it stopped.
+
+The records of finished runs are kept in RESULTS/STUDY.jsonl, from which the page is written; what is in there is not
+run again. The study gold-trees needs --data, the folder of the published files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from treemem.errors import RecipeError
+from treemem.tasks.logical_inference.results_page import write_page
+from treemem.tasks.logical_inference.studies import gold_tree_runs, published_pairs
+from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.tasks.sequence_study import run_small, small_recipe
+from treemem.tasks.study_command import check_studies, run_command, study_parser
+from treemem.training import run_study
+
+STUDIES = ("gold-trees", "small")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, and write the page."""
+    parser = study_parser(LogicalInference.name, __doc__, STUDIES)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the published files, such as train.tsv.gz")
+    return run_command(_run, parser.parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> None:
+    check_studies(options, STUDIES)
+    if "gold-trees" in options.studies:
+        if options.data is None:
+            raise RecipeError("the study gold-trees needs --data, the folder of the published files")
+        run_study(
+            LogicalInference(),
+            gold_tree_runs(),
+            published_pairs(str(options.data)),
+            folder=options.runs / LogicalInference.name,
+            results=options.results / "gold-trees.jsonl",
+            processes=options.processes,
+        )
+    if "small" in options.studies:
+        recipe = small_recipe(LogicalInference.name)
+        most = recipe.data.max_training_operations
+        names = np.array([f"at most {most} operations", f"more than {most}"])
+        run_small(options, recipe, lambda operations: names[(operations > most).astype(int)])
+    write_page(options.results, options.page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

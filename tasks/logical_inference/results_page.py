@@ -1,0 +1,144 @@
+"""The page of results: the published table beside ours, made from the records of the runs alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from treemem.explore import markdown_table, percent_of, plot_accuracy
+from treemem.records import replacing
+from treemem.task import Score
+from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
+from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HEAD_DROPOUT, HELD_OUT, HIDDEN_SIZE, TRAINING
+from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.tasks.sequence_results import sequence_section
+from treemem.tasks.sequence_study import small_recipe
+from treemem.tasks.study_tables import Records, comparisons, cost, grouped, mean_over_seeds, overall, percent
+from treemem.training import read_study, recorded_scores
+
+COMMAND = f"python -m treemem.tasks.{LogicalInference.name}.reproduce"
+_LENGTHS = range(1, 13)
+
+
+def write_page(results: Path, page: Path) -> None:
+    """Write the page, and its plot beside it, from the records in ``results``.
+
+    Args:
+        results: folder of the records.
+        page: the Markdown file; replaced where it is there.
+    """
+    makers: dict[str, Callable[[Records], str]] = {
+        "gold-trees": lambda records: _gold_trees(records, page),
+        "small": lambda records: _sequences(records, results),
+    }
+    parts = ["# Logical inference", _introduction()]
+    parts += [make(records) for name, make in makers.items() if (records := read_study(results / f"{name}.jsonl"))]
+    with replacing(page) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _introduction() -> str:
+    return f"""Networks read two formulas of propositional logic and say which of seven relations holds between them
+(Bowman et al. 2015). They learn from pairs of at most 6 operations and are tested on pairs of up to 12. Published
+figures are those of {SOURCE}.
+
+Every number here comes from the records in `docs/results/logical_inference/*.jsonl`, each of a run with its options,
+its seconds, the hash of its data and its answers; `{COMMAND}` writes this page from them. Accuracies are percent,
+mean ± deviation over seeds; without a deviation, of one seed. Each run keeps the epoch with the best validation
+accuracy; the test pairs were scored once, with that epoch."""
+
+
+def _gold_trees(records: Records, page: Path) -> str:
+    """Networks over the given trees, on the published pairs."""
+    by_row = grouped(records)
+    whole = {name: by_row[f"{name}, {ALL_PAIRS}"] for name in GOLD_TREES if f"{name}, {ALL_PAIRS}" in by_row}
+    scores = {name: mean_over_seeds(runs, "test") for name, runs in whole.items()}
+    plot = page.with_name("logical_inference_gold_trees.svg")
+    plot_accuracy(
+        {name: [score for score in own if score.group != 0] for name, own in scores.items()},
+        plot,
+        group="operations",
+        title="Logical inference over given trees, trained on at most 6 operations",
+    )
+    training = dataclasses.asdict(TRAINING)
+    hashes = {run["data"]["name"]: run["data"]["hash"] for run in records}
+    columns = [f"{letter}, {what}" for letter in HELD_OUT for what in ("ours", "published")]
+    held_out = [_held_out_cells(by_row, name) for name in GOLD_TREES]
+    return f"""## Over the given trees
+
+Every bracket is a node of two children and every word a leaf. Hidden size {HIDDEN_SIZE}, no dropout in networks or
+head (dropout {HEAD_DROPOUT:g}); {training["epochs"]} epochs of Adam, batches of {training["batch_size"]}, rate
+{training["learning_rate"]:g} falling as half a cosine wave, L2 of {training["weight_decay"]:g}. These were chosen
+with the pairs of 7 to 12 operations in the published training files, on which no network trains and which are no test
+pairs. Splits are the published ones: of the training files' 135,529 pairs of at most 6 operations every tenth
+validates. Command: `{COMMAND} gold-trees --data FOLDER --processes 2`; {cost(records)}. SHA-256 of trees, labels and
+splits: {", ".join(f"{name} `{digest[:16]}`" for name, digest in hashes.items())}.
+
+### By number of operations
+
+{_by_operations(scores, whole)}
+
+12 stands for 12 and more, as in the published files. Published runs are one for each network over given trees.
+
+![Accuracy by number of operations]({plot.name})
+
+### With subtrees kept from training
+
+Pairs with a subtree `( and ( not a ) )` (A), `( and ( not _ ) )` (B) or `( and|or ( not _ ) )` (C) on either side are
+kept from training; tested are those of 7 and more operations that have one.
+
+{markdown_table([["network", *columns], *held_out])}
+
+### Against Tree-RNN, pair by pair
+
+The difference of accuracies on the test pairs and its 95 % interval by bootstrap over the pairs, the seeds taken
+together; and McNemar's exact test for each seed.
+
+{comparisons(whole, GOLD_TREES[0], "test")}"""
+
+
+def _sequences(records: Records, results: Path) -> str:
+    """Networks over words and brackets, on generated pairs."""
+    recipe = small_recipe(LogicalInference.name)
+    about = (
+        f"Networks read the words and brackets of {recipe.data.size:,} generated pairs of at most "
+        f"{recipe.data.max_operations} operations, and train on those of at most {recipe.data.max_training_operations}."
+    )
+    return sequence_section(records, results, recipe, COMMAND, LogicalInference.group, about)
+
+
+def _by_operations(scores: Mapping[str, list[Score]], whole: Mapping[str, Records]) -> str:
+    """Accuracy by number of operations, the published one under ours."""
+    figures = {(each.network, each.split): each for each in PUBLISHED_FIGURES}
+    any_network = next(iter(scores.values()))
+    by_group = {score.group: score for score in any_network}
+    rows = [["network", *map(str, _LENGTHS), "7-12"]]
+    rows.append(["majority class", *(percent_of(by_group[length].majority) for length in _LENGTHS), ""])
+    for name, own in scores.items():
+        found = {score.group: score for score in own}
+        cells = [percent_of(found[length].accuracy, found[length].deviation) for length in _LENGTHS]
+        rows.append([name, *cells, percent([_beyond_training(run) for run in whole[name]])])
+        published = [figures.get((name, published_split(str(length)))) for length in _LENGTHS]
+        if any(published):
+            rows.append(["_published_", *("" if each is None else f"{100 * each.value:.0f}" for each in published), ""])
+    rows.append(["pairs", *(str(by_group[length].examples) for length in _LENGTHS), ""])
+    return markdown_table(rows)
+
+
+def _beyond_training(run: Mapping[str, Any]) -> float:
+    """Accuracy over all test pairs of more operations than any for training."""
+    deep = [score for score in recorded_scores(run, "test") if isinstance(score.group, int) and score.group > 6]
+    return sum(score.accuracy * score.examples for score in deep) / sum(score.examples for score in deep)
+
+
+def _held_out_cells(by_row: Mapping[str, Records], name: str) -> list[str]:
+    figures = {(each.network, each.split): each for each in PUBLISHED_FIGURES}
+    cells = [name]
+    for letter in HELD_OUT:
+        runs = by_row.get(f"{name}, {letter}", [])
+        cells.append(percent([overall(run, "test").accuracy for run in runs]) if runs else "")
+        published = figures.get((name, published_split(letter)))
+        cells.append("" if published is None else f"{100 * published.value:.0f}")
+    return cells

@@ -1,0 +1,80 @@
+"""The section of a results page about sequence networks: scores by group, and the trees that they find."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from treemem.explore import accuracy_table, markdown_table, percent_of
+from treemem.tasks.sequence_study import BASELINES, TREES
+from treemem.tasks.study_tables import Records, cost, grouped, mean_over_seeds, overall, percent
+from treemem.training import Recipe, read_study
+
+
+def sequence_section(records: Records, results: Path, recipe: Recipe, command: str, group: str, about: str) -> str:
+    """What the small recipe of a task came to, as Markdown.
+
+    Args:
+        records: of its runs.
+        results: folder of the records of trees.
+        recipe: what was run.
+        command: what makes the page.
+        group: what the task calls its groups.
+        about: what the data are.
+    """
+    by_row = grouped(records)
+    scores = {name: mean_over_seeds(runs, "test") for name, runs in by_row.items()}
+    rows = [
+        [
+            name,
+            f"{runs[0]['parameters']:,}",
+            f"{statistics.fmean(run['seconds'] for run in runs) / 60:.1f}",
+            percent([overall(run, "validation").accuracy for run in runs]),
+            percent([overall(run, "test").accuracy for run in runs]),
+        ]
+        for name, runs in by_row.items()
+    ]
+    hashes = sorted({run["data"]["hash"] for run in records})
+    trees = read_study(results / f"{TREES}.jsonl")
+    return f"""## The small recipe
+
+{about} Settings are those of the recipe `{recipe.task}/small`. Command: `{command} small --processes 2`;
+{cost(records)}. SHA-256 of trees, labels and splits: {", ".join(f"`{digest}`" for digest in hashes)}.
+
+{markdown_table([["network", "weights", "minutes a run", "validation", "test"], *rows])}
+
+Test accuracy by {group}:
+
+{accuracy_table(scores, group=group)}{_trees_section(trees)}"""
+
+
+def _trees_section(trees: Records) -> str:
+    if not trees:
+        return ""
+    rows = []
+    for place, part in enumerate(trees[0]["groups"]):
+        for average in ("corpus", "sentence"):
+            for record in trees:
+                rows.append(_found_row(record["network"], record["groups"][place], average))
+            cells = [percent_of(part[average][branching]) for branching in BASELINES]
+            for branching, cell in zip(BASELINES, cells, strict=True):
+                rows.append([f"_{branching}_", part["group"], str(part["sentences"]), average, cell, ""])
+    head = ["trees", "sentences", "number", "average", "F1", "agreement between seeds"]
+    return f"""
+
+### The trees that they find
+
+Unlabelled F1 of the trees found over the test sentences of several words, brackets removed, against the given trees,
+beside trivial trees (`random` draws each split uniformly). `corpus` counts spans over all sentences, that of the whole
+sentence included, as EVALB does; `sentence` is the mean over sentences without it. Agreement is the mean F1 of the
+trees of two seeds against each other.
+
+{markdown_table([head, *rows])}"""
+
+
+def _found_row(network: str, part: Mapping[str, Any], average: str) -> list[str]:
+    found = part[average]
+    agreement = "" if found["agreement"] is None else percent_of(found["agreement"])
+    return [network, part["group"], str(part["sentences"]), average, percent(list(found["f1"].values())), agreement]

@@ -1,0 +1,196 @@
+"""The small recipe of a task for all its sequence networks: scores, and the trees that they find."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.checkpoint import load
+from treemem.induction import (
+    RunTrees,
+    baseline_trees,
+    induced_trees,
+    remove_brackets,
+    score_runs,
+    write_tree_page,
+)
+from treemem.induction.branching import Branching
+from treemem.induction.runs import Average
+from treemem.records import write_records
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Examples, Model
+from treemem.training import Recipe, StudyRun, load_recipe, read_study, run_study
+from treemem.training.study import weights_digest
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+STUDY = "small"
+TREES = "small-trees"
+"""Names of the records of runs, and of the records of the trees that they find."""
+
+BASELINES: tuple[Branching, ...] = ("left", "right", "balanced", "random")
+_FINDERS = ("OrderedMemory", "ONLSTM")
+_SENTENCES_AT_ONCE = 256
+_SENTENCES_ON_A_PAGE = 8
+
+
+def small_recipe(task: str) -> Recipe:
+    """The recipe of that name which comes with a task."""
+    return load_recipe(f"{task}/{STUDY}")
+
+
+def small_runs(recipe: Recipe) -> list[StudyRun]:
+    """A run for each network of a recipe and each of its seeds, seed by seed."""
+    return [
+        StudyRun(f"{STUDY}/{name}/seed-{seed}", name, network, dataclasses.replace(recipe.training, seed=seed))
+        for seed in recipe.seeds or (recipe.training.seed,)
+        for name, network in recipe.networks.items()
+    ]
+
+
+def run_small(
+    options: argparse.Namespace, recipe: Recipe, group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]]
+) -> None:
+    """Train and score what was not yet, compare the trees that the networks find, and draw some.
+
+    Args:
+        options: of :func:`treemem.tasks.study_command.study_parser`.
+        recipe: what to run.
+        group_of: what trees are told apart by, from the groups of their examples.
+    """
+    task = recipe.make_task()
+    data = task.make_data(recipe.data, progress=False).forest
+    folder = options.runs / recipe.task
+    records = run_study(
+        task,
+        small_runs(recipe),
+        {"data": data},
+        folder=folder,
+        results=options.results / f"{STUDY}.jsonl",
+        processes=options.processes,
+    )
+    examples = task.examples(data)
+    path = options.results / f"{TREES}.jsonl"
+    before = {record["network"]: record for record in read_study(path)}
+    found: list[dict[str, Any]] = []
+    for name, network in recipe.networks.items():
+        runs = {f"seed {run['training']['seed']}": run for run in records if run["row"] == name}
+        if network.network not in _FINDERS or not runs:
+            continue
+        weights = {run: record["weights"] for run, record in runs.items()}
+        if before.get(name, {}).get("weights") == weights:
+            found.append(before[name])
+            continue
+        models = {run: load(folder / record["run"]) for run, record in runs.items()}
+        found.append({"network": name, **tree_record(models, examples, group_of)})
+        page = options.page.with_name(f"{recipe.task}_{network.network}_trees.html")
+        _write_trees(page, f"{name} on {recipe.task}", models, examples)
+    if found:
+        write_records(path, found)
+
+
+def tree_record(
+    models: Mapping[str, Model],
+    examples: Examples,
+    group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]],
+) -> dict[str, Any]:
+    """How the trees that models find over the test sentences compare with the gold trees and with each other.
+
+    Sentences of one word are left out. Each fraction is an F1 of spans: ``corpus`` counts over all sentences, the whole
+    sentence's span included, as EVALB does; ``sentence`` is the mean over sentences, without that span.
+
+    Args:
+        models: by the names of their runs.
+        examples: of their task.
+        group_of: what the sentences are told apart by, from the groups of their examples.
+
+    Returns:
+        ``weights`` by run, and ``groups``: a record each with ``group``, ``sentences``, and for both averages ``f1`` by
+        run, ``agreement`` (the mean F1 between two runs) and the F1 of each of ``BASELINES``.
+    """
+    gold, group = gold_trees(examples)
+    called = group_of(group)
+    runs = {name: found_trees(model, examples) for name, model in models.items()}
+    chosen = {str(name): np.flatnonzero(called == name) for name in np.unique(called)}
+    return {
+        "weights": {name: weights_digest(model) for name, model in models.items()},
+        "groups": [_group_record(name, gold, runs, places) for name, places in chosen.items()],
+    }
+
+
+def _group_record(
+    name: str, gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], places: NDArray[np.int64]
+) -> dict[str, Any]:
+    own = [gold[place] for place in places]
+    of_runs = {run: [trees[place] for place in places] for run, trees in runs.items()}
+    words = [[leaf.label for leaf in _leaves(tree)] for tree in own]
+    record: dict[str, Any] = {"group": name, "sentences": len(own)}
+    baselines: dict[str, Sequence[Tree]] = {branching: baseline_trees(words, branching) for branching in BASELINES}
+    for average in get_args(Average):
+        scores = score_runs(own, of_runs, average=average)
+        of_baselines = score_runs(own, baselines, average=average)
+        record[average] = {
+            "f1": {run: score.f1 for run, score in scores.of_run.items()},
+            "agreement": scores.agreement.mean if len(runs) > 1 else None,
+            **{branching: score.f1 for branching, score in of_baselines.of_run.items()},
+        }
+    return record
+
+
+def gold_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
+    """The test trees of several words, and the group of each."""
+    trees, group = _test_trees(examples)
+    several = [place for place, tree in enumerate(trees) if tree.children]
+    return [trees[place] for place in several], group[several]
+
+
+def found_trees(model: Model, examples: Examples) -> list[Tree]:
+    """The trees that a model finds over the sentences of :func:`gold_trees`, without brackets."""
+    gold, _ = gold_trees(examples)
+    index = SubtreeIndex(Forest.from_trees(gold), model.vocabulary)
+    found: list[Tree] = []
+    for first in range(0, len(gold), _SENTENCES_AT_ONCE):
+        batch = TreeBatch.from_index(index, slice(first, first + _SENTENCES_AT_ONCE))
+        found.extend(remove_brackets(tree) for tree in induced_trees(model.encoder, batch))  # type: ignore[arg-type]
+    return found
+
+
+def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
+    chosen = examples.part("test")
+    count = examples.trees_per_example
+    trees = (chosen[:, None] * count + np.arange(count)).ravel()
+    return list(examples.forest[trees]), np.repeat(examples.group[chosen], count)
+
+
+def _leaves(tree: Tree) -> list[Tree]:
+    leaves, pending = [], [tree]
+    while pending:
+        node = pending.pop()
+        if node.children:
+            pending.extend(reversed(node.children))
+        else:
+            leaves.append(node)
+    return leaves
+
+
+def _write_trees(page: Path, title: str, models: Mapping[str, Model], examples: Examples) -> None:
+    """Draw some test sentences whose trees differ though every run is right; nothing for one run alone."""
+    if len(models) < 2:
+        return
+    chosen = examples.part("test")
+    all_trees, _ = _test_trees(examples)
+    several = np.array([bool(tree.children) for tree in all_trees])
+    runs = {}
+    for name, model in models.items():
+        right = model.task.right(model.outputs(examples, chosen), examples.targets_of(chosen))
+        of_tree = np.repeat(right, examples.trees_per_example)[several]
+        runs[name] = RunTrees(found_trees(model, examples), of_tree.tolist())
+    gold, _ = gold_trees(examples)
+    write_tree_page(page, gold, runs, title=title, most=_SENTENCES_ON_A_PAGE)
