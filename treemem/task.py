@@ -110,6 +110,42 @@ class Examples:
         return {name: array[chosen] for name, array in self.targets.items()}
 
 
+def label_numbers(label: NDArray[Any] | None, count: int, num_classes: int, meaning: str) -> NDArray[np.int64]:
+    """The classes of examples, int64 ``[examples]``; -1 where nobody said, and everywhere where there are none.
+
+    Args:
+        label: what the data say.
+        count: how many examples there are.
+        num_classes: classes count from 0.
+        meaning: what a label must be, for the message.
+
+    Raises:
+        RecipeError: labels that mean nothing.
+    """
+    if label is None:
+        return np.full(count, -1, np.int64)
+    is_right = label.shape == (count,) and label.dtype.kind in "iub"
+    if not is_right or ((label < -1) | (label >= num_classes)).any():
+        raise RecipeError(f'tree_data["label"] must be {meaning}')
+    return np.array(label, np.int64)
+
+
+def split_numbers(split: NDArray[Any] | None) -> NDArray[np.int8] | None:
+    """The names of splits as :class:`Examples` holds them, int8 ``[examples]``; None where there are none.
+
+    Raises:
+        RecipeError: a name that is no split's.
+    """
+    if split is None:
+        return None
+    names, place = np.unique(split, return_inverse=True)
+    for name in names:
+        if str(name) not in SPLITS:
+            wanted = f"; it must be one of {', '.join(SPLITS)}{near_names(str(name), SPLITS)}"
+            raise RecipeError(f'tree_data["split"] holds {str(name)!r}{wanted}')
+    return np.array([SPLITS.index(str(name)) for name in names], np.int8)[place]
+
+
 class DataSet(Protocol):
     """Whatever has the task's trees in a forest: a generated data set, a file that was read."""
 

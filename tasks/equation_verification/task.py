@@ -17,7 +17,17 @@ from treemem.errors import GraphError, RecipeError, near_names
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
-from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.task import (
+    SPLITS,
+    Examples,
+    NetworkConfig,
+    PublishedFigure,
+    Score,
+    Task,
+    TaskData,
+    label_numbers,
+    split_numbers,
+)
 from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.more_data import with_more_training
@@ -35,6 +45,7 @@ from treemem.trees.vocabulary import Vocabulary
 
 READ_OUTS: tuple[str, ...] = get_args(ReadOut)
 
+_LABEL = "1 (correct), 0 (incorrect) or -1 (not said) for each equation"
 _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
 
@@ -204,12 +215,12 @@ class EquationVerification(Task):
             label, arity = data.labels[data.label[root[tree]]], int(data.arity[root[tree]])
             raise GraphError(f"tree {tree} is no equation: its root is {label!r} with {arity} children")
         sides = data.split_roots()
-        label = _labels(data)
+        label = label_numbers(data.tree_data.get("label"), len(data), 2, _LABEL)
         targets: dict[str, NDArray[Any]] = {"label": label}
         if self.numeric:
             targets.update(_numeric_targets(sides))
         depth = data.height()[root].astype(np.int64)
-        return Examples(sides, 2, targets, depth, label >= 0, _splits(data))
+        return Examples(sides, 2, targets, depth, label >= 0, split_numbers(data.tree_data.get("split")))
 
     def head(self, hidden_size: int) -> nn.Module:
         equality = ComparisonHead(hidden_size) if self.read_out == "comparison" else EqualityHead(self.read_out)
@@ -276,28 +287,6 @@ class NumericEqualityHead(nn.Module):
 def _decoded(outputs: Tensor, side: Tensor) -> Tensor:
     """The value that the decoded side has; ``[examples]``."""
     return torch.where(side == _RIGHT, outputs[:, 2], outputs[:, 1])
-
-
-def _labels(data: Forest) -> NDArray[np.int64]:
-    label = data.tree_data.get("label")
-    if label is None:
-        return np.full(len(data), -1, np.int64)
-    if label.shape != (len(data),) or label.dtype.kind not in "iub" or not np.isin(label, (-1, 0, 1)).all():
-        raise RecipeError('tree_data["label"] must be 1 (correct), 0 (incorrect) or -1 (not said) for each equation')
-    return label.astype(np.int64)
-
-
-def _splits(data: Forest) -> NDArray[np.int8] | None:
-    split = data.tree_data.get("split")
-    if split is None:
-        return None
-    codes = np.full(len(data), -1, np.int8)
-    for code, name in enumerate(SPLITS):
-        codes[split == name] = code
-    if (codes < 0).any():
-        wrong = str(split[int(np.argmin(codes))])
-        raise RecipeError(f'tree_data["split"] holds {wrong!r}; it must be one of {", ".join(SPLITS)}')
-    return codes
 
 
 def _numeric_targets(sides: Forest) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from treemem.errors import RecipeError
 from treemem.nn.heads import ClassifierHead
 from treemem.ops.checked_options import checked_count, checked_probability
-from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.task import Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData, label_numbers, split_numbers
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.training.metrics import class_scores
@@ -26,6 +26,7 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 NUM_CLASSES = len(DIGITS)
+_LABEL = "a digit, or -1 (not said), for each expression"
 _BIN_ENDS = np.array([10, 20, 30, 50, *range(100, 1001, 100)], np.int64)
 
 
@@ -54,7 +55,7 @@ def _networks() -> dict[str, NetworkConfig]:
         "Tree-RNN": NetworkConfig("TreeRNN", size),
         "Tree-LSTM": NetworkConfig("TreeLSTM", size),
         "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**size, "stack_size": 5}),
-        "Tree-cell": NetworkConfig("TreeCell", size),
+        "TreeCell": NetworkConfig("TreeCell", size),
     }
 
 
@@ -133,8 +134,15 @@ class ListOps(Task):
         Raises:
             RecipeError: labels or splits that mean nothing.
         """
-        label = _labels(data)
-        return Examples(data, 1, {"label": label}, length_bin(num_tokens(data)), label >= 0, _splits(data))
+        label = label_numbers(data.tree_data.get("label"), len(data), NUM_CLASSES, _LABEL)
+        return Examples(
+            data,
+            1,
+            {"label": label},
+            length_bin(num_tokens(data)),
+            label >= 0,
+            split_numbers(data.tree_data.get("split")),
+        )
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, NUM_CLASSES, dropout=self.dropout)
@@ -168,25 +176,3 @@ def length_bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
     """The most tokens of the bin that each length falls into."""
     place = np.searchsorted(_BIN_ENDS, length)
     return np.where(place < len(_BIN_ENDS), _BIN_ENDS[np.minimum(place, len(_BIN_ENDS) - 1)], -(-length // 1000) * 1000)
-
-
-def _labels(data: Forest) -> NDArray[np.int64]:
-    label = data.tree_data.get("label")
-    if label is None:
-        return np.full(len(data), -1, np.int64)
-    if label.shape != (len(data),) or label.dtype.kind not in "iu" or ((label < -1) | (label >= NUM_CLASSES)).any():
-        raise RecipeError('tree_data["label"] must be a digit, or -1 (not said), for each expression')
-    return label.astype(np.int64)
-
-
-def _splits(data: Forest) -> NDArray[np.int8] | None:
-    split = data.tree_data.get("split")
-    if split is None:
-        return None
-    codes = np.full(len(data), -1, np.int8)
-    for code, name in enumerate(SPLITS):
-        codes[split == name] = code
-    if (codes < 0).any():
-        wrong = str(split[int(np.argmin(codes))])
-        raise RecipeError(f'tree_data["split"] holds {wrong!r}; it must be one of {", ".join(SPLITS)}')
-    return codes

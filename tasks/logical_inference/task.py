@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from treemem.errors import GraphError, ParseError, RecipeError, near_names
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.ops.checked_options import checked_count, checked_probability
-from treemem.task import SPLITS, Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData
+from treemem.task import (
+    SPLITS,
+    Examples,
+    NetworkConfig,
+    PublishedFigure,
+    Score,
+    Task,
+    TaskData,
+    label_numbers,
+    split_numbers,
+)
 from treemem.tasks.logical_inference.generator import generate_logic
 from treemem.tasks.logical_inference.operator_form import with_operators
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
@@ -28,6 +38,8 @@ from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, parse
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
+
+_LABEL = "the place of a relation among the seven, or -1 (not said), for each formula"
 
 PAIR = "pair"
 """Label of the root that joins the two formulas of a pair."""
@@ -198,10 +210,10 @@ class LogicalInference(Task):
         else:
             tree_data = {name: array[::2] for name, array in tree_data.items()}
         num_pairs = len(data) // 2
-        label = np.array(tree_data.get("label", np.full(num_pairs, -1)), np.int64)
+        label = label_numbers(tree_data.get("label"), num_pairs, len(RELATIONS), _LABEL)
         operations = tree_data.get("operations")
         group = pair_operations(data) if operations is None else operations.astype(np.int64)
-        return Examples(data, 2, {"label": label}, group, label >= 0, _split_numbers(tree_data.get("split")))
+        return Examples(data, 2, {"label": label}, group, label >= 0, split_numbers(tree_data.get("split")))
 
     def head(self, hidden_size: int) -> nn.Module:
         """``softmax(W_2 elu(W_1 [l; r; |l - r|; l * r] + b_1) + b_2)``, the head of Shen et al. 2019."""
@@ -229,17 +241,6 @@ class LogicalInference(Task):
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
-
-
-def _split_numbers(split: NDArray[Any] | None) -> NDArray[np.int8] | None:
-    """Index into ``SPLITS`` of each pair."""
-    if split is None:
-        return None
-    names, place = np.unique(split, return_inverse=True)
-    unknown = [str(name) for name in names if name not in SPLITS]
-    if unknown:
-        raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
-    return np.array([SPLITS.index(str(name)) for name in names], np.int8)[place]
 
 
 def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_]) -> str:

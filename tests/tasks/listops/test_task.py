@@ -15,7 +15,7 @@ from treemem.trees import Forest, parse_listops
 
 TASK, NARY = ListOps(), ListOps(form="nary")
 TEXTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )", "7"]
-TREE_NETWORKS = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack", "Tree-cell")
+TREE_NETWORKS = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack", "TreeCell")
 
 
 def test_the_task_is_found_by_its_name() -> None:

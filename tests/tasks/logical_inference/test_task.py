@@ -150,5 +150,5 @@ def test_unlabelled_pairs_and_unknown_splits() -> None:
     sides = Forest.from_trees(task.parse("a\tb").children)
     assert not task.examples(sides).labelled.any()
     wrong = sides.with_data(tree_data={"split": np.array(["training", "training"])})
-    with pytest.raises(RecipeError, match="no split is called 'training'"):
+    with pytest.raises(RecipeError, match="holds 'training'; it must be one of"):
         task.examples(wrong)
