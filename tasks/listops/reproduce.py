@@ -1,0 +1,39 @@
+"""Results on ListOps, made anew: one command that goes on where it stopped.
+
+The records of finished runs are kept in RESULTS/STUDY.jsonl, from which the page is written; what is in there is not
+run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from treemem.tasks.listops.results_page import write_page
+from treemem.tasks.listops.task import ListOps
+from treemem.tasks.sequence_study import STUDY, run_small, small_recipe
+from treemem.tasks.study_command import check_studies, run_command, study_parser
+
+STUDIES = (STUDY,)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, and write the page."""
+    return run_command(_run, study_parser(ListOps.name, __doc__, STUDIES).parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> None:
+    check_studies(options, STUDIES)
+    if options.studies:
+        recipe = small_recipe(ListOps.name)
+        longest = recipe.data.max_length
+        names = np.array([f"at most {longest} tokens", f"more than {longest}"])
+        run_small(options, recipe, lambda length: names[(length > longest).astype(int)])
+    write_page(options.results, options.page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The page of results, made from the records of the runs alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from treemem.explore import markdown_table, percent_of
+from treemem.records import replacing
+from treemem.tasks.listops.published import PUBLISHED_FIGURES, SOURCE
+from treemem.tasks.listops.task import ListOps
+from treemem.tasks.sequence_results import sequence_section
+from treemem.tasks.sequence_study import STUDY, small_recipe
+from treemem.tasks.study_tables import Records
+from treemem.training import read_study
+
+COMMAND = f"python -m treemem.tasks.{ListOps.name}.reproduce"
+
+
+def write_page(results: Path, page: Path) -> None:
+    """Write the page from the records in ``results``.
+
+    Args:
+        results: folder of the records.
+        page: the Markdown file; replaced where it is there.
+    """
+    parts = ["# ListOps", _introduction()]
+    if records := read_study(results / f"{STUDY}.jsonl"):
+        parts.append(_sequences(records, results))
+    parts.append(_published())
+    with replacing(page) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _introduction() -> str:
+    return f"""Networks read expressions such as `[MAX 2 9 [MIN 4 7 ] 0 ]` and say which digit they come to (Nangia and Bowman
+2018). Every number here comes from the records in `docs/results/listops/*.jsonl`, each of a run with its options, its
+seconds, the hash of its data and its answers; `{COMMAND}` writes this page from them. Accuracies are percent, mean ±
+deviation over seeds; without a deviation, of one seed. Each run keeps the epoch with the best validation accuracy; the
+test expressions were scored once, with that epoch."""
+
+
+def _sequences(records: Records, results: Path) -> str:
+    recipe = small_recipe(ListOps.name)
+    about = (
+        f"Networks read the tokens of {recipe.data.training_size:,} expressions of the published distribution, cut at "
+        f"{recipe.data.max_length} tokens and without bare digits. Tested are as long ones and longer ones, "
+        f"{recipe.data.test_size:,} of each."
+    )
+    return sequence_section(records, results, recipe, COMMAND, ListOps.group, about)
+
+
+def _published() -> str:
+    """What others reached on the published files, which are longer."""
+    by_network: dict[str, dict[str, str]] = {}
+    for figure in PUBLISHED_FIGURES:
+        by_network.setdefault(figure.network, {})[figure.metric] = percent_of(figure.value, figure.deviation)
+    metrics = list(dict.fromkeys(figure.metric for figure in PUBLISHED_FIGURES))
+    rows = [[name, *(cells.get(metric, "") for metric in metrics)] for name, cells in by_network.items()]
+    return f"""## Published figures
+
+Of {SOURCE}, for expressions of up to some thousand tokens, which no run here has been trained on yet; the recipe
+`listops/published` has their setting.
+
+{markdown_table([["network", *metrics], *rows])}"""
