@@ -34,9 +34,9 @@ def write_page(results: Path, page: Path) -> None:
 def _introduction() -> str:
     return f"""Networks read expressions such as `[MAX 2 9 [MIN 4 7 ] 0 ]` and say which digit they come to (Nangia and
 Bowman 2018). Every number here comes from the records in `docs/results/listops/*.jsonl`, each of a run with its
-options, its seconds, the hash of its data and its answers; `{COMMAND}` writes this page from them. Accuracies are
-percent, mean ± deviation over seeds; without a deviation, of one seed. Each run keeps the epoch with the best validation
-accuracy; the test expressions were scored once, with that epoch."""
+options, its seconds, the hash of its data and its answers; `{COMMAND}` writes this page from them. Accuracies
+are percent, mean ± deviation over seeds; without a deviation, of one seed. Each run keeps the epoch with the best
+validation accuracy; the test expressions were scored once, with that epoch."""
 
 
 def _sequences(records: Records, results: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR
 
@@ -12,23 +13,25 @@ def with_operators(forest: Forest) -> Forest:
     """The formulas of ``forest``, read in the form ``"binary"``, in the form ``"operators"``.
 
     In post-order ``( F ( and G ) )`` is ``F and G X X`` and becomes ``F G and``; ``( not F )`` is ``not F X`` and
-    becomes ``F not``.
+    becomes ``F not``. What is no such bracket stays as it is.
     """
-    word = {label: place for place, label in enumerate(forest.labels)}
-    negation, binary = word.get(NOT, -1), [word[label] for label in (AND, OR) if label in word]
     pointer, child = forest.children()
     is_leaf = forest.arity == 0
-    inner = np.flatnonzero(~is_leaf)
-    left, right = child[pointer[inner]], child[pointer[inner] + 1]
-    starts = is_leaf[left] & np.isin(forest.label[left], binary)  # ( and G ), which waits for its left operand
-    negates = is_leaf[left] & (forest.label[left] == negation)
+    word = {name: place for place, name in enumerate(forest.labels)}
+    is_pair = (forest.arity == 2) & (forest.label == word.get(CONSTITUENT, -1))
+    pair = np.flatnonzero(is_pair)
+    left, right = child[pointer[pair]], child[pointer[pair] + 1]
+    negates = is_leaf[left] & (forest.label[left] == word.get(NOT, -1))
+    waits = is_leaf[left] & np.isin(forest.label[left], [word.get(name, -1) for name in (AND, OR)])
+    is_waiting = np.zeros(forest.num_nodes, bool)
+    is_waiting[pair[waits]] = True
+    whole = ~negates & ~waits & is_waiting[right]
+
     label, arity = forest.label.copy(), forest.arity.copy()
-    label[inner[negates]], arity[inner[negates]] = negation, 1
-    whole = ~starts & ~negates
-    label[inner[whole]] = forest.label[child[pointer[right[whole]]]]
     kept = np.ones(forest.num_nodes, bool)
-    kept[inner[starts]] = False
-    kept[left[starts | negates]] = False
+    label[pair[negates]], arity[pair[negates]], kept[left[negates]] = word.get(NOT, -1), 1, False
+    operator = child[pointer[right[whole]]]
+    label[pair[whole]], kept[operator], kept[right[whole]] = forest.label[operator], False, False
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
     result = Forest(forest.labels, label[kept], arity[kept], before[forest.begin])
     return result.with_data(tree_data=forest.tree_data)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import GraphError
-from treemem.trees.brackets import CONSTITUENT
+from treemem.tasks.logical_inference.operator_form import with_operators
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES
 
@@ -22,7 +22,7 @@ VARIABLE_TABLES = {
 (counted from 0)."""
 
 _EVERYWHERE = np.uint64(2**64 - 1)
-_WORD = {word: code for code, word in enumerate((NOT, AND, OR), start=1)}
+_ARITY = {**dict.fromkeys(VARIABLES, 0), NOT: 1, AND: 2, OR: 2}
 
 
 def truth_tables(forest: Forest) -> NDArray[np.uint64]:
@@ -34,63 +34,32 @@ def truth_tables(forest: Forest) -> NDArray[np.uint64]:
     Raises:
         GraphError: a tree that is no formula.
     """
-    table = np.zeros(forest.num_nodes, np.uint64)
-    code = np.array([_WORD.get(label, 0) for label in forest.labels], np.int8)[forest.label]
-    for place, name in enumerate(forest.labels):
-        if name in VARIABLE_TABLES:
-            table[forest.label == place] = VARIABLE_TABLES[name]
-    is_leaf = forest.arity == 0
-    waits = np.where(is_leaf, code, 0)  # an operator that has not met all its operands
-    is_formula = np.array([label in VARIABLE_TABLES for label in forest.labels], bool)[forest.label] & is_leaf
+    forest = with_operators(forest)
+    _check_formulas(forest)
+    called = np.array([*forest.labels, ""])[forest.label]
+    table = np.array([VARIABLE_TABLES.get(name, 0) for name in forest.labels], np.uint64)[forest.label]
     pointer, child = forest.children()
     height = forest.height()
     order = np.argsort(height, kind="stable")
     bounds = np.searchsorted(height[order], np.arange(1, int(height.max(initial=0)) + 2))
     for first, last in itertools.pairwise(bounds):
         nodes = order[first:last]
-        _combine(forest, nodes, pointer, child, code, table, waits, is_formula)
-    root = forest.begin[1:] - 1
-    if not is_formula[root].all():
-        tree = int(np.argmin(is_formula[root]))
+        operand, last_operand = child[pointer[nodes]], child[pointer[nodes + 1] - 1]
+        table[nodes] = np.select(
+            [called[nodes] == NOT, called[nodes] == AND],
+            [~table[operand], table[operand] & table[last_operand]],
+            table[operand] | table[last_operand],
+        )
+    return table[forest.begin[1:] - 1]
+
+
+def _check_formulas(forest: Forest) -> None:
+    """Raise a ``GraphError`` for the first tree that has a node which no formula has."""
+    wanted = np.array([_ARITY.get(name, -1) for name in forest.labels], np.int64)[forest.label]
+    if (wanted != forest.arity).any():
+        node = int(np.argmax(wanted != forest.arity))
+        tree = int(np.searchsorted(forest.begin, node, side="right")) - 1
         raise GraphError(f"tree {tree} is no formula of {', '.join(VARIABLES)}, {NOT}, {AND} and {OR}")
-    return table[root]
-
-
-def _combine(
-    forest: Forest,
-    nodes: NDArray[np.int64],
-    pointer: NDArray[np.int64],
-    child: NDArray[np.int64],
-    code: NDArray[np.int8],
-    table: NDArray[np.uint64],
-    waits: NDArray[np.int8],
-    is_formula: NDArray[np.bool_],
-) -> None:
-    """Enter what the nodes of one height are: whole formulas, or an operator that waits for its left operand."""
-    constituent = np.array([label == CONSTITUENT for label in forest.labels], bool)[forest.label[nodes]]
-    unary = nodes[~constituent & (forest.arity[nodes] == 1) & (code[nodes] == _WORD[NOT])]
-    operand = child[pointer[unary]]
-    table[unary], is_formula[unary] = ~table[operand], is_formula[operand]
-
-    binary = nodes[~constituent & (forest.arity[nodes] == 2) & (code[nodes] > _WORD[NOT])]
-    left, right = child[pointer[binary]], child[pointer[binary] + 1]
-    table[binary] = _joined(code[binary], table[left], table[right])
-    is_formula[binary] = is_formula[left] & is_formula[right]
-
-    pairs = nodes[constituent & (forest.arity[nodes] == 2)]
-    left, right = child[pointer[pairs]], child[pointer[pairs] + 1]
-    operator_first = (waits[left] > 0) & (forest.arity[left] == 0) & is_formula[right]
-    negated = operator_first & (waits[left] == _WORD[NOT])
-    table[pairs[negated]], is_formula[pairs[negated]] = ~table[right[negated]], True
-    waiting = operator_first & ~negated
-    table[pairs[waiting]], waits[pairs[waiting]] = table[right[waiting]], waits[left[waiting]]
-    whole = is_formula[left] & (waits[right] > 0) & (forest.arity[right] == 2)
-    table[pairs[whole]] = _joined(waits[right[whole]], table[left[whole]], table[right[whole]])
-    is_formula[pairs[whole]] = True
-
-
-def _joined(operator: NDArray[np.int8], left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.where(operator == _WORD[AND], left & right, left | right)
 
 
 def relations(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:

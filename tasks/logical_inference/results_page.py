@@ -11,7 +11,7 @@ from treemem.explore import markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
 from treemem.task import Score
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
-from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HEAD_DROPOUT, HELD_OUT, HIDDEN_SIZE, TRAINING
+from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT, HIDDEN_SIZE, TRAINING
 from treemem.tasks.logical_inference.task import LogicalInference
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import small_recipe
@@ -69,7 +69,7 @@ def _gold_trees(records: Records, page: Path) -> str:
     return f"""## Over the given trees
 
 Every bracket is a node of two children and every word a leaf. Hidden size {HIDDEN_SIZE}, no dropout in networks or
-head (dropout {HEAD_DROPOUT:g}); {training["epochs"]} epochs of Adam, batches of {training["batch_size"]}, rate
+head; {training["epochs"]} epochs of Adam, batches of {training["batch_size"]}, rate
 {training["learning_rate"]:g} falling as half a cosine wave, L2 of {training["weight_decay"]:g}. These were chosen
 with the pairs of 7 to 12 operations in the published training files, on which no network trains and which are no test
 pairs. Splits are the published ones: of the training files' 135,529 pairs of at most 6 operations every tenth

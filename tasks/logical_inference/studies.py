@@ -18,8 +18,7 @@ ALL_PAIRS = "all"
 HELD_OUT = ("A", "B", "C")
 
 HIDDEN_SIZE = 100
-HEAD_DROPOUT = 0.2
-TRAINING = TrainingOptions(epochs=30, batch_size=256, learning_rate=2e-3, schedule="cosine", weight_decay=1.2e-6)
+TRAINING = TrainingOptions(epochs=30, batch_size=64, learning_rate=1e-3, schedule="cosine", weight_decay=1e-5)
 
 
 def gold_tree_networks() -> dict[str, NetworkConfig]:
@@ -29,7 +28,6 @@ def gold_tree_networks() -> dict[str, NetworkConfig]:
 
 def gold_tree_runs() -> list[StudyRun]:
     """Four networks on all pairs and on those that each systematic split leaves, three seeds."""
-    task = LogicalInference(dropout=HEAD_DROPOUT)
     return [
         StudyRun(
             f"gold-trees/{name}, {data}/seed-{seed}",
@@ -37,7 +35,6 @@ def gold_tree_runs() -> list[StudyRun]:
             network,
             dataclasses.replace(TRAINING, seed=seed),
             data,
-            task,
         )
         for seed in SEEDS
         for data in (ALL_PAIRS, *HELD_OUT)
