@@ -11,7 +11,7 @@ from treemem.training import StudyRun, TrainingOptions
 from treemem.trees.forest import Forest
 
 SEEDS = (1111, 2222, 3333)
-GOLD_TREES = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack+normalize+no-op", "TreeCell")
+GOLD_TREES = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack+normalize", "TreeCell")
 """Networks over the given trees."""
 
 ALL_PAIRS = "all"
