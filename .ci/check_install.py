@@ -16,7 +16,10 @@ assert Path(treemem.__file__).resolve().is_relative_to(site), f"imported {treeme
 modules = [module.name for module in pkgutil.walk_packages(treemem.__path__, "treemem.")]
 for module in modules:
     importlib.import_module(module)
-assert TASKS.names() == ["equation_verification"], TASKS.names()
+assert TASKS.names() == ["equation_verification", "listops", "logical_inference"], TASKS.names()
+for described in ("listops", "logical_inference"):
+    readme = Path(treemem.__file__).parent / "tasks" / described / "README.md"
+    assert readme.is_file(), f"{readme} is not in the package"
 assert recipe_names(), "the recipes are not in the package"
 for name in recipe_names():
     load_recipe(name)
