@@ -16,7 +16,7 @@ _ACCURACY: tuple[tuple[str, float, float | None, str], ...] = (
     ("Universal Transformer", 71.5, 7.8, SOURCE),
     ("Havrylov et al. 2019 (PPO)", 99.2, 0.5, SOURCE),
     ("Ordered Memory", 99.97, 0.014, SOURCE),
-    ("Ordered Memory with Tree-RNN operator", 63.1, None, SOURCE),
+    ("Ordered Memory, Tree-RNN cell", 63.1, None, SOURCE),
 )
 _PARSING_F1: tuple[tuple[str, float, str], ...] = (
     ("RL-SPINN", 71.1, EARLIER_SOURCE),
