@@ -16,20 +16,36 @@ from typing import Any
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "equation_verification.py"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLE = EXAMPLES / "equation_verification.py"
+LISTOPS = EXAMPLES / "listops.py"
 SMALL = ["--size", "200", "--epochs", "1", "--set", "training.accelerator=cpu"]
+SMALL_LISTOPS = [
+    *("--size", "40", "--epochs", "1", "--set", "training.accelerator=cpu"),
+    *("--set", "data.validation_size=20", "--set", "data.test_size=20", "--set", "data.pool=0"),
+    *("--set", "networks.Ordered Memory.options.hidden_size=8", "--set", "networks.LSTM.options.hidden_size=8"),
+]
 
 Run = Callable[..., int]
 
 
-@pytest.fixture(scope="module")
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("equation_verification_example", EXAMPLE)
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_example", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    return loaded(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def listops() -> ModuleType:
+    return loaded(LISTOPS)
 
 
 @pytest.fixture
@@ -137,20 +153,67 @@ def test_an_output_that_is_a_file_is_told(run: Run, tmp_path: Path, capsys: pyte
     assert "error: cannot train in" in capsys.readouterr().err
 
 
+def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes_on_from_what_is_there(
+    listops: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    options = [*SMALL_LISTOPS, "--output", str(tmp_path / "out")]
+    assert listops.main(options) == 0
+    printed = capsys.readouterr().out
+    tables = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("| ")]
+    assert tables == [
+        *("network", "majority class", "Ordered Memory", "LSTM", "examples"),
+        *("trees", "Ordered Memory", "_left_", "_right_", "_balanced_", "_random_"),
+    ]
+    shown = [line[:14].strip() for line in printed.splitlines() if " ( " in line]
+    assert shown == ["given", "Ordered Memory"] * 2
+    results = rows(tmp_path / "out" / "results.jsonl")
+    assert [(row["network"], row["examples"]) for row in results if row["length"] == "all"] == [
+        ("Ordered Memory", 40), ("LSTM", 40),
+    ]  # fmt: skip
+
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        assert listops.main(options) == 0
+    assert f"{tmp_path / 'out' / 'LSTM' / 'seed-12093'} is finished: epoch 1 was its last" in caplog.text
+    assert capsys.readouterr().out == printed
+
+
+def test_listops_scores_several_seeds_together_and_gives_networks_without_trees_no_row(
+    listops: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*SMALL_LISTOPS, "--output", str(tmp_path / "out"), "--networks", "LSTM", "--seeds", "1", "2"]
+    assert listops.main(options) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("| LSTM ") == 1
+    assert "given" not in printed.split("_random_")[1]
+    assert all(row["deviation"] is not None for row in rows(tmp_path / "out" / "results.jsonl"))
+    assert listops.main([*options, "--networks", "LSTMM"]) == 2
+    assert "did you mean LSTM" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
-def test_an_interruption_while_libraries_are_imported_shows_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [EXAMPLE, LISTOPS], ids=lambda path: path.stem)
+def test_an_interruption_while_libraries_are_imported_shows_no_traceback(path: Path, tmp_path: Path) -> None:
     (tmp_path / "treemem").mkdir()
     (tmp_path / "treemem" / "__init__.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     program = tmp_path / "example.py"
-    program.write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    program.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == -signal.SIGINT
     assert done.stderr == ""
 
 
 def test_an_interruption_says_how_to_go_on(
-    example: ModuleType, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: ModuleType,
+    listops: ModuleType,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(example, "fit_seeds", interrupted)
     assert run() == 130
     assert "the same command goes on from" in capsys.readouterr().err
+    monkeypatch.setattr(listops, "fit_seeds", interrupted)
+    assert listops.main([*SMALL_LISTOPS, "--output", str(tmp_path / "other")]) == 130
+    assert f"goes on from {tmp_path / 'other'}" in capsys.readouterr().err

@@ -1,0 +1,135 @@
+"""What does `[MAX 2 9 [MIN 4 7 ] 0 ]` come to? Train networks that read the tokens, and look at the trees they find.
+
+With no arguments this generates ListOps expressions of up to 30 tokens, trains Ordered Memory and LSTM on them, tests
+both on as long ones and on ones of 31 to 50 tokens, and prints their accuracy by length, how the trees that Ordered
+Memory found compare with the given ones, which it never saw, and two of these trees. It takes about half an hour;
+`--size 20000 --epochs 3` takes minutes. A run that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+if __name__ == "__main__":  # until all is imported, Ctrl-C ends the program at once and without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import argparse
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from treemem import Forest, Tree, TreeBatch, TreememError
+from treemem.explore import accuracy_table, markdown_table, percent_of
+from treemem.induction import baseline_trees, induced_trees, score_runs
+from treemem.nn import ONLSTM, OrderedMemory
+from treemem.records import write_records
+from treemem.task import Model
+from treemem.training import Recipe, fit_seeds, load_recipe, score_row
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="listops/small", help="TASK/RECIPE or a file (%(default)s)")
+    parser.add_argument("--size", type=int, help="number of expressions to train on")
+    parser.add_argument("--epochs", type=int, help="epochs to train")
+    parser.add_argument("--seeds", type=int, nargs="+", help="train each network once from each of these")
+    names = ["Ordered Memory", "LSTM"]
+    parser.add_argument("--networks", nargs="+", metavar="NAME", default=names, help="of the recipe (%(default)s)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE",
+        help="override any field of the recipe, such as training.learning_rate=0.001; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="begin anew where the output folder holds a run")
+    parser.add_argument("--output", type=Path, default=Path("runs/listops"), help="folder (%(default)s)")
+    return parser.parse_args(arguments)
+
+
+def chosen_recipe(options: argparse.Namespace) -> Recipe:
+    """The recipe with the options of the command line; its curriculum lasts no longer than the run."""
+    given = {"data.training_size": options.size, "training.epochs": options.epochs}
+    if options.epochs is not None:
+        given["training.curriculum"] = min(options.epochs, load_recipe(options.recipe).training.curriculum)
+    overrides = [f"{name}={value}" for name, value in given.items() if value is not None]
+    return load_recipe(options.recipe, [*overrides, *options.set]).with_networks(options.networks)
+
+
+def found_trees(model: Model, expressions: Sequence[Tree]) -> list[Tree]:
+    """The tree that a model finds over the tokens of each expression."""
+    trees: list[Tree] = []
+    for first in range(0, len(expressions), 256):
+        batch = TreeBatch.from_trees(expressions[first : first + 256], model.vocabulary)
+        trees += induced_trees(model.encoder, batch.to(model.device))
+    return trees
+
+
+def tree_table(given: Sequence[Tree], found: Mapping[str, Sequence[Sequence[Tree]]]) -> str:
+    """The F1 of the trees of each network's runs, and of trivial ones."""
+    tokens = [[leaf.label for leaf in tree.leaves()] for tree in given]
+    trivial = {f"_{name}_": [baseline_trees(tokens, name)] for name in ("left", "right", "balanced", "random")}
+    rows = [["trees", "over all spans", "mean of expressions"]]
+    for name, runs in {**found, **trivial}.items():
+        by_run = {str(number): trees for number, trees in enumerate(runs)}
+        scores = [score_runs(given, by_run, average=average) for average in ("corpus", "sentence")]
+        rows.append([name, *(percent_of(score.mean, score.deviation) for score in scores)])
+    return markdown_table(rows)
+
+
+def bracketed(tree: Tree) -> str:
+    return " ".join(Forest.from_trees([tree]).tokens("bracketed leaves").strings()[0])
+
+
+def run(options: argparse.Namespace) -> None:
+    recipe = chosen_recipe(options)
+    task = recipe.make_task()
+    data = task.make_data(recipe.data)
+    results = {}
+    for name, network in recipe.networks.items():
+        logging.info("-- %s", name)
+        results[name] = fit_seeds(
+            task, network, data, recipe.training,
+            seeds=options.seeds or [recipe.training.seed], output=options.output / name,
+            resume=not options.overwrite, overwrite=options.overwrite,
+        )  # fmt: skip
+    scores = {name: result.scores for name, result in results.items()}
+    print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
+    print(accuracy_table(scores, group=task.group))
+
+    given = [tree for tree in data.forest[data.forest.tree_data["split"] == "test"] if tree.children]
+    found = {
+        name: [found_trees(fit.model, given) for fit in result.fits]
+        for name, result in results.items()
+        if isinstance(result.fits[0].model.encoder, (OrderedMemory, ONLSTM))
+    }
+    print("\nTrees found over the test expressions, beside trees that know their lengths alone: F1 in %\n")
+    print(tree_table(given, found))
+    tokens = [[leaf.label for leaf in tree.leaves()] for tree in given]
+    short_and_nested = [place for place, own in enumerate(tokens) if len(own) < 13 and own.count("]") > 1]
+    for place in short_and_nested[:2] if found else ():
+        print(f"\n{'given':14} {bracketed(given[place])}")
+        for name, runs in found.items():
+            print(f"{name:14} {bracketed(runs[0][place])}")
+
+    rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
+    write_records(options.output / "results.jsonl", rows)
+    (options.output / "data.md").write_text(data.card, encoding="utf-8")
+    print(f"\nscores: {options.output / 'results.jsonl'}; data: {options.output / 'data.md'}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        run(options)
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\nstopped; without --overwrite the same command goes on from {options.output}", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main())
