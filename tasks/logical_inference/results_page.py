@@ -9,7 +9,7 @@ from typing import Any
 
 from treemem.explore import markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
-from treemem.task import Score
+from treemem.task import PublishedFigure, Score
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
 from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT, HIDDEN_SIZE, TRAINING
 from treemem.tasks.logical_inference.task import LogicalInference
@@ -35,6 +35,7 @@ def write_page(results: Path, page: Path) -> None:
     }
     parts = ["# Logical inference", _introduction()]
     parts += [make(records) for name, make in makers.items() if (records := read_study(results / f"{name}.jsonl"))]
+    parts.append(_published())
     with replacing(page) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -111,7 +112,7 @@ def _sequences(records: Records, results: Path) -> str:
 
 def _by_operations(scores: Mapping[str, list[Score]], whole: Mapping[str, Records]) -> str:
     """Accuracy by number of operations, the published one under ours."""
-    figures = {(each.network, each.split): each for each in PUBLISHED_FIGURES}
+    figures = _published_accuracy()
     any_network = next(iter(scores.values()))
     by_group = {score.group: score for score in any_network}
     rows = [["network", *map(str, _LENGTHS), "7-12"]]
@@ -122,7 +123,7 @@ def _by_operations(scores: Mapping[str, list[Score]], whole: Mapping[str, Record
         rows.append([name, *cells, percent([_beyond_training(run) for run in whole[name]])])
         published = [figures.get((name, published_split(str(length)))) for length in _LENGTHS]
         if any(published):
-            rows.append(["_published_", *("" if each is None else f"{100 * each.value:.0f}" for each in published), ""])
+            rows.append(["_published_", *("" if each is None else _as_published(each) for each in published), ""])
     rows.append(["pairs", *(str(by_group[length].examples) for length in _LENGTHS), ""])
     return markdown_table(rows)
 
@@ -134,11 +135,49 @@ def _beyond_training(run: Mapping[str, Any]) -> float:
 
 
 def _held_out_cells(by_row: Mapping[str, Records], name: str) -> list[str]:
-    figures = {(each.network, each.split): each for each in PUBLISHED_FIGURES}
+    figures = _published_accuracy()
     cells = [name]
     for letter in HELD_OUT:
         runs = by_row.get(f"{name}, {letter}", [])
         cells.append(percent([overall(run, "test").accuracy for run in runs]) if runs else "")
         published = figures.get((name, published_split(letter)))
-        cells.append("" if published is None else f"{100 * published.value:.0f}")
+        cells.append("" if published is None else _as_published(published))
     return cells
+
+
+def _published() -> str:
+    """What others reached on the published pairs with networks over words and brackets."""
+    figures = _published_accuracy()
+    columns = [*map(str, range(7, 13)), *HELD_OUT]
+    names = list(dict.fromkeys(network for network, _ in figures if network not in GOLD_TREES))
+    rows = [
+        [
+            name,
+            *(
+                "" if each is None else _as_published(each)
+                for each in (figures.get((name, published_split(column))) for column in columns)
+            ),
+        ]
+        for name in names
+    ]
+    parsing = [
+        f"the trees of {each.network} have a parsing F1 of {_as_published(each, digits=1)}"
+        for each in PUBLISHED_FIGURES
+        if each.metric == "parsing f1"
+    ]
+    return f"""## Published figures of sequence networks
+
+Of {SOURCE}, trained on the published pairs of at most 6 operations, on which no sequence network here has been trained
+yet; the recipe `logical_inference/published` has their setting. There {" and ".join(parsing)}.
+
+{markdown_table([["network", *columns], *rows])}"""
+
+
+def _as_published(figure: PublishedFigure, digits: int = 0) -> str:
+    """A figure in percent with the digits that it was published with; deviations have one after the point."""
+    spread = "" if figure.deviation is None else f" ± {100 * figure.deviation:.1f}"
+    return f"{100 * figure.value:.{digits}f}{spread}"
+
+
+def _published_accuracy() -> dict[tuple[str, str], PublishedFigure]:
+    return {(each.network, each.split): each for each in PUBLISHED_FIGURES if each.metric == "accuracy"}

@@ -52,7 +52,9 @@ def _networks() -> dict[str, NetworkConfig]:
     return {
         "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 200, "activation": "tanh"}),
         "Tree-LSTM": NetworkConfig("TreeLSTM", {"hidden_size": 200}),
-        "Tree-LSTM+stack+normalize": NetworkConfig("StackTreeLSTM", {"hidden_size": 200, "stack_size": 5, "normalize": True}),
+        "Tree-LSTM+stack+normalize": NetworkConfig(
+            "StackTreeLSTM", {"hidden_size": 200, "stack_size": 5, "normalize": True}
+        ),
         "TreeCell": NetworkConfig("TreeCell", {"hidden_size": 200, "dropout": 0.2, "leaf_dropout": 0.1}),
         "Ordered Memory": NetworkConfig("OrderedMemory", memory),
         "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**memory, "cell": "rnn"}),
