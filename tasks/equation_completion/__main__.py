@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checkpoint import load
+from treemem.checkpoint import load, load_pretrained
 from treemem.errors import RecipeError, TreememError
 from treemem.explore import markdown_table
 from treemem.records import write_records
@@ -36,7 +36,12 @@ GENERATED = "generated"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rank the candidates for the blanks of equations, fill one equation, or compare the engines."""
     parser = argparse.ArgumentParser(prog="python -m treemem.tasks.equation_completion", description=__doc__)
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder of a checkpoint or of a training run")
+    parser.add_argument(
+        "checkpoint",
+        nargs="?",
+        metavar="CHECKPOINT",
+        help="folder of a checkpoint or of a training run; none: the model that comes with equation verification",
+    )
     parser.add_argument(
         "--equations",
         default=GENERATED,
@@ -74,7 +79,7 @@ def _run(options: argparse.Namespace) -> None:
         _check_place(options.output)
         if options.equations is not None and Path(options.output).resolve() == Path(options.equations).resolve():
             raise RecipeError(f"--output {options.output} is the file of the equations; name another")
-    model = load(options.checkpoint).float()  # a packaged one is kept in half precision
+    model = load_pretrained() if options.checkpoint is None else load(options.checkpoint).float()
     candidates = make_candidates() if options.candidates is None else read_candidates(options.candidates)
     if options.fill is not None:
         fillings = fill(model, options.fill, top=options.top, collapse=options.collapse, candidates=candidates)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.errors import ParseError, VocabularyError
+from treemem.ops.checked_options import checked_count
 from treemem.task import Model
 from treemem.tasks.equation_completion.blanks import Blanks
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
@@ -56,7 +57,7 @@ def fill(
     Raises:
         ParseError: no ``?`` or several, or a text that is no equation.
         VocabularyError: a label that the model does not know.
-        RecipeError: a model of another task, or ``top`` below 1.
+        RecipeError: a model of another task, or a ``top`` that is no number of at least 1.
         CellError: scores that are not numbers.
 
     Example:
@@ -83,8 +84,7 @@ def best_fillings(
     engine: Engine = "auto",
 ) -> list[list[Filling]]:
     """The best fillings of each of many blanks, the best first; arguments and errors are those of :func:`fill`."""
-    if top < 1:
-        raise RecipeError(f"top must be at least 1, not {top}")
+    checked_count("top", top)
     candidates = candidates or make_candidates()
     same = candidates.value_class if collapse else candidates.reading
     found = []

@@ -17,6 +17,7 @@ from treemem.errors import GraphError, RecipeError, near_names
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
+from treemem.ops.checked_options import checked_count
 from treemem.task import (
     SPLITS,
     Examples,
@@ -80,6 +81,9 @@ class EquationDataOptions:
         numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
         path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
             which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
+
+    Raises:
+        RecipeError: an option out of its range, or two that contradict each other.
     """
 
     size: int = 20_000
@@ -90,6 +94,23 @@ class EquationDataOptions:
     branches: bool = False
     numeric: int = 0
     path: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_count("data.numeric", self.numeric, least=0)
+        adds = self.training_size is not None
+        if adds:
+            checked_count("data.training_size", self.training_size)
+        if adds and self.path is not None:
+            raise RecipeError("data.training_size adds to generated equations; data.path names others: choose one")
+        if self.derivation != BY_IDENTITIES and not adds:
+            raise RecipeError(
+                "data.derived_share and data.branches are about equations that data.training_size adds; set that too"
+            )
+
+    @property
+    def derivation(self) -> DerivationOptions:
+        """How the further equations are derived."""
+        return DerivationOptions(self.derived_share, self.branches)
 
 
 @dataclass(frozen=True)
@@ -150,13 +171,6 @@ class EquationVerification(Task):
         """
         if options.numeric and not self.numeric:
             raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
-        if options.training_size is not None and options.path is not None:
-            raise RecipeError("data.training_size adds to generated equations; data.path names others: choose one")
-        derivation = DerivationOptions(options.derived_share, options.branches)
-        if derivation != BY_IDENTITIES and options.training_size is None:
-            raise RecipeError(
-                "data.derived_share and data.branches are about equations that data.training_size adds; set that too"
-            )
         if options.path is None:
             data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
             wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
@@ -169,7 +183,11 @@ class EquationVerification(Task):
             forest, card = data.forest, data.card()
             if options.training_size is not None:
                 forest = with_more_training(
-                    forest, options.training_size, seed=options.seed + 1, derivation=derivation, progress=progress
+                    forest,
+                    options.training_size,
+                    seed=options.seed + 1,
+                    derivation=options.derivation,
+                    progress=progress,
                 )
                 card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
             if not options.numeric:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from treemem import load_pretrained
 from treemem.tasks.equation_completion import __main__ as command
+from treemem.tasks.equation_completion import fill
 from treemem.tasks.equation_completion.__main__ import main
 from treemem.tasks.equation_verification.generator import generate_equations
 
@@ -64,6 +66,12 @@ def test_generated_equations_come_from_a_folder_or_are_made(saved_model: Path, t
 def test_the_engines_are_compared(saved_model: Path, equations: Path, capsys) -> None:
     assert main([str(saved_model), "--equations", str(equations), "--compare"]) == 0
     assert "times faster" in capsys.readouterr().out
+
+
+def test_without_a_checkpoint_the_packaged_model_fills(capsys) -> None:
+    assert main(["--fill", "sin(x)^2 + ? = 1", "--top", "1"]) == 0
+    (best,) = fill(load_pretrained(), "sin(x)^2 + ? = 1", top=1)
+    assert f"| {best.text} " in capsys.readouterr().out
 
 
 def test_an_equation_is_filled(saved_model: Path, capsys) -> None:

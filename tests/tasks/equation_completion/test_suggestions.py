@@ -72,6 +72,12 @@ def test_the_best_fillings_come_first_and_say_their_probability(untrained) -> No
         assert filling.probability == pytest.approx(probability, abs=1e-9)
 
 
+@pytest.mark.parametrize("top", [2.5, "3"])
+def test_a_number_of_fillings_that_is_none_is_refused(untrained, top: object) -> None:
+    with pytest.raises(RecipeError, match="top must be"):
+        fill(untrained(), "x + ? = x + y", top=top)
+
+
 def test_one_filling_of_each_value_where_asked_for(untrained) -> None:
     candidates = make_candidates()
     found = fill(untrained(), "x + ? = x + y", top=2000, collapse=True)

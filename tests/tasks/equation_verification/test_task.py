@@ -291,9 +291,21 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
     with pytest.raises(RecipeError, match="for training already"):
         TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=10))
     with pytest.raises(RecipeError, match="choose one"):
-        TASK.make_data(EquationDataOptions(path="equations.csv", training_size=400))
-    with pytest.raises(RecipeError, match="set that too"):
-        TASK.make_data(EquationDataOptions(derived_share=0.5))
+        EquationDataOptions(path="equations.csv", training_size=400)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"derived_share": 0.5}, "set that too"),
+        ({"derived_share": 2, "training_size": 400}, "from 0 to 1"),
+        ({"training_size": 0}, "at least 1"),
+        ({"numeric": -1}, "at least 0"),
+    ],
+)
+def test_options_of_data_are_refused_when_they_are_made(options: dict[str, float], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        EquationDataOptions(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("numeric", [False, True])
