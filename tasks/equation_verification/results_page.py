@@ -224,4 +224,24 @@ nothing to normalise of. Command: `{COMMAND} ablation --processes 2`; {cost(reco
 
 Against {_STACKED} (p 5, k 1, element-wise actions, reading its children's stacks), example by example:
 
-{comparisons(against, _STACKED, "test")}"""
+{comparisons(against, _STACKED, "test")}{_of_unused_places(against)}"""
+
+
+def _of_unused_places(by_row: Mapping[str, Records]) -> str:
+    """A remark where a larger stack came to the weights of the smaller one."""
+
+    def weights(name: str) -> dict[int, str]:
+        return {run["training"]["seed"]: run["weights"] for run in by_row.get(name, [])}
+
+    def size(name: str) -> int:
+        return int(by_row[name][0]["network"]["options"]["stack_size"])
+
+    larger = [name for name in by_row if weights(_STACKED) and size(name) > size(_STACKED)]
+    same = [name for name in larger if weights(name).items() <= weights(_STACKED).items()]
+    if not same:
+        return ""
+    return f"""
+
+To the bit the same weights, in every seed: {", ".join(same)}. What lies below the first {size(_STACKED)} elements of a
+stack came there by as many pushes and is read after as many pops, on a path longer than any in the training
+equations."""

@@ -119,6 +119,21 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
     assert {path.suffix for path in tmp_path.iterdir()} == {".jsonl", ".md", ".svg"}
 
 
+def test_the_page_says_where_a_larger_stack_came_to_the_same_weights(tmp_path: Path) -> None:
+    write_records(tmp_path / "table-2.jsonl", [record_of(run, 0.8) for run in STUDIES["table-2"]()])
+    records = [record_of(run, 0.8) for run in STUDIES["ablation"]()]
+    pages = {}
+    for name, changed in {"as trained": set(), "with one of its own": {SEEDS[1]}}.items():
+        of_seed = [
+            {**record, "weights": "a" * 64} if record["training"]["seed"] in changed else record for record in records
+        ]
+        write_records(tmp_path / "ablation.jsonl", of_seed)
+        write_page(tmp_path, tmp_path / "page.md", EQUATIONS)
+        pages[name] = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "the same weights, in every seed: Tree-LSTM+stack+normalize+no-op, p 10. What" in pages["as trained"]
+    assert "the same weights" not in pages["with one of its own"]
+
+
 def test_records_of_other_equations_are_refused(tmp_path: Path) -> None:
     write_records(tmp_path / "table-2.jsonl", [record_of(STUDIES["table-2"]()[0], 0.8)])
     with pytest.raises(RecipeError, match="are of other equations"):
