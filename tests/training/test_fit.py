@@ -114,6 +114,9 @@ def test_the_callers_random_generator_is_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+PLATEAU: dict[str, Any] = {
+    "epochs": 8, "schedule": "plateau", "plateau_factor": 0.25, "plateau_patience": 1, "learning_rate": 0.01,
+}  # fmt: skip
 BATCHES = [{}, {"nodes_per_batch": 40}, {"sort_by_height": True}, {"nodes_per_batch": 30, "sort_by_height": True}]
 
 
@@ -146,7 +149,10 @@ def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float],
     torch.manual_seed(options.seed)
     model = Model(MoreX(), NETWORK)
     adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-    optimizer = adam(model.parameters(), weight_decay=options.weight_decay, fused=True)
+    betas = (options.beta1, options.beta2)
+    optimizer = adam(
+        model.parameters(), betas=betas, eps=options.epsilon, weight_decay=options.weight_decay, fused=True
+    )
     index = SubtreeIndex(examples.forest, model.vocabulary)
     plans = []
     for epoch in range(options.epochs):
@@ -163,7 +169,7 @@ def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float],
     kept = copy.deepcopy(model)
     torch.manual_seed(options.seed)
     losses, validation_losses, weights = [], [], []
-    step = 0
+    step, rate, best, evaluations_since = 0, options.learning_rate, -1.0, 0
     for plan in plans:
         total = 0.0
         for chosen in plan:
@@ -172,7 +178,7 @@ def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float],
                 factor = (step + 1) / rising
             elif options.schedule == "cosine":
                 factor = (1 + math.cos(math.pi * ((step - rising) / (steps - rising)))) / 2
-            optimizer.param_groups[0]["lr"] = options.learning_rate * factor
+            optimizer.param_groups[0]["lr"] = rate * factor
             optimizer.zero_grad()
             targets = {"label": torch.from_numpy(examples.targets["label"][chosen])}
             loss = MoreX().loss(model(TreeBatch.from_index(index, chosen)), targets)
@@ -187,12 +193,33 @@ def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float],
             step += 1
         losses.append(total / sum(map(len, plan)))
         labels = {"label": torch.from_numpy(examples.targets["label"][validation])}
-        validation_losses.append(float(MoreX().loss(kept.outputs(examples, validation, index=index), labels)))
+        outputs = kept.outputs(examples, validation, index=index)
+        validation_losses.append(float(MoreX().loss(outputs, labels)))
+        accuracy = ((outputs > 0) == (labels["label"] == 1)).double().mean().item()
+        evaluations_since = 0 if accuracy > best else evaluations_since + 1
+        best = max(best, accuracy)
+        if options.schedule == "plateau" and evaluations_since > options.plateau_patience:
+            rate, evaluations_since = rate * options.plateau_factor, 0
         weights.append({name: weight.clone() for name, weight in kept.state_dict().items()})
     return losses, validation_losses, weights
 
 
-@pytest.mark.parametrize("options", [{}, EVERYTHING, {"averaging": 0.5}, {"curriculum": 3}, {"warmup": 0.5}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        EVERYTHING,
+        {"averaging": 0.5},
+        {"curriculum": 3},
+        {"warmup": 0.5},
+        {"beta1": 0.0},
+        {"beta2": 0.5},
+        {"epsilon": 0.1},
+        {"optimizer": "adamw", "beta1": 0.5, "beta2": 0.9, "epsilon": 0.01},
+        {**PLATEAU, "plateau_patience": 0},
+        {**PLATEAU, "plateau_patience": 1},
+    ],
+)
 def test_training_is_that_of_a_plain_loop(tmp_path: Path, options: dict[str, object]) -> None:
     result = run(tmp_path, **options)
     with torch.random.fork_rng():
@@ -201,6 +228,60 @@ def test_training_is_that_of_a_plain_loop(tmp_path: Path, options: dict[str, obj
     assert [record["validation_loss"] for record in result.records] == pytest.approx(validation_losses, rel=1e-6)
     for name, weight in result.model.state_dict().items():
         torch.testing.assert_close(weight, weights[result.best_epoch - 1][name])
+
+
+def rates_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The learning rate of each step from here on, as it is taken."""
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def telling(self: torch.optim.Adam, *rest: object) -> object:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.optim.Adam, "step", telling)
+    return rates
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 3])
+def test_on_a_plateau_the_rate_falls_after_evaluations_that_brought_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluate_every: int
+) -> None:
+    rates = rates_of_steps(monkeypatch)
+    options = {**PLATEAU, "epochs": 12, "learning_rate": 1e-5, "evaluate_every": evaluate_every}
+    records = run(tmp_path, **options).records
+    accuracies = [record["validation_accuracy"] for record in records if "validation_accuracy" in record]
+    assert len(set(accuracies)) == 1, "so slowly nothing is learned"
+    steps = len(rates) // 12
+    of_epochs = rates[::steps]
+    assert [rate for rate in of_epochs for _ in range(steps)] == rates, "one rate an epoch"
+    falls = {1: [3, 5, 7, 9, 11], 3: [9]}[evaluate_every]
+    assert of_epochs == pytest.approx([1e-5 * 0.25 ** sum(fall <= epoch for fall in falls) for epoch in range(12)])
+
+
+def test_a_run_stopped_anywhere_resumes_to_the_rates_of_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = rates_of_steps(monkeypatch)
+    run(tmp_path / "whole", **PLATEAU)
+    whole = rates.copy()
+    assert len(set(whole)) > 2, "the rate falls more than once"
+    for saves in (13, 15, 20):
+        rates.clear()
+        output = tmp_path / f"broken-{saves}"
+        with monkeypatch.context() as patch:
+            stop_after(patch, saves)
+            with pytest.raises(Stopped):
+                run(output, checkpoint_steps=2, **PLATEAU)
+        run(output, resume=True, **PLATEAU)
+        assert rates == whole
+        assert_same(tmp_path / "whole", output)
+
+
+def test_a_plateau_needs_validation_examples(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match='schedule "plateau" needs validation examples'):
+        fit(MoreX(), NETWORK, toy_data(divided=False), TrainingOptions(schedule="plateau"), output=tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_the_average_is_in_the_last_checkpoint_beside_the_weights(tmp_path: Path) -> None:
@@ -390,7 +471,14 @@ def test_a_finished_run_says_so_and_one_with_steps_left_says_where_it_goes_on(
         assert f"resuming {tmp_path} in epoch 4" in caplog.messages
 
 
-@pytest.mark.parametrize("options", [{}, {"optimizer": "adamw", "averaging": 0.9, "curriculum": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "adamw", "averaging": 0.9, "curriculum": 1},
+        {"schedule": "plateau", "plateau_patience": 0, "learning_rate": 0.01},
+    ],
+)
 def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path, options: dict[str, object]) -> None:
     run(tmp_path / "whole", epochs=4, **options)
     run(tmp_path / "longer", epochs=2, **options)
@@ -424,6 +512,10 @@ def test_of_two_schedules_one_of_which_leaves_the_epochs_free_the_schedule_is_to
         ({"sort_by_height": True}, "sort_by_height was False and is True now"),
         ({"averaging": 0.9, "curriculum": 2}, "averaging was None and is 0.9 now; curriculum was 0 and is 2 now"),
         ({"optimizer": "adamw"}, "optimizer was 'adam' and is 'adamw' now"),
+        ({"beta1": 0.5, "beta2": 0.9}, "beta1 was 0.9 and is 0.5 now; beta2 was 0.999 and is 0.9 now"),
+        ({"epsilon": 1e-9}, "epsilon was 1e-08 and is 1e-09 now"),
+        ({"schedule": "plateau"}, "schedule was 'constant' and is 'plateau' now"),
+        ({"plateau_patience": 3}, "plateau_patience was 2 and is 3 now"),
         ({"count": 61}, "the data are others now"),
         ({"seed": 8, "batch_size": 4}, "batch_size was 8 and is 4 now; seed was 7 and is 8 now"),
     ],
@@ -447,7 +539,7 @@ def without_options(output: Path, *names: str) -> None:
 def test_a_run_begun_before_an_option_was_there_resumes_at_its_default(tmp_path: Path) -> None:
     network = NetworkConfig("KindSum", {"hidden_size": 3})
     fit(MoreX(), network, toy_data(), OPTIONS, output=tmp_path)
-    new = ("optimizer", "schedule", "warmup", "averaging", "curriculum")
+    new = ("optimizer", "schedule", "warmup", "averaging", "curriculum", "beta1", "epsilon", "plateau_factor")
     without_options(tmp_path, "sort_by_height", "nodes_per_batch", *new)
     for same in (network, network.replace(dropout=0.0)):
         fit(MoreX(), same, toy_data(), OPTIONS, output=tmp_path, resume=True)
@@ -731,7 +823,18 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"accelerator": "gpu"}, 'accelerator must be "auto"'),
         ({"precision": "16"}, 'precision must be "32-true"'),
         ({"optimizer": "sgd"}, 'optimizer must be "adam" or "adamw", not \'sgd\''),
-        ({"schedule": "step"}, 'schedule must be "constant", "cosine" or "linear", not \'step\''),
+        ({"schedule": "step"}, 'schedule must be "constant", "cosine", "linear" or "plateau", not \'step\''),
+        ({"plateau_factor": 1.0}, r"plateau_factor must be above 0 and below 1, not 1\.0"),
+        ({"plateau_factor": 0.0}, "plateau_factor must be above 0 and below 1"),
+        ({"plateau_factor": float("nan")}, "plateau_factor must be above 0 and below 1"),
+        ({"plateau_patience": -1}, "plateau_patience must be 0 or more, not -1"),
+        ({"schedule": "plateau", "warmup": 0.1}, 'warmup is for the other schedules; with "plateau" leave it at 0'),
+        ({"beta1": 1.0}, r"beta1 must be from 0 to below 1, not 1\.0"),
+        ({"beta1": float("nan")}, "beta1 must be from 0 to below 1"),
+        ({"beta2": -0.1}, r"beta2 must be from 0 to below 1, not -0\.1"),
+        ({"beta2": "0.9"}, "beta2 must be a number, not '0.9'"),
+        ({"epsilon": 0.0}, "epsilon must be above 0"),
+        ({"epsilon": float("inf")}, "epsilon must be above 0, not inf"),
         ({"warmup": 1.0}, r"warmup must be from 0 to below 1, not 1\.0"),
         ({"warmup": -0.1}, "warmup must be from 0 to below 1"),
         ({"warmup": float("nan")}, "warmup must be from 0 to below 1"),

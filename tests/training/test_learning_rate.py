@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from treemem.training.learning_rate import rate_factor, rate_scheduler
+from treemem.training.learning_rate import plateau_scheduler, rate_factor, rate_scheduler
 
 
 def factors(steps: int, schedule: str, warmup: float = 0.0) -> list[float]:
@@ -49,3 +49,30 @@ def test_a_scheduler_that_begins_in_the_middle_goes_on_as_the_whole_one() -> Non
     assert rates(0) == [0.1 * factor for factor in factors(8, "cosine", 0.25)]
     for done in range(1, 9):
         assert rates(done) == rates(0)[done:]
+
+
+# From the rate 8, halved after more than one evaluation in a row without a better accuracy: an equal one is no better,
+# one that is better by the least is.
+ACCURACIES = [0.5, 0.5, 0.50001, 0.4, 0.50001, 0.5, 0.5, 0.6, 0.5]
+RATES = [8.0, 8.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 2.0]
+
+
+def test_the_rate_falls_after_more_evaluations_than_patience_without_a_better_accuracy() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, accuracies=[])
+    found = []
+    for accuracy in ACCURACIES:
+        scheduler.step(accuracy)
+        found.append(optimizer.param_groups[0]["lr"])
+    assert found == RATES
+
+
+def test_a_plateau_scheduler_that_has_seen_accuracies_goes_on_as_the_whole_one() -> None:
+    for seen in range(len(ACCURACIES) + 1):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATES[seen - 1] if seen else 1.0)
+        scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, accuracies=ACCURACIES[:seen])
+        found = [optimizer.param_groups[0]["lr"]]
+        for accuracy in ACCURACIES[seen:]:
+            scheduler.step(accuracy)
+            found.append(optimizer.param_groups[0]["lr"])
+        assert found == [8.0, *RATES][seen:]
