@@ -76,3 +76,9 @@ def test_a_plateau_scheduler_that_has_seen_accuracies_goes_on_as_the_whole_one()
             scheduler.step(accuracy)
             found.append(optimizer.param_groups[0]["lr"])
         assert found == [8.0, *RATES][seen:]
+
+
+def test_a_small_rate_falls_on_a_plateau_like_a_large_one() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    plateau_scheduler(optimizer, 2e-8, 0.5, 0, accuracies=[0.5, 0.5, 0.5])
+    assert optimizer.param_groups[0]["lr"] == 0.5e-8

@@ -56,7 +56,7 @@ def plateau_scheduler(
     """
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    scheduler = ReduceLROnPlateau(optimizer, mode="max", factor=factor, patience=patience, threshold=0.0)
+    scheduler = ReduceLROnPlateau(optimizer, mode="max", factor=factor, patience=patience, threshold=0.0, eps=0.0)
     for accuracy in accuracies:
         scheduler.step(accuracy)
     return scheduler
