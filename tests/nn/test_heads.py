@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn import functional
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError
@@ -100,6 +101,35 @@ def test_relation_features() -> None:
         RelationHead(4, 3, features="sum")  # type: ignore[arg-type]
 
 
+def test_relation_dropouts_are_before_the_comparison_layer_and_before_the_classifier() -> None:
+    torch.manual_seed(0)
+    encodings = torch.randn(5, 2, 4)
+    features = RelationHead(4, 3, activation="elu", feature_dropout=1.0)
+    assert features.compare is not None
+    nothing_compared = features.classify(functional.elu(features.compare.bias)).expand(5, 3)
+    torch.testing.assert_close(features(encodings), nothing_compared)
+    classes = RelationHead(4, 3, dropout=1.0)
+    torch.testing.assert_close(classes(encodings), classes.classify.bias.expand(5, 3))
+    without_layer = RelationHead(4, 3, layer_size=0, feature_dropout=1.0)
+    torch.testing.assert_close(without_layer(encodings), without_layer.classify(encodings.flatten(1)))
+    plain = RelationHead(4, 3, activation="elu")
+    plain.load_state_dict(features.state_dict())
+    torch.testing.assert_close(features.eval()(encodings), plain(encodings))
+
+
+def test_what_is_left_of_the_features_is_scaled_up() -> None:
+    torch.manual_seed(0)
+    head = RelationHead(1, 1, layer_size=1, feature_dropout=0.75)
+    assert head.compare is not None
+    with torch.no_grad():
+        for layer in (head.compare, head.classify):
+            layer.weight.fill_(1.0)
+            layer.bias.zero_()
+    encodings = torch.full((64, 2, 1), 0.125)
+    expected = torch.tensor([0.0, 0.5, 1.0]).tanh()
+    torch.testing.assert_close(head(encodings).unique(), expected, msg="none, one or both of two features")
+
+
 def test_a_classifier_reads_roots_or_every_node() -> None:
     batch = TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
     states = TreeLSTM(4, VOCABULARY)(batch)
@@ -125,10 +155,13 @@ def test_a_classifier_reads_roots_or_every_node() -> None:
         (lambda: RelationHead(0, 3), "hidden_size must be at least 1"),
         (lambda: RelationHead(4, -1), "num_classes must be at least 1"),
         (lambda: RelationHead(4, 3, layer_size=-1), "layer_size must be at least 0"),
-        (lambda: RelationHead(4, 3, dropout=2), "dropout must be a probability"),
+        (lambda: RelationHead(4, 3, dropout=2), "^dropout must be a probability"),
+        (lambda: RelationHead(4, 3, feature_dropout=-0.1), "^feature_dropout must be a probability"),
+        (lambda: RelationHead(4, 3, activation="gelu"), "activation 'gelu' is none of"),  # type: ignore[arg-type]
         (lambda: ClassifierHead(4.0, 3), "hidden_size must be a whole number"),  # type: ignore[arg-type]
         (lambda: ClassifierHead(4, "3"), "num_classes must be a whole number"),  # type: ignore[arg-type]
         (lambda: NumberDecoder(0), "hidden_size must be at least 1"),
+        (lambda: NumberDecoder(4, "softplus"), "activation 'softplus' is none of"),  # type: ignore[arg-type]
         (lambda: LSTM(4, None), "needs a Vocabulary, not NoneType"),  # type: ignore[arg-type]
         (lambda: LSTM("4", VOCABULARY), "hidden_size must be a whole number"),  # type: ignore[arg-type]
     ],

@@ -10,7 +10,7 @@ from torch.nn import functional
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.encodings import Encodings, root_encodings
 from treemem.nn.tree_states import TreeStates
-from treemem.ops.activation import ActivationName, activation
+from treemem.ops.activation import ActivationName, activation, checked_activation
 from treemem.ops.checked_options import checked_count, checked_probability
 
 PairFeatures = Literal["concatenation", "differences"]
@@ -184,7 +184,7 @@ class RelationHead(torch.nn.Module):
         width = hidden_size * (2 if features == "concatenation" else 4)
         layer_size = hidden_size if layer_size is None else checked_count("layer_size", layer_size, least=0)
         self.features = features
-        self.activation = activation
+        self.activation = checked_activation(activation)
         self.dropout = dropout
         self.feature_dropout = feature_dropout
         self.compare = torch.nn.Linear(width, layer_size) if layer_size else None
@@ -294,6 +294,9 @@ class NumberDecoder(torch.nn.Module):
         hidden_size: width of ``h`` and of the layer in between.
         activation: ``phi``; the published Tree-RNN with a stack has ``"relu"``, all other networks the sigmoid.
 
+    Raises:
+        RecipeError: an unknown activation, or a size that is no whole number.
+
     Example:
         >>> NumberDecoder(4)(torch.zeros(3, 2, 4)).shape
         torch.Size([3, 2])
@@ -302,7 +305,7 @@ class NumberDecoder(torch.nn.Module):
     def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
         checked_count("hidden_size", hidden_size)
-        self.activation = activation
+        self.activation = checked_activation(activation)
         self.first = torch.nn.Linear(hidden_size, hidden_size)
         self.second = torch.nn.Linear(hidden_size, 1)
 

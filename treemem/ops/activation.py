@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import torch
 from torch.nn import functional
@@ -72,3 +72,13 @@ def activation(name: str) -> Activation:
         known = get_args(ActivationName)
         raise RecipeError(f"activation {name!r} is none of {', '.join(known)}{near_names(str(name), known)}")
     return _ACTIVATIONS[name]
+
+
+def checked_activation(name: str) -> ActivationName:
+    """``name`` if an activation function has it.
+
+    Raises:
+        RecipeError: none has.
+    """
+    activation(name)
+    return cast(ActivationName, name)
