@@ -18,6 +18,8 @@ pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "tree rnn": (TreeRNN, {}),
     "tree rnn relu": (TreeRNN, {"activation": "relu"}),
+    "tree rnn elu": (TreeRNN, {"activation": "elu"}),
+    "tree rnn elu both ways": (TreeRNN, {"activation": "elu", "direction": "both"}),
     "tree rnn shared kinds": (TreeRNN, {"shared_kinds": True, "activation": "tanh"}),
     "tree lstm": (TreeLSTM, {}),
     "tree lstm two-layer leaves": (TreeLSTM, {"leaf": "two-layer"}),

@@ -30,6 +30,7 @@ COVERED = [
     StackTreeLSTMOptions(stack_size=1),
     StackTreeLSTMOptions(stack_size=2, activation="sigmoid", output_activation="sigmoid"),
     StackTreeLSTMOptions(stack_size=2, activation="relu", output_activation="relu"),
+    StackTreeLSTMOptions(stack_size=2, activation="elu", output_activation="elu"),
 ]
 
 
@@ -74,7 +75,7 @@ def assert_equal_pairs(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "elu"])
 def test_tree_rnn_backward_is_that_of_autograd(activation: str, dropout: float) -> None:
     torch.manual_seed(0)
     products = {"gates": torch.randn(ROWS, HIDDEN_SIZE, dtype=torch.float64)}
