@@ -14,7 +14,16 @@ from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
 from treemem.nn import RowCache
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Registry
+from treemem.task import (
+    NETWORKS,
+    SPLITS,
+    TASKS,
+    Model,
+    NetworkConfig,
+    Registry,
+    label_numbers,
+    split_numbers,
+)
 from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -87,6 +96,72 @@ def test_targets_of_unlabelled_examples_are_refused() -> None:
     assert examples.targets_of(np.array([0]))["label"].tolist() == [1]
     with pytest.raises(RecipeError, match="example 1 has no label"):
         examples.targets_of(np.array([0, 1]))
+
+
+@pytest.mark.parametrize(
+    "label", [np.array([2, 0, -1]), np.array([2, 0, 1], np.uint8), np.array([2, -1, 0], np.int8), np.array([True] * 3)]
+)
+def test_labels_are_numbers_of_classes_or_not_said(label: np.ndarray) -> None:
+    found = label_numbers(label, 3, 3, "one of three")
+    assert found.dtype == np.int64
+    assert found.tolist() == label.tolist()
+    found[:] = 0
+    assert label[0] == label.tolist()[0] != 0, "the data are not written to"
+
+
+def test_without_labels_nothing_is_said_of_any_example() -> None:
+    assert label_numbers(None, 3, 7, "anything").tolist() == [-1, -1, -1]
+    assert label_numbers(np.zeros(0, np.int64), 0, 7, "anything").tolist() == []
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        np.array([0, 3]),
+        np.array([-2, 0]),
+        np.array([0, 3], np.uint8),
+        np.array([0.0, 1.0]),
+        np.array(["0", "1"]),
+        np.array([0, 1, 2]),
+        np.array([[0, 1]]),
+    ],
+)
+def test_labels_that_mean_nothing_are_refused(label: np.ndarray) -> None:
+    with pytest.raises(RecipeError, match=r'tree_data\["label"\] must be one of three, for each tree'):
+        label_numbers(label, 2, 3, "one of three, for each tree")
+
+
+@pytest.mark.parametrize("dtype", [None, object])
+def test_splits_are_numbered_as_they_are_listed(dtype: type | None) -> None:
+    names = ["test", "train", "validation", "train", "test"]
+    found = split_numbers(np.array(names, dtype))
+    assert found is not None
+    assert found.dtype == np.int8
+    assert [SPLITS[number] for number in found] == names
+    assert split_numbers(None) is None
+    assert split_numbers(np.array([], "<U10")).tolist() == []  # type: ignore[union-attr]
+
+
+def test_a_split_that_there_is_not_is_named() -> None:
+    with pytest.raises(RecipeError, match=r"holds 'tran'; it must be one of train, .*did you mean train"):
+        split_numbers(np.array(["test", "tran"]))
+    with pytest.raises(RecipeError, match="holds ''; it must be one of"):
+        split_numbers(np.array(["test", ""]))
+
+
+class InfixMoreX(MoreX):
+    """The toy task, whose sequence networks read infix."""
+
+    token_form = "infix"
+
+
+def test_a_sequence_network_reads_tokens_as_the_task_says_unless_its_options_do() -> None:
+    for task, form in ((MoreX(), "function"), (InfixMoreX(), "infix")):
+        for network in ("LSTM", "RNN", "OrderedMemory"):
+            assert Model(task, NetworkConfig(network, {"hidden_size": 4})).encoder.form == form
+            own = NetworkConfig(network, {"hidden_size": 4, "form": "preorder"})
+            assert Model(task, own).encoder.form == "preorder"
+    assert NetworkConfig("LSTM", {"hidden_size": 4}).build(MoreX().vocabulary, form="leaves").form == "leaves"
 
 
 def test_outputs_do_not_depend_on_the_batches_and_keep_their_order() -> None:

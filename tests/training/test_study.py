@@ -18,8 +18,17 @@ from toy_task import MoreX, toy_data
 import treemem
 from treemem import RecipeError
 from treemem.records import write_records
-from treemem.task import NetworkConfig
-from treemem.training import StudyRun, TrainingOptions, evaluate, read_study, right_answers, run_study
+from treemem.task import NetworkConfig, Score
+from treemem.training import (
+    StudyRun,
+    TrainingOptions,
+    evaluate,
+    read_study,
+    recorded_scores,
+    right_answers,
+    run_study,
+    score_row,
+)
 from treemem.training.fit import fit
 
 SUM = NetworkConfig("KindSum", {"hidden_size": 3})
@@ -47,6 +56,7 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
         assert score["accuracy"] == expected.overall.accuracy
         assert score["network"] == "sum"
         assert right_answers(found[1], part).tolist() == expected.right.tolist()
+        assert recorded_scores(found[1], part) == expected.scores
     assert found[1]["best_epoch"] == alone.best_epoch
     assert set(found[1]["scores"]) == {"train", "validation", "test", "other"}
     assert read_study(tmp_path / "new" / "study.jsonl") == found
@@ -127,6 +137,13 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
     averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
     with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
         run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
+
+
+@pytest.mark.parametrize("group", ["depth", "operations", "set of expressions"])
+def test_scores_come_back_whatever_the_task_calls_its_groups(group: str) -> None:
+    scores = [Score(8, 10, 0.5, 0.6, 0.1, 0.2, 0.3), Score("all", 10, 0.5, 0.6, deviation=0.4)]
+    record = {"scores": {"test": [score_row("sum", score, group) for score in scores], "train": []}}
+    assert recorded_scores(record, "test") == scores
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
