@@ -51,6 +51,20 @@ def test_sequence_networks_read_the_tokens_of_the_binary_form() -> None:
     assert [" ".join(each) for each in words] == [TEXTS[0], "[SM 6 5 9 ]", "7"]
 
 
+def test_a_network_that_reads_pairs_as_one_sequence_is_refused_before_training(tmp_path: Path) -> None:
+    problem = "listops has no head for networks that read the trees of an example as one sequence"
+    options = {"hidden_size": 4, "num_heads": 2, "num_layers": 1, "joint": True}
+    for task in (TASK, NARY):
+        with pytest.raises(RecipeError, match=problem):
+            Model(task, NetworkConfig("Transformer", options))
+    with pytest.raises(RecipeError, match=rf"networks\.Mine\.options: {problem}"):
+        parse_recipe({"task": "listops", "networks": {"Mine": {"network": "Transformer", "options": options}}})
+    data = Forest.from_trees([TASK.parse(text) for text in TEXTS], tree_data={"label": [9, 0, 7]})
+    with pytest.raises(RecipeError, match=problem):
+        fit(TASK, NetworkConfig("Transformer", options), data, output=tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.name != ".lock"]
+
+
 def test_examples_are_told_apart_by_the_bin_of_their_length() -> None:
     for task in (TASK, NARY):
         forest = Forest.from_trees(task.parse(text) for text in TEXTS)

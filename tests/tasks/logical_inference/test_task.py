@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
+from treemem.checkpoint import load
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.task import TASKS, Model, NetworkConfig
 from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions, generate_logic, relations, truth_tables
@@ -139,6 +141,48 @@ def test_sequence_networks_read_brackets_and_the_joint_head_reads_one_encoding()
     assert model.encoder.form == "bracketed leaves"
     assert task.joint_head(4)(torch.zeros(3, 1, 4)).shape == (3, 7)
     assert model.predict(["a\tb"]).shape == (1, 7)
+
+
+def test_the_head_is_that_of_the_paper_with_its_two_dropouts() -> None:
+    torch.manual_seed(0)
+    head = LogicalInference().head(4)
+    left, right = torch.randn(5, 4), torch.randn(5, 4)
+    compared = torch.cat([left, right, (left - right).abs(), left * right], dim=1)
+    expected = head.classify(functional.elu(head.compare(compared)))
+    torch.testing.assert_close(head(torch.stack([left, right], dim=1)), expected)
+    task = LogicalInference(dropout=0.25)
+    assert (task.head(4).dropout, task.head(4).feature_dropout, task.joint_head(4).dropout) == (0.25, 0.25, 0.25)
+    with pytest.raises(RecipeError, match="^dropout must be a probability"):
+        LogicalInference(dropout=1.5)
+
+
+JOINT = {"hidden_size": 8, "num_heads": 2, "feedforward_size": 16, "joint": True}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        NetworkConfig("Transformer", {**JOINT, "num_layers": 1}),
+        NetworkConfig("UniversalTransformer", {**JOINT, "num_steps": 2}),
+    ],
+    ids=lambda config: config.network,
+)
+def test_a_network_that_reads_both_formulas_as_one_sequence_learns_and_is_loaded_again(
+    config: NetworkConfig, tmp_path: Path
+) -> None:
+    task = LogicalInference()
+    data = task.make_data(LogicDataOptions(size=600, max_operations=4, max_training_operations=3))
+    options = TrainingOptions(epochs=3, batch_size=32, learning_rate=0.01, seed=1)
+    result = fit(task, config, data.forest, options, output=tmp_path, progress=False)
+    losses = [record["loss"] for record in result.records]
+    assert losses[-1] < losses[0]
+    texts = ["a\t( not a )", "( a ( and b ) )\tb"]
+    found = result.model.predict(texts)
+    np.testing.assert_allclose(found.sum(1), 1)
+    assert np.abs(found - result.model.predict(["( not a )\ta", "b\t( a ( and b ) )"])).max() > 1e-3, "order counts"
+    again = load(tmp_path)
+    assert again.encoder.joint
+    np.testing.assert_array_equal(again.predict(texts), found)
 
 
 def test_the_task_is_registered() -> None:
