@@ -152,7 +152,7 @@ def test_the_head_is_that_of_the_paper_with_its_two_dropouts() -> None:
     torch.testing.assert_close(head(torch.stack([left, right], dim=1)), expected)
     task = LogicalInference(dropout=0.25)
     assert (task.head(4).dropout, task.head(4).feature_dropout, task.joint_head(4).dropout) == (0.25, 0.25, 0.25)
-    with pytest.raises(RecipeError, match="^dropout must be a probability"):
+    with pytest.raises(RecipeError, match=r"^dropout must be a probability"):
         LogicalInference(dropout=1.5)
 
 
