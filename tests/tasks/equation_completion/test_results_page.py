@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markdown_pages import table_below
 
 from treemem.task import Score
 from treemem.tasks.equation_completion import results_page
@@ -67,17 +68,6 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str
     records[-1:] = []  # the last network has one seed
     write_page({"generated": records}, tmp_path / "page.md")
     return (tmp_path / "page.md").read_text(encoding="utf-8"), plotted
-
-
-def table_below(text: str, heading: str) -> list[list[str]]:
-    """The cells of the first table below a line, without the rule below its head."""
-    rows: list[list[str]] = []
-    for line in text.split(heading, 1)[1].splitlines():
-        if line.startswith("|"):
-            rows.append([cell.strip() for cell in line.strip("|").split("|")])
-        elif rows:
-            break
-    return [rows[0], *rows[2:]]
 
 
 def test_every_rank_has_its_own_numbers_in_its_own_columns(page: tuple[str, dict[str, list[Score]]]) -> None:
