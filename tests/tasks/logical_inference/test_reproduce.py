@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from markdown_pages import table_below
+
+from treemem.checkpoint import load
+from treemem.tasks.logical_inference import RELATIONS, LogicalInference, LogicDataOptions, generate_logic, reproduce
+from treemem.tasks.logical_inference import results_page as results_page_module
+from treemem.tasks.logical_inference.studies import GOLD_TREES, SEEDS, gold_tree_runs, published_pairs
+from treemem.training import Recipe, StudyRun, evaluate, parse_recipe
+from treemem.training.state import data_digest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files like the published ones, with a few pairs of every number of operations."""
+    folder = tmp_path_factory.mktemp("logic")
+    pairs, is_test = generate_logic(1500, seed=1, max_operations=13)
+    formulas = [" ".join(words) for words in pairs.forest.tokens("bracketed leaves").strings()]
+    lines = [
+        f"{RELATIONS[label]}\t{left}\t{right}\n"
+        for label, left, right in zip(pairs.label, formulas[::2], formulas[1::2], strict=True)
+    ]
+    for name, chosen in (("train", ~is_test), ("test", is_test)):
+        text = "".join(line for line, kept in zip(lines, chosen, strict=True) if kept)
+        (folder / f"{name}0").write_text(text, encoding="utf-8")
+    return folder
+
+
+def tiny_runs() -> list[StudyRun]:
+    """All networks on all pairs and one without split A, of one seed and one epoch."""
+    return [
+        dataclasses.replace(
+            run, network=run.network.replace(hidden_size=3), training=dataclasses.replace(run.training, epochs=1)
+        )
+        for run in gold_tree_runs()
+        if run.training.seed == SEEDS[0] and (run.data == "all" or run.row == "Tree-RNN, A")
+    ]
+
+
+def tiny_recipe(task: str) -> Recipe:
+    return parse_recipe(
+        {
+            "task": task,
+            "data": {"size": 150, "max_operations": 4, "max_training_operations": 2},
+            "networks": {
+                "ON-LSTM": {"network": "ONLSTM", "options": {"hidden_size": 4, "chunk_size": 2, "num_layers": 1}}
+            },
+            "training": {"epochs": 1},
+            "seeds": [1, 2],
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "gold_tree_runs", tiny_runs)
+    for module in (reproduce, results_page_module):
+        monkeypatch.setattr(module, "small_recipe", tiny_recipe)
+
+
+def run(folder: Path, *arguments: str) -> int:
+    places = {"runs": "runs", "results": "results", "page": "page.md"}
+    options = [part for name, place in places.items() for part in (f"--{name}", str(folder / place))]
+    return reproduce.main([*options, *arguments])
+
+
+def records(folder: Path, study: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results" / f"{study}.jsonl").read_text().splitlines()]
+
+
+def must_not_run(*_: object, **__: object) -> None:
+    pytest.fail("this was done before")
+
+
+def test_both_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path, "gold-trees", "small", "--data", str(data)) == 0
+    assert [record["run"] for record in records(tmp_path, "gold-trees")] == [run.name for run in tiny_runs()]
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    table = {row[0]: row for row in table_below(text, "### By number of operations")}
+    assert [name for name in table if name != "_published_"] == ["network", "majority class", *GOLD_TREES, "pairs"]
+    forests = published_pairs(str(data))
+    for name in GOLD_TREES:
+        model = load(tmp_path / "runs" / "logical_inference" / "gold-trees" / f"{name}, all" / f"seed-{SEEDS[0]}")
+        found = evaluate(model, forests["all"], split="test")
+        by_group = {score.group: score for score in found.scores}
+        assert table[name][1:-1] == [f"{100 * by_group[length].accuracy:.2f}" for length in range(1, 13)]
+        assert table["pairs"][1:-1] == [str(by_group[length].examples) for length in range(1, 13)]
+        beyond = LogicalInference().examples(forests["all"]).group[found.chosen] > 6
+        assert table[name][-1] == f"{100 * found.right[beyond].mean():.2f}"
+    held_out = {row[0]: row[1] for row in table_below(text, "### With subtrees kept from training")}
+    score = records(tmp_path, "gold-trees")[-1]["scores"]["test"][-1]
+    assert held_out["Tree-RNN"] == f"{100 * score['accuracy']:.2f}"
+    assert "## The small recipe" in text
+    assert (tmp_path / "logical_inference_ONLSTM_trees.html").exists()
+
+    before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
+    assert {path.name for path in before} == {"gold-trees.jsonl", "small.jsonl", "small-trees.jsonl"}
+    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    (tmp_path / "page.md").unlink()
+    assert run(tmp_path, "gold-trees", "small", "--data", str(data)) == 0
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == text
+    (tmp_path / "page.md").unlink()
+    assert run(tmp_path) == 0, "the page alone"
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == text
+    assert {path: path.read_bytes() for path in (tmp_path / "results").iterdir()} == before
+
+
+def test_trees_are_told_apart_by_whether_as_many_operations_were_trained_on(tmp_path: Path) -> None:
+    assert run(tmp_path, "small") == 0
+    (record,) = records(tmp_path, "small-trees")
+    assert [part["group"] for part in record["groups"]] == ["at most 2 operations", "more than 2"]
+    examples = LogicalInference().examples(LogicalInference().make_data(tiny_recipe("logical_inference").data).forest)
+    test = examples.part("test")
+    inner = np.diff(examples.forest.begin).reshape(-1, 2)[test] > 1
+    assert [part["sentences"] for part in record["groups"]] == [
+        inner[chosen].sum() for chosen in (examples.group[test] <= 2, examples.group[test] > 2)
+    ]
+
+
+def test_the_published_pairs_are_read_whole_and_with_each_split_held_out(data: Path) -> None:
+    task, forests = LogicalInference(), published_pairs(str(data))
+    assert list(forests) == ["all", "A", "B", "C"]
+    for name, forest in forests.items():
+        options = LogicDataOptions(path=str(data), hold_out=None if name == "all" else name)
+        assert data_digest(task.examples(forest)) == data_digest(task.examples(task.make_data(options).forest))
+    assert len({data_digest(task.examples(forest)) for forest in forests.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["gold-trees"], "the study gold-trees needs --data, the folder of the published files"),
+        (["small", "gold-trees"], "the study gold-trees needs --data"),
+        (["gold-trees", "--data", "nowhere"], "no folder"),
+        (["table-1"], "no study is called 'table-1'; there are gold-trees, small"),
+        (["small", "--processes", "0"], "--processes must be at least 1, not 0"),
+        ([], "there are no records in"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_done(
+    tmp_path: Path, arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *arguments) == 2
+    assert problem in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
