@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_pages import table_below
+
+from treemem.records import write_records
+from treemem.task import Score
+from treemem.tasks.listops.results_page import write_page
+from treemem.tasks.sequence_study import small_recipe, small_runs
+from treemem.training import StudyRun, score_row
+
+GROUPS = {10: 100, 50: 300, "all": 400}
+
+
+def record(run: StudyRun, place: int) -> dict[str, Any]:
+    scores = [
+        score_row(run.row, Score(group, count, 0.2 + 0.01 * place + 0.001 * row, 0.1), "length")
+        for row, (group, count) in enumerate(GROUPS.items())
+    ]
+    about = {"row": run.row, "training": {"seed": run.training.seed}, "data": {"hash": "abc"}, "seconds": 120.0}
+    return {**about, "parameters": 1000 + place, "scores": {"validation": scores[-1:], "test": scores}}
+
+
+def page_of(folder: Path, records: list[dict[str, Any]]) -> str:
+    if records:
+        write_records(folder / "small.jsonl", records)
+    write_page(folder, folder / "page.md")
+    return (folder / "page.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    """The page of all runs of the small recipe; those of the n-th network are the n-th of each five."""
+    return page_of(tmp_path, [record(run, place) for place, run in enumerate(small_runs(small_recipe("listops")))])
+
+
+def test_scores_by_length_are_those_of_the_records(text: str) -> None:
+    head, _, *rows, examples = table_below(text, "Test accuracy by length:")
+    assert head == ["network", "length 10", "length 50", "all"]
+    networks = list(small_recipe("listops").networks)
+    for place, (name, row) in enumerate(zip(networks, rows, strict=True)):
+        assert row == [name, *(f"{25 + place + 0.1 * group:.2f} ± 5.00" for group in range(3))]
+    assert examples == ["examples", "100", "300", "400"]
+    _, first, *_ = table_below(text, "## The small recipe")
+    assert first == ["Ordered Memory", "1,000", "2.0", "25.20 ± 5.00", "25.20 ± 5.00"]
+
+
+def test_the_page_says_what_was_trained_on_and_tested(text: str) -> None:
+    joined = " ".join(text.split())
+    assert "tokens of 80,000 expressions of the published distribution, cut at 30 tokens" in joined
+    assert "Tested are as long ones and longer ones, 2,000 of each." in joined
+    assert "Command: `python -m treemem.tasks.listops.reproduce small --processes 2`; 15 runs" in joined
+
+
+def test_published_figures_stand_in_a_table_of_their_own_and_last(text: str) -> None:
+    head, *rows = table_below(text, "## Published figures")
+    assert head == ["network", "accuracy", "parsing f1"]
+    cells = {row[0]: row[1:] for row in rows}
+    assert cells["Ordered Memory"] == ["99.97 ± 0.01", "100.00"]
+    assert cells["LSTM"] == ["71.50 ± 1.50", ""]
+    assert cells["RL-SPINN"] == ["60.70 ± 2.60", "71.10"]
+    assert cells["Ordered Memory, Tree-RNN cell"] == ["63.10", ""]
+    assert len(cells) == len(rows) == 8
+    assert text.index("## The small recipe") < text.index("## Published figures")
+
+
+def test_without_records_there_are_the_published_figures_alone(tmp_path: Path) -> None:
+    text = page_of(tmp_path, [])
+    assert "## Published figures" in text
+    assert "## The small recipe" not in text
