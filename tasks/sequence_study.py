@@ -90,7 +90,7 @@ def run_small(
             continue
         models = {run: load(folder / record["run"]) for run, record in runs.items()}
         found.append({"network": name, **tree_record(models, examples, group_of)})
-        page = options.page.with_name(f"{recipe.task}_{network.network}_trees.html")
+        page = options.page.with_name(f"{recipe.task}_{name.lower().replace(' ', '_')}_trees.html")
         _write_trees(page, f"{name} on {recipe.task}", models, examples)
     if found:
         write_records(path, found)

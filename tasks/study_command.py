@@ -51,7 +51,8 @@ def check_studies(options: argparse.Namespace, studies: Iterable[str]) -> None:
     """Refuse, before anything is done, what no run could come of.
 
     Raises:
-        RecipeError: a study that there is not, no study and no records, or no process.
+        RecipeError: a study that there is not, no study and no records, no process, or a page in a folder that is not
+            there.
     """
     known = list(studies)
     unknown = [name for name in options.studies if name not in known]
@@ -61,3 +62,6 @@ def check_studies(options: argparse.Namespace, studies: Iterable[str]) -> None:
         raise RecipeError(f"--processes must be at least 1, not {options.processes}")
     if not options.studies and not any((options.results / f"{name}.jsonl").exists() for name in known):
         raise RecipeError(f"there are no records in {options.results}; name studies to run: {', '.join(known)}")
+    folder = options.page.parent
+    if not folder.is_dir() and folder not in options.results.parents:
+        raise RecipeError(f"cannot write {options.page}: there is no folder {folder}")

@@ -270,8 +270,8 @@ def test_the_page_of_trees_has_sentences_of_examples_that_every_run_has_right(
     monkeypatch.setattr(sequence_study, "write_tree_page", draw)
     (study / "results" / "small-trees.jsonl").unlink()
     run(study, "logical_inference", 1, 2)
-    assert set(drawn) == {"logical_inference_OrderedMemory_trees.html", "logical_inference_ONLSTM_trees.html"}
-    gold, runs, title = drawn["logical_inference_ONLSTM_trees.html"]
+    assert set(drawn) == {"logical_inference_ordered_memory_trees.html", "logical_inference_on-lstm_trees.html"}
+    gold, runs, title = drawn["logical_inference_on-lstm_trees.html"]
     assert title == "ON-LSTM on logical_inference"
     examples = examples_of("logical_inference")
     assert list(gold) == gold_trees(examples)[0]
@@ -294,4 +294,4 @@ def right_of_sentences(model: Model, examples: Examples) -> list[bool]:
 def test_the_finished_study_drew_both_pages(finished: Callable[[str], Path]) -> None:
     for task in DATA:
         pages = sorted(path.name for path in finished(task).glob("*.html"))
-        assert pages == [f"{task}_ONLSTM_trees.html", f"{task}_OrderedMemory_trees.html"]
+        assert pages == [f"{task}_on-lstm_trees.html", f"{task}_ordered_memory_trees.html"]

@@ -93,3 +93,11 @@ def test_studies_can_be_run_without_records_and_a_page_made_of_those_of_any_stud
         check_studies(options(*here), STUDIES)
     (tmp_path / "second.jsonl").write_text("")
     check_studies(options(*here), STUDIES)
+
+
+def test_a_page_in_a_missing_folder_is_refused_unless_the_records_come_into_that_folder(tmp_path: Path) -> None:
+    results = ("--results", str(tmp_path / "results" / "task"))
+    check_studies(options("second", *results, "--page", str(tmp_path / "results" / "task.md")), STUDIES)
+    with pytest.raises(RecipeError, match=r"task\.md: there is no folder .*pages"):
+        check_studies(options("second", *results, "--page", str(tmp_path / "pages" / "task.md")), STUDIES)
+    assert not list(tmp_path.iterdir())

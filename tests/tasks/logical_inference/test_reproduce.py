@@ -101,7 +101,7 @@ def test_both_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(
     score = records(tmp_path, "gold-trees")[-1]["scores"]["test"][-1]
     assert held_out["Tree-RNN"] == f"{100 * score['accuracy']:.2f}"
     assert "## The small recipe" in text
-    assert (tmp_path / "logical_inference_ONLSTM_trees.html").exists()
+    assert (tmp_path / "logical_inference_on-lstm_trees.html").exists()
 
     before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
     assert {path.name for path in before} == {"gold-trees.jsonl", "small.jsonl", "small-trees.jsonl"}
