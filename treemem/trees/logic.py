@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from treemem.errors import ParseError, RecipeError, near_names
@@ -16,6 +17,7 @@ WORDS = (*VARIABLES, NOT, AND, OR)
 LogicForm = Literal["binary", "operators"]
 
 _EXPECTED = "a variable, '( not F )' or '( F ( and F ) )'"
+_BEGIN_OF_NODE = re.compile(r'\(|"(?:[^"\\]|\\.)*"[^ \t\r\n\f\v()]*|[^ \t\r\n\f\v()]+', re.DOTALL)
 
 
 def parse_logic(text: str | bytes, *, form: LogicForm = "binary") -> Tree:
@@ -28,7 +30,7 @@ def parse_logic(text: str | bytes, *, form: LogicForm = "binary") -> Tree:
             ``and`` and ``or`` nodes of two.
 
     Raises:
-        ParseError: the text is no formula.
+        ParseError: the text is no formula; says where, and what was expected.
         RecipeError: another ``form``.
 
     Example:
@@ -58,27 +60,33 @@ def _operators(tree: Tree, text: str) -> Tree:
             continue
         if not node.children:
             if node.label not in VARIABLES or node.value is not None:
-                raise _no_formula(node.label, text)
+                near = "" if node.label in VARIABLES else near_names(node.label, VARIABLES)
+                raise _no_formula(f"{shorten(str(node))} is no variable{near}", node, tree, text)
             labels.append(node.label)
             arities.append(0)
             continue
-        pending.extend(_parts(node, text))
+        pending.extend(_parts(node, tree, text))
     return tree_from_postorder(labels, arities)
 
 
-def _parts(node: Tree, text: str) -> list[tuple[Tree, str | None]]:
-    """What a bracket holds, the last to do first."""
+def _parts(node: Tree, tree: Tree, text: str) -> list[tuple[Tree, str | None]]:
+    """What a bracket of ``tree`` holds, the last to do first."""
     if len(node.children) == 2:
         left, right = node.children
         if left.label == NOT and not left.children:
             return [(node, NOT), (right, None)]
-        if len(right.children) == 2:
-            operator, operand = right.children
-            if operator.label in (AND, OR) and not operator.children:
-                return [(node, operator.label), (operand, None), (left, None)]
-    raise ParseError(f"{shorten(str(node).replace(CONSTITUENT + ' ', ''))} is no formula", text, 0, _EXPECTED)
+        operator = right.children[0] if len(right.children) == 2 else left
+        if operator.label in (AND, OR) and operator is not left and not operator.children:
+            return [(node, operator.label), (right.children[1], None), (left, None)]
+        if operator.label not in WORDS and not operator.children:
+            near = near_names(operator.label, (NOT, AND, OR))
+            raise _no_formula(f"unknown operator {shorten(operator.label)}{near}", operator, tree, text)
+    shown = str(node).replace(CONSTITUENT + " ", "")
+    raise _no_formula(f"{shorten(shown)} is no formula", node, tree, text)
 
 
-def _no_formula(label: str, text: str) -> ParseError:
-    offset = max(0, text.find(label))
-    return ParseError(f"{shorten(label)} is no variable{near_names(label, VARIABLES)}", text, offset, _EXPECTED)
+def _no_formula(problem: str, node: Tree, tree: Tree, text: str) -> ParseError:
+    """What is wrong with a node of ``tree``, and where that begins in the text."""
+    before = next(number for number, other in enumerate(tree.preorder()) if other is node)
+    begins = [found.start() for found in _BEGIN_OF_NODE.finditer(text)]
+    return ParseError(problem, text, begins[before], _EXPECTED)

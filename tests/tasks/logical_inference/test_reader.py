@@ -53,7 +53,7 @@ def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, e
         ("<\ta\ta", "'<' contradicts the formulas, whose relation is '='"),
         ("2\t=\ta\ta", "'2' is said to be the number of operations, which is 0"),
         ("=\t( a ( and b )\ta", "is not closed"),
-        ("=\ta\t( a ( xor b ) )", "no formula"),
+        ("=\ta\t( a ( xor b ) )", "unknown operator 'xor'"),
         ("=\ta\tg", "'g' is no variable"),
         ("=\ta\t", "the text holds no tree"),
     ],
