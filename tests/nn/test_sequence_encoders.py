@@ -14,6 +14,7 @@ from tree_strategies import VOCABULARY, random_forest
 
 import treemem
 import treemem.nn
+from treemem.errors import GraphError
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Model, NetworkConfig
@@ -63,6 +64,14 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
     (together.encoding.sum() + together.outputs.sum()).backward()
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("lengths", [[4, 1], [3, -1], [3], [3, 1, 1]], ids=str)
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_lengths_that_do_not_fit_are_refused(network: NetworkConfig, lengths: list[int]) -> None:
+    encoder = make(network)
+    with pytest.raises(GraphError, match="2 sequences of at most 3 elements need as many lengths from 0 to 3"):
+        encoder.read(torch.zeros(2, 3, encoder.embedding_size), torch.tensor(lengths))
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)

@@ -128,6 +128,12 @@ def test_a_joint_encoder_gives_one_encoding_for_each_example_whatever_the_others
     assert nothing.root.shape == (0, 1, 6)
 
 
+def test_a_joint_encoder_reads_no_token_of_another_pair() -> None:
+    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
+    with pytest.raises(GraphError, match="4 sequences of at most 3 elements need as many lengths from 0 to 3"):
+        encoder.read(torch.zeros(4, 3, 6), torch.tensor([3, 4, 1, 1]))
+
+
 def test_a_joint_encoder_refuses_examples_that_are_no_pairs() -> None:
     encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
     forest = random_forest(seed=3, num_trees=6, size=12)

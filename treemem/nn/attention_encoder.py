@@ -13,6 +13,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.sequence_lengths import checked_lengths
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
@@ -124,19 +125,20 @@ class AttentionEncoder(SequenceEncoder):
 
         Args:
             inputs: ``[sequences, longest, hidden_size]``, on the right of each sequence padding of any content.
-            lengths: int64 ``[sequences]``, 0 or more. An empty sequence has the encoding 0; of a pair the marks remain.
+            lengths: int64 ``[sequences]``, 0 to ``longest``. An empty sequence has the encoding 0; of a pair the marks
+                remain.
             trace: whether to keep what the network did.
 
         Returns:
             Of pairs ``[sequences / 2, ...]``, the marks counted among the outputs.
 
         Raises:
-            GraphError: ``joint=True`` and an odd number of sequences; a sequence that is longer than the learned
-                positions.
+            GraphError: lengths that do not fit the inputs; ``joint=True`` and an odd number of sequences; a sequence
+                that is longer than the learned positions.
         """
         if self.joint and len(inputs) % 2:
             raise GraphError(f"joint=True reads pairs of sequences, one after the other, and these are {len(inputs)}")
-        lengths = lengths.cpu()
+        lengths = checked_lengths(lengths, inputs)
         longest = inputs.shape[1]
         source = _pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
         present = source >= 0

@@ -124,8 +124,11 @@ class OnLSTMStack(torch.nn.Module):
 
         Args:
             inputs: ``[sequences, longest, input_size]``, on the right of each sequence padding of any content.
-            lengths: int64 ``[sequences]``, 0 or more; None where none has padding.
+            lengths: int64 ``[sequences]``, 0 to ``longest``; None where none has padding.
             state: of each layer, where to begin; zero by default.
+
+        Raises:
+            GraphError: lengths that do not fit the inputs.
         """
         if lengths is None:
             lengths = torch.full((len(inputs),), inputs.shape[1], dtype=torch.int64)

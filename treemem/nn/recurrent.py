@@ -11,6 +11,7 @@ from treemem.errors import RecipeError, near_names
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.ops.checked_options import checked_count, checked_probability
 from treemem.ops.lstm import LSTMWeights, naive_lstm
+from treemem.ops.sequence_lengths import checked_lengths
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -24,16 +25,21 @@ class RecurrentEncoder(SequenceEncoder):
     """
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
-        """Run over sequences of vectors from the zero state; there is nothing to trace."""
+        """Run over sequences of vectors from the zero state; there is nothing to trace.
+
+        Raises:
+            GraphError: lengths that do not fit the inputs.
+        """
+        lengths = checked_lengths(lengths, inputs)
         present = (lengths > 0).nonzero().squeeze(1).to(inputs.device)
         outputs = inputs.new_zeros(*inputs.shape[:2], self.hidden_size)
         encoding = inputs.new_zeros(len(inputs), self.hidden_size)
         if not len(present):
             return Reading(encoding, outputs)
         if len(present) < len(inputs):
-            read = self.read(inputs[present], lengths[present.to(lengths.device)])
+            read = self.read(inputs[present], lengths[present.cpu()])
             return Reading(encoding.index_copy(0, present, read.encoding), outputs.index_copy(0, present, read.outputs))
-        packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
         states, last = self._run(packed.data, packed.batch_sizes)
         again = torch.nn.utils.rnn.PackedSequence(
             states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices

@@ -122,8 +122,11 @@ class SequenceEncoder(torch.nn.Module, ABC):
 
         Args:
             inputs: ``[sequences, longest, embedding_size]``, on the right of each sequence padding of any content.
-            lengths: int64 ``[sequences]``, 0 or more.
+            lengths: int64 ``[sequences]``, 0 to ``longest``.
             trace: whether to keep what the network did at each step.
+
+        Raises:
+            GraphError: lengths that do not fit the inputs.
         """
 
     def extra_repr(self) -> str:

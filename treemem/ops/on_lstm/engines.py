@@ -10,6 +10,7 @@ from treemem.errors import RecipeError, near_names
 from treemem.ops.on_lstm.fused import fused_on_lstm
 from treemem.ops.on_lstm.naive import naive_on_lstm
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
+from treemem.ops.sequence_lengths import checked_lengths
 
 Engine = Literal["auto", "fused", "naive"]
 """``fused``, which is what ``auto`` chooses: sequences packed, the backward pass written by hand. ``naive``: a plain
@@ -41,7 +42,7 @@ def on_lstm(
 
     Args:
         inputs: ``[sequences, longest, input_size]``, on the right of each sequence padding of any content.
-        lengths: int64 ``[sequences]``, 0 or more.
+        lengths: int64 ``[sequences]``, 0 to ``longest``.
         hidden, cell: where to begin, ``[sequences, hidden_size]``.
         weights: see :class:`OnLSTMWeights`.
         chunk_size: adjacent units that share a master unit; divides ``hidden_size``.
@@ -49,7 +50,9 @@ def on_lstm(
 
     Raises:
         RecipeError: an unknown engine.
+        GraphError: lengths that do not fit the inputs.
     """
+    lengths = checked_lengths(lengths, inputs)
     run = naive_on_lstm if checked_engine(engine) == "naive" else fused_on_lstm
     with torch.autocast(inputs.device.type, enabled=False):
         dtype = weights.hidden_weight.dtype

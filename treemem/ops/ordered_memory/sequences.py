@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from treemem.errors import GraphError
 from treemem.ops.ordered_memory.naive import naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
+from treemem.ops.sequence_lengths import checked_lengths
 
 OrderedMemoryEngine = Literal["auto", "stepwise", "naive"]
 
@@ -55,12 +55,7 @@ def ordered_memory(
     Raises:
         GraphError: lengths that do not fit the inputs.
     """
-    longest, on_cpu = inputs.shape[1], lengths.cpu()
-    if len(on_cpu) != len(inputs) or (len(on_cpu) and not 0 <= int(on_cpu.min()) <= int(on_cpu.max()) <= longest):
-        raise GraphError(
-            f"{len(inputs)} sequences of at most {longest} elements need as many lengths from 0 to {longest}, not "
-            f"{len(on_cpu)}: {on_cpu.tolist()[:8]}"
-        )
+    on_cpu = checked_lengths(lengths, inputs)
     if begins_empty is None:
         begins_empty = torch.zeros_like(on_cpu, dtype=torch.bool)
     run = _padded if engine == "naive" else _packed

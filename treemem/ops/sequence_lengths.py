@@ -1,0 +1,30 @@
+"""How long the sequences of a padded batch are."""
+
+from __future__ import annotations
+
+import torch
+
+from treemem.errors import GraphError
+
+_SHOWN = 8
+
+
+def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """``lengths`` on the CPU, if they are those of ``inputs``.
+
+    Args:
+        lengths: int64 ``[sequences]``.
+        inputs: ``[sequences, longest, ...]``.
+
+    Raises:
+        GraphError: another number of lengths, or one below 0 or above ``longest``.
+    """
+    sequences, longest = inputs.shape[:2]
+    on_cpu = lengths.cpu()
+    if on_cpu.shape != (sequences,) or (sequences and not 0 <= int(on_cpu.min()) <= int(on_cpu.max()) <= longest):
+        shown = str(on_cpu.flatten().tolist()[:_SHOWN]) + "..." * (on_cpu.numel() > _SHOWN)
+        raise GraphError(
+            f"{sequences} sequences of at most {longest} elements need as many lengths from 0 to {longest}, not "
+            f"{on_cpu.numel()}: {shown}"
+        )
+    return on_cpu
