@@ -177,6 +177,17 @@ def test_every_dropout_drops_in_training_only() -> None:
         assert torch.equal(encoder(batch).root, encoder(batch).root)
 
 
+def test_marks_start_as_the_vectors_of_tokens_do_at_first_and_after_a_reset() -> None:
+    torch.manual_seed(0)
+    for bound, least, most in ((0.01, 0.005, 0.01), (None, 1.0, 10.0)):
+        encoder = Transformer(6, VOCABULARY, **SMALL, joint=True, embedding_bound=bound)
+        for reset in (lambda: None, encoder.reset_parameters, encoder.reset_embedding):
+            reset()
+            for vectors in (encoder.embedding, encoder.marks):
+                assert vectors is not None
+                assert least < float(vectors.weight.detach().abs().max()) <= most
+
+
 def test_gradients_pass_gradcheck() -> None:
     torch.manual_seed(0)
     encoder = Transformer(2, VOCABULARY, num_layers=1, num_heads=1, feedforward_size=3, norm_first=True).double()

@@ -59,6 +59,7 @@ class AttentionEncoder(SequenceEncoder):
             raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.read_place!r}")
         num_marks = _NUM_MARKS if self.joint else 1
         self.marks = torch.nn.Embedding(num_marks, self.hidden_size) if self.read_place == "extract" else None
+        self._bound_marks()
 
     def new_layer(self) -> torch.nn.TransformerEncoderLayer:
         """A layer with the sizes and dropout of the options."""
@@ -88,6 +89,10 @@ class AttentionEncoder(SequenceEncoder):
     def reset_embedding(self) -> None:
         """Draw new vectors for the tokens and marks."""
         super().reset_embedding()
+        self._bound_marks()
+
+    def _bound_marks(self) -> None:
+        """Draw the marks, where there are any yet, within the bound of the tokens' vectors, where these have one."""
         marks = getattr(self, "marks", None)
         if marks is not None and self.embedding_bound is not None:
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
