@@ -6,7 +6,7 @@ from engine_parity import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treemem.errors import GraphError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell
 from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, naive, ordered_memory, stepwise
 from treemem.ops.ordered_memory.dropout import dropped
@@ -221,6 +221,11 @@ def test_dropout_by_bits_drops_each_entry_with_its_probability_and_scales_the_ot
     assert dropped(torch.ones(0, 3), rate).shape == (0, 3)
     assert torch.equal(dropped(values, 0.0), values)
     assert not dropped(values, 1.0).any()
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(RecipeError, match="no engine 'navie'; there are auto, stepwise, naive; did you mean naive"):
+        ordered_memory(torch.zeros(2, 4, INPUT_SIZE), torch.tensor([4, 1]), new_maps().weights(), 3, engine="navie")  # type: ignore[arg-type]
 
 
 def test_what_stands_in_padding_changes_nothing() -> None:

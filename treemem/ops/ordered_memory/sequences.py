@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
+from treemem.errors import RecipeError, near_names
 from treemem.ops.ordered_memory.naive import naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
@@ -54,7 +55,11 @@ def ordered_memory(
 
     Raises:
         GraphError: lengths that do not fit the inputs.
+        RecipeError: an unknown engine.
     """
+    names = get_args(OrderedMemoryEngine)
+    if engine not in names:
+        raise RecipeError(f"there is no engine {engine!r}; there are {', '.join(names)}{near_names(engine, names)}")
     on_cpu = checked_lengths(lengths, inputs)
     if begins_empty is None:
         begins_empty = torch.zeros_like(on_cpu, dtype=torch.bool)
