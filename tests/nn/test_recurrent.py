@@ -95,6 +95,7 @@ def test_update_dropout_drops_what_is_added_to_the_cell() -> None:
         ({"dropout": 0.1}, "dropout is between layers, and there is one; for dropout inside it give update_dropout"),
         ({"update_dropout": 2}, "update_dropout must be a probability"),
         ({"embedding_size": 0}, "embedding_size must be at least 1"),
+        ({"bidirectional": "no"}, "bidirectional must be True or False, not 'no'"),
         ({"embedding_bound": -1}, "embedding_bound must be above 0"),
         ({"engine": "fused"}, "no engine 'fused'; there are auto, torch, naive"),
         ({"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),

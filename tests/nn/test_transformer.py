@@ -205,6 +205,8 @@ def test_gradients_pass_gradcheck() -> None:
         ({"dropout": 1.5}, "dropout must be a probability"),
         ({"read": "middle"}, "read='middle' is none of extract, mean, first, last"),
         ({"read": "mean", "joint": True}, "joint=True is read at its extract vector; leave out read='mean'"),
+        ({"joint": "no"}, "joint must be True or False, not 'no'"),
+        ({"norm_first": 1}, "norm_first must be True or False, not 1"),
         ({"positions": "rotary"}, "positions='rotary' is none of sinusoidal, learned"),
         ({"positions": "learned"}, 'max_length goes with positions="learned"'),
         ({"max_length": 9}, 'max_length goes with positions="learned"'),

@@ -163,6 +163,7 @@ def test_gradients_pass_gradcheck() -> None:
     [
         ({"num_steps": 0}, "num_steps must be at least 1"),
         ({"threshold": 1.5}, "threshold must be a probability"),
+        ({"act": "no"}, "act must be True or False, not 'no'"),
         ({"ponder_weight": 0.1}, "ponder_weight goes with act=True"),
         ({"ponder_weight": -1, "act": True}, "ponder_weight must be 0 or more"),
         ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),

@@ -8,7 +8,7 @@ import torch
 
 from treemem.errors import RecipeError, near_names
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Affine,
@@ -133,8 +133,7 @@ class OrderedMemory(SequenceEncoder):
             "cell": cell,
             "engine": engine,
         }
-        if not isinstance(bidirectional, bool):
-            raise RecipeError(f"bidirectional must be True or False, not {bidirectional!r}")
+        checked_flag("bidirectional", bidirectional)
         super().__init__(hidden_size, vocabulary, options)
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.errors import RecipeError, near_names
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_lengths import checked_lengths
 from treemem.trees.tokens import TokenForm
@@ -123,6 +123,7 @@ class LSTM(RecurrentEncoder):
         }
         super().__init__(hidden_size, vocabulary, options)
         checked_count("num_layers", num_layers)
+        checked_flag("bidirectional", bidirectional)
         self.update_dropout = checked_probability("update_dropout", update_dropout)
         if checked_probability("dropout", dropout) and num_layers == 1:
             raise RecipeError(

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.errors import RecipeError
 from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
-from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -92,6 +92,7 @@ class UniversalTransformer(AttentionEncoder):
         super().__init__(vocabulary, options)
         self.num_steps = checked_count("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
+        checked_flag("act", act)
         if not 0 <= ponder_weight < float("inf"):
             raise RecipeError(f"ponder_weight must be 0 or more, not {ponder_weight}")
         if ponder_weight and not act:

@@ -1,4 +1,4 @@
-"""Options that are numbers: what is none, or lies outside, is refused by its name."""
+"""Options that are numbers or flags: what is none, or lies outside, is refused by its name."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def checked_count(name: str, value: object, least: int = 1) -> int:
     if value < least:
         raise RecipeError(f"{name} must be at least {least}, not {value}")
     return int(value)
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """``value`` if it is True or False; a text such as ``"no"`` is neither.
+
+    Raises:
+        RecipeError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise RecipeError(f"{name} must be True or False, not {value!r}")
+    return value
 
 
 def checked_probability(name: str, value: object) -> float:
