@@ -68,7 +68,7 @@ def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
             continue
         if len(parts) < 3:
             text = "\t".join(record.fields.values())
-            problem = f"{len(parts)} of the columns of a pair"
+            problem = f"{len(parts)} column{'s' * (len(parts) != 1)}, and a pair has 3"
             raise ParseError(problem, text, 0, _EXPECTED, line=record.line, source=source)
         lines.append(record.line)
         numbers.append(parts[0] if len(parts) == 4 else None)

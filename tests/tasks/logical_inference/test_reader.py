@@ -45,8 +45,8 @@ def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, e
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("=\ta", "2 of the columns"),
-        ("=", "1 of the columns"),
+        ("=\ta", "2 columns, and a pair has 3"),
+        ("=", "1 column, and a pair has 3"),
         ("0\t=\ta\ta\ta", "5 parts between tabs"),
         ("\ta\ta", "the label is missing"),
         ("~\ta\ta", "'~' is no relation"),
