@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
+from treemem.ops.checked_options import checked_count
 from treemem.tasks.logical_inference.reader import LogicPairs, pair_operations
 from treemem.tasks.logical_inference.relations import VARIABLE_TABLES, relations, truth_tables
 from treemem.trees.brackets import CONSTITUENT
@@ -42,8 +43,10 @@ def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> 
         The pairs, and which are for the test: 15 % of them, drawn at random.
 
     Raises:
-        RecipeError: there are not so many pairs.
+        RecipeError: there are not so many pairs, or a number that is none, or below 0.
     """
+    checked_count("size", size, least=0)
+    checked_count("max_operations", max_operations, least=0)
     draw = random.Random(f"logic {VERSION} {seed}")
     seen: set[tuple[_Word, ...]] = set()
     words: list[_Word] = []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.errors import RecipeError, near_names
 from treemem.trees.forest import Forest
-from treemem.trees.tree_pattern import TreePattern
+from treemem.trees.logic import WORDS
+from treemem.trees.tree_pattern import ANY_SUBTREE, TreePattern
 
 SYSTEMATIC = {
     "A": "( and ( not a ) )",
@@ -21,8 +23,18 @@ def held_out_pattern(name_or_pattern: str) -> TreePattern:
 
     Raises:
         ParseError: neither.
+        RecipeError: the pattern has a word that no formula has, so that nothing could match it.
     """
-    return TreePattern.parse(SYSTEMATIC.get(name_or_pattern, name_or_pattern), first="child")
+    pattern = TreePattern.parse(SYSTEMATIC.get(name_or_pattern, name_or_pattern), first="child")
+    words = [ANY_SUBTREE, *WORDS]
+    for leaf in pattern.tree.leaves():
+        for word in leaf.label.split("|"):
+            if word not in words:
+                raise RecipeError(
+                    f"{name_or_pattern!r} is none of {', '.join(SYSTEMATIC)}, and as a pattern of formulas it has the "
+                    f"word {word!r}{near_names(word, words)}; there are {' '.join(words)}"
+                )
+    return pattern
 
 
 def examples_with(forest: Forest, pattern: TreePattern, trees_per_example: int) -> NDArray[np.bool_]:

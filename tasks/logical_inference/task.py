@@ -102,6 +102,8 @@ class LogicDataOptions:
         if self.hold_out is not None:
             try:
                 held_out_pattern(self.hold_out)
+            except RecipeError as error:
+                raise RecipeError(f"hold_out: {error}") from error
             except ParseError as error:
                 raise RecipeError(f"hold_out is neither A, B, C nor a pattern in brackets: {error}") from error
 

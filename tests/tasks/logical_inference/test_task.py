@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,19 @@ def test_generated_pairs_have_the_shares_of_the_published_ones(shared_data: Path
     for name in ("operations", "label"):
         counts = [np.bincount(getattr(pairs, name), minlength=13) / len(pairs) for pairs in (published, generated)]
         assert np.abs(counts[0] - counts[1]).max() < 0.08, name
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"size": -1}, "size must be at least 0"),
+        ({"size": 2.5}, "size must be a whole number"),
+        ({"size": 5, "max_operations": -1}, "max_operations must be at least 0"),
+    ],
+)
+def test_numbers_that_no_generator_could_meet_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        generate_logic(**options)
 
 
 def test_more_pairs_than_there_are_is_refused() -> None:
@@ -90,6 +104,8 @@ def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> Non
     ("options", "said"),
     [
         ({"hold_out": "( and"}, "neither A, B, C nor a pattern"),
+        ({"hold_out": "D"}, "hold_out: 'D' is none of A, B, C, and as a pattern of formulas it has the word 'D'"),
+        ({"hold_out": "( and|xor ( not _ ) )"}, "the word 'xor'; did you mean or"),
         ({"validation_every": 1}, "validation_every must be at least 2"),
         ({"size": 0}, "size must be at least 1"),
         ({"training_size": 0}, "training_size must be at least 1"),
