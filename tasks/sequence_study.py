@@ -130,7 +130,7 @@ def _group_record(
 ) -> dict[str, Any]:
     own = [gold[place] for place in places]
     of_runs = {run: [trees[place] for place in places] for run, trees in runs.items()}
-    words = [[leaf.label for leaf in _leaves(tree)] for tree in own]
+    words = [[leaf.label for leaf in tree.leaves()] for tree in own]
     record: dict[str, Any] = {"group": name, "sentences": len(own)}
     baselines: dict[str, Sequence[Tree]] = {branching: baseline_trees(words, branching) for branching in BASELINES}
     for average in get_args(Average):
@@ -167,17 +167,6 @@ def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
     count = examples.trees_per_example
     trees = (chosen[:, None] * count + np.arange(count)).ravel()
     return list(examples.forest[trees]), np.repeat(examples.group[chosen], count)
-
-
-def _leaves(tree: Tree) -> list[Tree]:
-    leaves, pending = [], [tree]
-    while pending:
-        node = pending.pop()
-        if node.children:
-            pending.extend(reversed(node.children))
-        else:
-            leaves.append(node)
-    return leaves
 
 
 def _write_trees(page: Path, title: str, models: Mapping[str, Model], examples: Examples) -> None:
