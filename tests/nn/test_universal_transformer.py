@@ -113,6 +113,14 @@ def test_all_stop_once_every_position_has_halted() -> None:
     assert torch.equal(trace["ponder"], 2 * present.double()), "one step, and a remainder of 1"
 
 
+def test_positions_start_and_restart_with_a_bias_to_halt() -> None:
+    encoder = UniversalTransformer(6, VOCABULARY, num_heads=2, act=True)
+    for reset in (lambda: None, encoder.reset_parameters):
+        reset()
+        assert encoder.halting is not None
+        assert encoder.halting.bias.tolist() == [1.0]
+
+
 def test_ponder_weight_adds_the_mean_ponder_time_to_the_gradients_of_any_loss() -> None:
     lengths = LENGTHS.clamp(min=1)
     plain, weighted = halting_at_different_steps(), halting_at_different_steps(ponder_weight=0.3)

@@ -88,6 +88,9 @@ def test_what_is_held_out_is_in_every_test_pair_and_in_no_other() -> None:
     data = task.make_data(LogicDataOptions(size=4000, hold_out="( or ( not _ ) )"))
     found = examples_with(data.forest, held_out_pattern("( or ( not _ ) )"), 2)
     assert (found == (data.forest.tree_data["split"][::2] == "test")).all()
+    operations = data.forest.tree_data["operations"][::2]
+    assert operations[found].min() == 7
+    assert operations[~found].max() == 6
 
 
 def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> None:
