@@ -187,6 +187,7 @@ def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
     ("options", "message"),
     [
         ({"chunk_size": 5}, "chunk_size=5 does not divide a layer of 8; 1, 2, 4 would"),
+        ({"layer_sizes": [1, 8]}, "a layer of 1 has one master unit, whose input gate is always 0; take at least 2"),
         ({"chunk_size": 8}, "chunk_size=8 leaves a layer of 8 one master unit"),
         ({"chunk_size": 0}, "chunk_size must be at least 1"),
         ({"num_layers": 0}, "num_layers must be at least 1"),

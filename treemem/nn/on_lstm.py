@@ -151,6 +151,8 @@ class OnLSTMStack(torch.nn.Module):
 
 
 def _check_chunks(chunk_size: int, size: int) -> None:
+    if size == 1:
+        raise RecipeError("a layer of 1 has one master unit, whose input gate is always 0; take at least 2")
     if size % chunk_size:
         fitting = [str(number) for number in range(1, size // 2 + 1) if size % number == 0]
         raise RecipeError(f"chunk_size={chunk_size} does not divide a layer of {size}; {', '.join(fitting)} would")
