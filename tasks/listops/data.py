@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
+from treemem.ops.checked_options import checked_count
 from treemem.task import SPLITS, TaskData
 from treemem.tasks.listops.evaluation import values_of
 from treemem.tasks.listops.expression_sets import IID, find_set
@@ -66,10 +67,11 @@ class ListOpsDataOptions:
 
     def __post_init__(self) -> None:
         for name in ("training_size", "validation_size", "test_size"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"data.{name} must be at least 1, not {getattr(self, name)}")
-        if self.seed < 0 or self.pool < 0:
-            raise RecipeError(f"data.seed and data.pool must be 0 or more, not {self.seed} and {self.pool}")
+            checked_count(f"data.{name}", getattr(self, name))
+        checked_count("data.seed", self.seed, least=0)
+        checked_count("data.pool", self.pool, least=0)
+        if self.training_length is not None:
+            checked_count("data.training_length", self.training_length)
         for index, name in enumerate(self.test_sets):
             if name in self.test_sets[:index]:
                 raise RecipeError(f"data.test_sets holds {name!r} twice")

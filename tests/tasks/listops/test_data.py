@@ -164,7 +164,9 @@ def test_repeated_expressions_of_a_training_file_count_once(tmp_path: Path) -> N
     ("options", "problem"),
     [
         ({"training_size": 0}, "data.training_size must be at least 1, not 0"),
-        ({"seed": -1}, "data.seed and data.pool must be 0 or more"),
+        ({"training_size": 2.5}, "data.training_size must be a whole number, not 2.5"),
+        ({"training_length": 0}, "data.training_length must be at least 1, not 0"),
+        ({"seed": -1}, "data.seed must be at least 0, not -1"),
         ({"test_sets": ["iid", "iid"]}, "data.test_sets holds 'iid' twice"),
         ({"test_sets": []}, "data.test_sets is empty"),
         ({"max_length": 4}, "410 different expressions were asked for"),
