@@ -77,6 +77,11 @@ class ListOpsDataOptions:
                 raise RecipeError(f"data.test_sets holds {name!r} twice")
         if not self.test_sets and self.test_file is None:
             raise RecipeError("data.test_sets is empty; name a set, such as iid")
+        if self.validation_file is not None and self.validation_set != IID:
+            raise RecipeError(
+                f"data.validation_set is {self.validation_set!r}, and data.validation_file names the expressions to "
+                "validate with; choose one"
+            )
         for name in (*self.test_sets, self.validation_set):
             find_set(name, self.distribution)
 

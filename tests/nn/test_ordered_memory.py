@@ -95,6 +95,18 @@ def test_a_sequence_longer_than_the_slots_can_hold_has_an_encoding(slots: int) -
     torch.testing.assert_close(reading.trace["pointers"][0, 1:].sum(1), torch.ones(59, dtype=torch.float64))
 
 
+def test_the_padding_can_be_changed_as_the_slots_can_and_nothing_else_is_taken_for_one() -> None:
+    layer, inputs, lengths = new_layer(), new_inputs(2, 5), torch.tensor([5, 3])
+    layer.padding = "left"
+    assert layer.options["padding"] == "left"
+    torch.testing.assert_close(
+        layer.read(inputs, lengths).encoding, new_layer(padding="left").read(inputs, lengths).encoding
+    )
+    with pytest.raises(RecipeError, match=r"padding 'lfet' is none of right, .*did you mean left"):
+        layer.padding = "lfet"  # type: ignore[assignment]
+    assert layer.padding == "left"
+
+
 def test_pointers_are_probabilities_that_go_down_one_slot_a_step_at_most() -> None:
     layer = new_layer()
     states = layer(TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=15), VOCABULARY), trace=True)

@@ -37,6 +37,8 @@ NETWORKS = [
     ),
     NetworkConfig("UniversalTransformer", {"num_steps": 3, "num_heads": 2, "read": "last", "embedding_bound": 0.1}),
     NetworkConfig("UniversalTransformer", {"num_steps": 4, "num_heads": 2, "act": True, "ponder_weight": 0.01}),
+    NetworkConfig("OrderedMemory", {"slots": 4, "embedding_size": 5, "dropout": 0.1, "memory_dropout": 0.1}),
+    NetworkConfig("OrderedMemory", {"slots": 3, "cell": "rnn", "engine": "naive", "input_dropout": 0.1}),
 ]
 
 
@@ -100,8 +102,9 @@ def test_encodings_keep_the_precision_of_the_weights_under_autocast(network: Net
         for lengths in (torch.tensor([4, 2, 3]), torch.tensor([4, 0, 3])):
             expected = encoder.read(inputs, lengths)
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                found = encoder.read(inputs, lengths)
+                found = encoder.read(inputs, lengths, trace=True)
             assert found.encoding.dtype == found.outputs.dtype == torch.float32
+            assert {values.dtype for values in found.trace.values()} <= {torch.float32}
             torch.testing.assert_close(found.encoding, expected.encoding, rtol=0.05, atol=0.05)
 
 

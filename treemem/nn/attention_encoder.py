@@ -156,6 +156,7 @@ class AttentionEncoder(SequenceEncoder):
         present = present.to(inputs.device)
         outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
+            traced = {name: value.to(inputs.dtype) for name, value in traced.items()}
             both = present[:, None, :, None] & present[:, None, None, :]
             traced["attention"] = traced["attention"] * both
             traced |= {name: value * present for name, value in traced.items() if name != "attention"}

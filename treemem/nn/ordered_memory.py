@@ -141,7 +141,7 @@ class OrderedMemory(SequenceEncoder):
         self.dropouts = Dropouts(
             checked_probability("dropout", dropout), checked_probability("memory_dropout", memory_dropout)
         )
-        self.padding: OrderedMemoryPadding = _checked("padding", padding, get_args(OrderedMemoryPadding))
+        self.padding = padding
         self.engine: OrderedMemoryEngine = _checked("engine", engine, get_args(OrderedMemoryEngine))
         _checked("cell", cell, get_args(OrderedMemoryCell))
         self.forward_memory = MemoryMaps(self.embedding_size, hidden_size, cell)
@@ -156,6 +156,16 @@ class OrderedMemory(SequenceEncoder):
     def slots(self, count: int) -> None:
         self._slots = checked_count("slots", count)
         self.options["slots"] = self._slots
+
+    @property
+    def padding(self) -> OrderedMemoryPadding:
+        """What the other sequences of a batch change."""
+        return self._padding
+
+    @padding.setter
+    def padding(self, name: OrderedMemoryPadding) -> None:
+        self._padding = _checked("padding", name, get_args(OrderedMemoryPadding))
+        self.options["padding"] = name
 
     def reset_parameters(self) -> None:
         """Draw new weights."""

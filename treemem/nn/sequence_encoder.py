@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -62,8 +63,8 @@ class SequenceEncoder(torch.nn.Module, ABC):
         self.vocabulary = vocabulary
         self.form: TokenForm = options["form"]
         self.embedding_size = hidden_size if given_size is None else checked_count("embedding_size", given_size)
-        if bound is not None and not 0 < bound < float("inf"):
-            raise RecipeError(f"embedding_bound must be above 0, not {bound}")
+        if bound is not None and (not isinstance(bound, Real) or not 0 < float(bound) < float("inf")):
+            raise RecipeError(f"embedding_bound must be above 0, not {bound!r}")
         self.embedding_bound = bound
         self.input_dropout = checked_probability("input_dropout", options.get("input_dropout", 0.0))
         self.options = dict(options)

@@ -177,6 +177,10 @@ def test_repeated_expressions_of_a_training_file_count_once(tmp_path: Path) -> N
         ({"seed": -1}, "data.seed must be at least 0, not -1"),
         ({"test_sets": ["iid", "iid"]}, "data.test_sets holds 'iid' twice"),
         ({"test_sets": []}, "data.test_sets is empty"),
+        (
+            {"validation_set": "31-50", "validation_file": "own.tsv"},
+            "data.validation_set is '31-50', and data.validation_file names .*choose one",
+        ),
         ({"max_length": 4}, "410 different expressions were asked for"),
         ({"test_sets": ["deeper"]}, "60 different expressions were asked for, and .* less rare in .*max_length=30"),
         ({"test_sets": ["length 201-299 depth 1-2"]}, "no expression has 201 to 299 tokens with at most 2 lists"),
