@@ -2,8 +2,8 @@
 
 With no arguments this generates ListOps expressions of up to 30 tokens, trains Ordered Memory and LSTM on them, tests
 both on as long ones and on ones of 31 to 50 tokens, and prints their accuracy by length, how the trees that Ordered
-Memory found compare with the given ones, which it never saw, and two of these trees. It takes about half an hour;
-`--size 20000 --epochs 3` takes minutes. A run that was interrupted goes on where it stopped.
+Memory found compare with the given ones, which it never saw, and two of these trees. With
+`--size 20000 --epochs 3` it takes minutes. A run that was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations

@@ -22,8 +22,13 @@ TRAINING = TrainingOptions(epochs=30, batch_size=64, learning_rate=1e-3, schedul
 
 
 def gold_tree_networks() -> dict[str, NetworkConfig]:
-    """The networks of the task over given trees, at one hidden size."""
-    return {name: LogicalInference.networks[name].replace(hidden_size=HIDDEN_SIZE) for name in GOLD_TREES}
+    """The networks of the task over given trees, at one hidden size and without dropout."""
+    return {name: _without_dropout(LogicalInference.networks[name]) for name in GOLD_TREES}
+
+
+def _without_dropout(network: NetworkConfig) -> NetworkConfig:
+    none = {option: 0.0 for option in network.options if option.endswith("dropout")}
+    return network.replace(hidden_size=HIDDEN_SIZE, **none)
 
 
 def gold_tree_runs() -> list[StudyRun]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import torch
 
-from treemem.errors import RecipeError, near_names
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
+from treemem.ops.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Affine,
@@ -27,7 +26,6 @@ from treemem.trees.vocabulary import Vocabulary
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
 OrderedMemoryCell = Literal["gated", "rnn"]
 _EXPANSION = 4  # the cell's hidden layer is so many times as wide as a slot, as in the authors' code
-_Choice = TypeVar("_Choice", bound=str)
 
 
 class OrderedMemory(SequenceEncoder):
@@ -142,8 +140,8 @@ class OrderedMemory(SequenceEncoder):
             checked_probability("dropout", dropout), checked_probability("memory_dropout", memory_dropout)
         )
         self.padding = padding
-        self.engine: OrderedMemoryEngine = _checked("engine", engine, get_args(OrderedMemoryEngine))
-        _checked("cell", cell, get_args(OrderedMemoryCell))
+        self.engine: OrderedMemoryEngine = checked_choice("engine", engine, get_args(OrderedMemoryEngine))
+        checked_choice("cell", cell, get_args(OrderedMemoryCell))
         self.forward_memory = MemoryMaps(self.embedding_size, hidden_size, cell)
         self.backward_memory = MemoryMaps(self.embedding_size, hidden_size, cell) if bidirectional else None
 
@@ -164,7 +162,7 @@ class OrderedMemory(SequenceEncoder):
 
     @padding.setter
     def padding(self, name: OrderedMemoryPadding) -> None:
-        self._padding = _checked("padding", name, get_args(OrderedMemoryPadding))
+        self._padding = checked_choice("padding", name, get_args(OrderedMemoryPadding))
         self.options["padding"] = name
 
     def reset_parameters(self) -> None:
@@ -261,12 +259,6 @@ class MemoryMaps(torch.nn.Module):
 
 def _affine(module: torch.nn.Linear | torch.nn.LayerNorm) -> Affine:
     return Affine(module.weight, module.bias)
-
-
-def _checked(name: str, value: _Choice, known: tuple[_Choice, ...]) -> _Choice:
-    if value not in known:
-        raise RecipeError(f"{name} {value!r} is none of {', '.join(known)}{near_names(str(value), known)}")
-    return value
 
 
 def _at(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

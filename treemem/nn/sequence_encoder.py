@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn import functional
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.sequence_states import SequenceStates
-from treemem.ops.checked_options import checked_count, checked_probability
+from treemem.ops.checked_options import checked_count, checked_probability, checked_scale
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary
@@ -63,9 +62,7 @@ class SequenceEncoder(torch.nn.Module, ABC):
         self.vocabulary = vocabulary
         self.form: TokenForm = options["form"]
         self.embedding_size = hidden_size if given_size is None else checked_count("embedding_size", given_size)
-        if bound is not None and (not isinstance(bound, Real) or not 0 < float(bound) < float("inf")):
-            raise RecipeError(f"embedding_bound must be above 0, not {bound!r}")
-        self.embedding_bound = bound
+        self.embedding_bound = None if bound is None else checked_scale("embedding_bound", bound)
         self.input_dropout = checked_probability("input_dropout", options.get("input_dropout", 0.0))
         self.options = dict(options)
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)

@@ -1,10 +1,14 @@
-"""Options that are numbers or flags: what is none, or lies outside, is refused by its name."""
+"""Options that are numbers, flags or names: what is none, or lies outside, is refused by its name."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral, Real
+from typing import TypeVar
 
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, near_names
+
+_Choice = TypeVar("_Choice", bound=str)
 
 
 def checked_count(name: str, value: object, least: int = 1) -> int:
@@ -23,6 +27,17 @@ def checked_count(name: str, value: object, least: int = 1) -> int:
     if value < least:
         raise RecipeError(f"{name} must be at least {least}, not {value}")
     return int(value)
+
+
+def checked_choice(name: str, value: _Choice, known: Sequence[_Choice]) -> _Choice:
+    """``value`` if it is one of ``known``.
+
+    Raises:
+        RecipeError: it is none; names the near ones.
+    """
+    if value not in known:
+        raise RecipeError(f"{name} {value!r} is none of {', '.join(known)}{near_names(str(value), known)}")
+    return value
 
 
 def checked_flag(name: str, value: object) -> bool:
@@ -44,4 +59,15 @@ def checked_probability(name: str, value: object) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise RecipeError(f"{name} must be a probability, a number from 0 to 1, not {value!r}")
+    return float(value)
+
+
+def checked_scale(name: str, value: object) -> float:
+    """``value`` if it is a finite number above 0.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
+        raise RecipeError(f"{name} must be above 0, not {value!r}")
     return float(value)

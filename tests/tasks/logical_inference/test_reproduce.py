@@ -13,7 +13,13 @@ from markdown_pages import table_below
 from treemem.checkpoint import load
 from treemem.tasks.logical_inference import RELATIONS, LogicalInference, LogicDataOptions, generate_logic, reproduce
 from treemem.tasks.logical_inference import results_page as results_page_module
-from treemem.tasks.logical_inference.studies import GOLD_TREES, SEEDS, gold_tree_runs, published_pairs
+from treemem.tasks.logical_inference.studies import (
+    GOLD_TREES,
+    SEEDS,
+    gold_tree_networks,
+    gold_tree_runs,
+    published_pairs,
+)
 from treemem.training import Recipe, StudyRun, evaluate, parse_recipe
 from treemem.training.state import data_digest
 
@@ -78,6 +84,16 @@ def records(folder: Path, study: str) -> list[dict[str, Any]]:
 
 def must_not_run(*_: object, **__: object) -> None:
     pytest.fail("this was done before")
+
+
+def test_no_network_over_given_trees_drops_anything() -> None:
+    dropouts = {
+        network: {option: rate for option, rate in config.options.items() if option.endswith("dropout")}
+        for network, config in gold_tree_networks().items()
+    }
+    assert list(dropouts) == list(GOLD_TREES)
+    assert dropouts["TreeCell"]
+    assert all(rate == 0 for rates in dropouts.values() for rate in rates.values())
 
 
 def test_both_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(

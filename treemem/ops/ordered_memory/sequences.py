@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 
-from treemem.errors import RecipeError, near_names
+from treemem.ops.checked_options import checked_choice
 from treemem.ops.ordered_memory.naive import naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
@@ -57,9 +57,7 @@ def ordered_memory(
         GraphError: lengths that do not fit the inputs.
         RecipeError: an unknown engine.
     """
-    names = get_args(OrderedMemoryEngine)
-    if engine not in names:
-        raise RecipeError(f"there is no engine {engine!r}; there are {', '.join(names)}{near_names(engine, names)}")
+    checked_choice("engine", engine, get_args(OrderedMemoryEngine))
     on_cpu = checked_lengths(lengths, inputs)
     if begins_empty is None:
         begins_empty = torch.zeros_like(on_cpu, dtype=torch.bool)
