@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.errors import CellError, GraphError, RecipeError, near_names
+from treemem.checked_options import checked_choice
+from treemem.errors import CellError, GraphError, RecipeError
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
 from treemem.schedule import TreeBatch
@@ -59,10 +60,7 @@ def filling_scores(
     """
     if not isinstance(model.task, EquationVerification):
         raise RecipeError(f"equations are completed by models of equation_verification, not of {model.task.name}")
-    if engine not in get_args(Engine):
-        raise RecipeError(
-            f"engine={engine!r} is none of {', '.join(get_args(Engine))}{near_names(engine, get_args(Engine))}"
-        )
+    checked_choice("engine", engine, get_args(Engine))
     _check_blanks(equations, blanks)
     refusal = _no_paths(model)
     if engine == "paths" and refusal:

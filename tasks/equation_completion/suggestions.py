@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treemem.checked_options import checked_count
 from treemem.errors import ParseError, VocabularyError
-from treemem.ops.checked_options import checked_count
 from treemem.task import Model
 from treemem.tasks.equation_completion.blanks import Blanks
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates

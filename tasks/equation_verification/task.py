@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError, near_names
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
-from treemem.ops.checked_options import checked_count
 from treemem.task import (
     SPLITS,
     Examples,

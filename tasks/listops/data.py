@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
-from treemem.ops.checked_options import checked_count
 from treemem.task import SPLITS, TaskData
 from treemem.tasks.listops.evaluation import values_of
 from treemem.tasks.listops.expression_sets import IID, find_set

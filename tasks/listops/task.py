@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from treemem.checked_options import checked_count, checked_probability
 from treemem.errors import RecipeError
 from treemem.nn.heads import ClassifierHead
-from treemem.ops.checked_options import checked_count, checked_probability
 from treemem.task import Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData, label_numbers, split_numbers
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES

@@ -7,8 +7,8 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
-from treemem.ops.checked_options import checked_count
 from treemem.tasks.logical_inference.reader import LogicPairs, pair_operations
 from treemem.tasks.logical_inference.relations import VARIABLE_TABLES, relations, truth_tables
 from treemem.trees.brackets import CONSTITUENT

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from treemem.checked_options import checked_count, checked_probability
 from treemem.errors import GraphError, ParseError, RecipeError, near_names
 from treemem.nn.heads import ClassifierHead, RelationHead
-from treemem.ops.checked_options import checked_count, checked_probability
 from treemem.task import (
     SPLITS,
     Examples,

@@ -157,11 +157,11 @@ def test_a_classifier_reads_roots_or_every_node() -> None:
         (lambda: RelationHead(4, 3, layer_size=-1), "layer_size must be at least 0"),
         (lambda: RelationHead(4, 3, dropout=2), "^dropout must be a probability"),
         (lambda: RelationHead(4, 3, feature_dropout=-0.1), "^feature_dropout must be a probability"),
-        (lambda: RelationHead(4, 3, activation="gelu"), "activation 'gelu' is none of"),  # type: ignore[arg-type]
+        (lambda: RelationHead(4, 3, activation="gelu"), "activation='gelu' is none of"),  # type: ignore[arg-type]
         (lambda: ClassifierHead(4.0, 3), "hidden_size must be a whole number"),  # type: ignore[arg-type]
         (lambda: ClassifierHead(4, "3"), "num_classes must be a whole number"),  # type: ignore[arg-type]
         (lambda: NumberDecoder(0), "hidden_size must be at least 1"),
-        (lambda: NumberDecoder(4, "softplus"), "activation 'softplus' is none of"),  # type: ignore[arg-type]
+        (lambda: NumberDecoder(4, "softplus"), "activation='softplus' is none of"),  # type: ignore[arg-type]
         (lambda: LSTM(4, None), "needs a Vocabulary, not NoneType"),  # type: ignore[arg-type]
         (lambda: LSTM("4", VOCABULARY), "hidden_size must be a whole number"),  # type: ignore[arg-type]
     ],

@@ -199,7 +199,7 @@ def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
         ({"output_dropout": -1}, "output_dropout must be a probability"),
         ({"weight_dropout": 1.5}, "weight_dropout must be a probability"),
         ({"weight_dropout_scaling": "both"}, "weight_dropout_scaling='both' is none of published, inverted"),
-        ({"engine": "naiv"}, "no engine 'naiv'; there are auto, fused, naive; did you mean naive"),
+        ({"engine": "naiv"}, "engine='naiv' is none of auto, fused, naive; did you mean naive"),
     ],
     ids=str,
 )

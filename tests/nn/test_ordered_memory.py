@@ -102,7 +102,7 @@ def test_the_padding_can_be_changed_as_the_slots_can_and_nothing_else_is_taken_f
     torch.testing.assert_close(
         layer.read(inputs, lengths).encoding, new_layer(padding="left").read(inputs, lengths).encoding
     )
-    with pytest.raises(RecipeError, match=r"padding 'lfet' is none of right, .*did you mean left"):
+    with pytest.raises(RecipeError, match=r"padding='lfet' is none of right, .*did you mean left"):
         layer.padding = "lfet"  # type: ignore[assignment]
     assert layer.padding == "left"
 
@@ -189,9 +189,9 @@ def test_the_options_make_an_equal_layer() -> None:
         ({"dropout": 1.5}, "dropout must be a probability"),
         ({"memory_dropout": -1}, "memory_dropout must be a probability"),
         ({"input_dropout": "x"}, "input_dropout must be a probability"),
-        ({"padding": "rigth"}, "padding 'rigth' is none of right, right flipped, left; did you mean right"),
-        ({"cell": "gatd"}, "cell 'gatd' is none of gated, rnn; did you mean gated"),
-        ({"engine": "fast"}, "engine 'fast' is none of auto, stepwise, naive"),
+        ({"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
+        ({"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),
+        ({"engine": "fast"}, "engine='fast' is none of auto, stepwise, naive"),
         ({"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
     ],
 )

@@ -99,7 +99,7 @@ def test_update_dropout_drops_what_is_added_to_the_cell() -> None:
         ({"embedding_bound": -1}, "embedding_bound must be above 0"),
         ({"embedding_bound": "0.1"}, "embedding_bound must be above 0, not '0.1'"),
         ({"embedding_bound": True}, "embedding_bound must be above 0, not True"),
-        ({"engine": "fused"}, "no engine 'fused'; there are auto, torch, naive"),
+        ({"engine": "fused"}, "engine='fused' is none of auto, torch, naive"),
         ({"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
     ],
     ids=str,

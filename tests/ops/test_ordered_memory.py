@@ -224,7 +224,7 @@ def test_dropout_by_bits_drops_each_entry_with_its_probability_and_scales_the_ot
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(RecipeError, match="engine 'navie' is none of auto, stepwise, naive; did you mean naive"):
+    with pytest.raises(RecipeError, match="engine='navie' is none of auto, stepwise, naive; did you mean naive"):
         ordered_memory(torch.zeros(2, 4, INPUT_SIZE), torch.tensor([4, 1]), new_maps().weights(), 3, engine="navie")  # type: ignore[arg-type]
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError
 from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.scores import sentence_f1
 from treemem.induction.spans import Span, bracketings, check_same_words, tree_spans
-from treemem.ops.checked_options import checked_count
 from treemem.records import replacing
 from treemem.trees.brackets import format_brackets
 from treemem.trees.tree import Tree

@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch.nn import functional
 
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
-from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
 from treemem.ops.sequence_lengths import checked_lengths
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
@@ -51,9 +51,7 @@ class AttentionEncoder(SequenceEncoder):
         self.feedforward_size = 4 * self.hidden_size if given is None else checked_count("feedforward_size", given)
         self.dropout = checked_probability("dropout", options["dropout"])
         self.norm_first = checked_flag("norm_first", options["norm_first"])
-        self.read_place: ReadPlace = options["read"]
-        if self.read_place not in get_args(ReadPlace):
-            raise RecipeError(f"read={self.read_place!r} is none of {', '.join(get_args(ReadPlace))}")
+        self.read_place: ReadPlace = checked_choice("read", options["read"], get_args(ReadPlace))
         self.joint = checked_flag("joint", options["joint"])
         if self.joint and self.read_place != "extract":
             raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.read_place!r}")

@@ -7,11 +7,11 @@ from typing import Literal, get_args
 import torch
 from torch.nn import functional
 
+from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.encodings import Encodings, root_encodings
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, activation, checked_activation
-from treemem.ops.checked_options import checked_count, checked_probability
 
 PairFeatures = Literal["concatenation", "differences"]
 Similarity = Literal["dot", "cosine", "distance"]
@@ -40,8 +40,7 @@ class EqualityHead(torch.nn.Module):
 
     def __init__(self, similarity: Similarity = "dot") -> None:
         super().__init__()
-        if similarity not in get_args(Similarity):
-            raise RecipeError(f"similarity={similarity!r} is none of {', '.join(get_args(Similarity))}")
+        checked_choice("similarity", similarity, get_args(Similarity))
         self.similarity = similarity
         self.bias = torch.nn.Parameter(torch.empty(1))
         self.scale = None if similarity == "dot" else torch.nn.Parameter(torch.empty(1))
@@ -175,8 +174,7 @@ class RelationHead(torch.nn.Module):
         feature_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if features not in get_args(PairFeatures):
-            raise RecipeError(f"features={features!r} is none of {', '.join(get_args(PairFeatures))}")
+        checked_choice("features", features, get_args(PairFeatures))
         checked_count("hidden_size", hidden_size)
         checked_count("num_classes", num_classes)
         checked_probability("dropout", dropout)

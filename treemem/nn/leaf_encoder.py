@@ -6,7 +6,8 @@ from typing import Literal, get_args
 
 import torch
 
-from treemem.errors import GraphError, RecipeError
+from treemem.checked_options import checked_choice
+from treemem.errors import GraphError
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.ops.activation import ActivationName, activation
 from treemem.schedule.schedule import Schedule
@@ -38,8 +39,7 @@ class LeafEncoder(torch.nn.Module):
         number_activation: ActivationName = "sigmoid",
     ) -> None:
         super().__init__()
-        if form not in get_args(LeafForm):
-            raise RecipeError(f"leaf={form!r} is none of {', '.join(get_args(LeafForm))}")
+        checked_choice("leaf", form, get_args(LeafForm))
         self.form = form
         self._function = activation(number_activation).function
         self.embedding = torch.nn.Embedding(vocabulary.num_leaves, size)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from treemem.checked_options import checked_count
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.checked_options import checked_count
 
 
 class NumberEncoder(torch.nn.Module):

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch.nn import functional
 
+from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import RecipeError
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_count, checked_probability
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -87,9 +87,7 @@ class OnLSTMStack(torch.nn.Module):
         engine: Engine = "auto",
     ) -> None:
         super().__init__()
-        if weight_dropout_scaling not in get_args(WeightDropoutScaling):
-            names = ", ".join(get_args(WeightDropoutScaling))
-            raise RecipeError(f"weight_dropout_scaling={weight_dropout_scaling!r} is none of {names}")
+        checked_choice("weight_dropout_scaling", weight_dropout_scaling, get_args(WeightDropoutScaling))
         if not layer_sizes:
             raise RecipeError("layer_sizes needs the size of at least one layer")
         checked_count("chunk_size", chunk_size)

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 import torch
 
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Affine,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError
-from treemem.ops.checked_options import checked_count
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import Vocabulary
 

@@ -7,9 +7,9 @@ from typing import Literal, get_args
 import torch
 from torch.nn import functional
 
-from treemem.errors import RecipeError, near_names
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.errors import RecipeError
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
-from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_lengths import checked_lengths
 from treemem.trees.tokens import TokenForm
@@ -143,9 +143,7 @@ class LSTM(RecurrentEncoder):
 
     @engine.setter
     def engine(self, engine: LSTMEngine) -> None:
-        names = get_args(LSTMEngine)
-        if engine not in names:
-            raise RecipeError(f"there is no engine {engine!r}; there are {', '.join(names)}{near_names(engine, names)}")
+        checked_choice("engine", engine, get_args(LSTMEngine))
         if engine == "torch" and self.update_dropout:
             raise RecipeError("torch's own LSTM has no update_dropout; take engine='auto'")
         self._engine = engine

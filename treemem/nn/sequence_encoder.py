@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from treemem.checked_options import checked_count, checked_probability, checked_scale
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.sequence_states import SequenceStates
-from treemem.ops.checked_options import checked_count, checked_probability, checked_scale
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary

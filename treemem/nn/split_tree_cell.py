@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from treemem.checked_options import checked_count, checked_probability
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.checked_options import checked_count, checked_probability
 from treemem.ops.reading import HiddenLayer, with_features
 
 

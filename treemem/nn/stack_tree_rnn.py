@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch.nn.functional import dropout as drop
 
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
@@ -16,7 +17,6 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.checked_options import checked_count
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder, StackRows
 from treemem.ops.stack_tree_rnn import (
@@ -290,10 +290,8 @@ def _check_options(
     activation(activation_name)
     checked_count("stack_size", stack_size)
     checked_count("top_k", top_k)
-    if read not in get_args(StackReading):
-        raise RecipeError(f"read={read!r} is none of {', '.join(get_args(StackReading))}")
-    if pop_zero not in get_args(PopZero):
-        raise RecipeError(f"pop_zero={pop_zero!r} is none of {', '.join(get_args(PopZero))}")
+    checked_choice("read", read, get_args(StackReading))
+    checked_choice("pop_zero", pop_zero, get_args(PopZero))
     if not 1 <= top_k <= stack_size:
         raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
     if top_k > 1 and read == "children":

@@ -7,9 +7,9 @@ from typing import Literal, get_args
 import torch
 from torch.nn import functional
 
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
-from treemem.ops.checked_options import checked_count
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -92,8 +92,7 @@ class Transformer(AttentionEncoder):
             "input_dropout": input_dropout,
         }
         super().__init__(vocabulary, options)
-        if positions not in get_args(Positions):
-            raise RecipeError(f"positions={positions!r} is none of {', '.join(get_args(Positions))}")
+        checked_choice("positions", positions, get_args(Positions))
         if (positions == "learned") != (max_length is not None):
             raise RecipeError('max_length goes with positions="learned", and these need it')
         learned = None if max_length is None else checked_count("max_length", max_length)

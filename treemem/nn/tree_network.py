@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
 import torch
 
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
@@ -14,7 +15,6 @@ from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Cell, State
-from treemem.ops.checked_options import checked_count
 from treemem.ops.downward import Direction, DownwardCell, propagate_both
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
@@ -85,8 +85,7 @@ class TreeNetwork(torch.nn.Module):
         engine: Engine = "auto",
     ) -> None:
         super().__init__()
-        if direction not in get_args(Direction):
-            raise RecipeError(f"direction={direction!r} is none of {', '.join(get_args(Direction))}")
+        checked_choice("direction", direction, get_args(Direction))
         if (direction == "up") != (down is None):
             raise RecipeError(f"direction={direction!r} " + ("needs down" if down is None else "has no use for down"))
         if embedding_size is not None and vocabulary is None:
@@ -169,8 +168,7 @@ class TreeNetwork(torch.nn.Module):
             CellError: a cell whose states are not what the protocol says.
             RecipeError: parts of less than a row, or roots only from an engine that keeps all states.
         """
-        if keep not in ("all", "roots"):
-            raise RecipeError(f"keep={keep!r} is none of all, roots")
+        checked_choice("keep", keep, ("all", "roots"))
         if isinstance(batch, TreeBatch):
             return self._run(batch, feat) if keep == "all" else self._run_parts(batch, feat, rows_at_once)
         if not hasattr(batch, "in_degrees"):

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from treemem.checked_options import checked_count, checked_flag, checked_probability
 from treemem.errors import RecipeError
 from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
-from treemem.ops.checked_options import checked_count, checked_flag, checked_probability
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import torch
 from torch.nn import functional
 
-from treemem.errors import RecipeError, near_names
+from treemem.checked_options import checked_choice
 
 ActivationName = Literal["sigmoid", "tanh", "relu", "elu"]
 
@@ -68,9 +68,7 @@ def activation(name: str) -> Activation:
     Raises:
         RecipeError: there is none.
     """
-    if name not in _ACTIVATIONS:
-        known = get_args(ActivationName)
-        raise RecipeError(f"activation {name!r} is none of {', '.join(known)}{near_names(str(name), known)}")
+    checked_choice("activation", name, get_args(ActivationName))
     return _ACTIVATIONS[name]
 
 

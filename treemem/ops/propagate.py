@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 
-from treemem.errors import RecipeError, near_names
+from treemem.checked_options import checked_choice
 from treemem.ops.cell import Cell, State, check_cell, is_split
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -33,10 +33,7 @@ def checked_engine(engine: str) -> Engine:
     Raises:
         RecipeError: it is none.
     """
-    known = get_args(Engine)
-    if engine not in known:
-        raise RecipeError(f"engine {engine!r} is none of {', '.join(known)}{near_names(str(engine), known)}")
-    return engine  # type: ignore[return-value]
+    return checked_choice("engine", engine, get_args(Engine))
 
 
 def propagate(

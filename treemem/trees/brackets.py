@@ -6,7 +6,8 @@ import json
 import re
 from typing import Literal
 
-from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.checked_options import checked_choice
+from treemem.errors import GraphError, ParseError
 from treemem.trees.source_text import decode_source, shorten
 from treemem.trees.tree import Tree
 
@@ -48,8 +49,7 @@ def parse_brackets(text: str | bytes, *, first: Literal["label", "child"] = "lab
         >>> str(parse_brackets("( a ( and b ) )", first="child"))
         '(X a (X and b))'
     """
-    if first not in ("label", "child"):
-        raise RecipeError(f"first={first!r} is none of label, child")
+    checked_choice("first", first, ("label", "child"))
     text = decode_source(text)
     open_nodes: list[tuple[str, float | None, int, list[Tree]]] = []
     tree: Tree | None = None

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.checked_options import checked_choice
+from treemem.errors import GraphError, ParseError, near_names
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.source_text import decode_source, place, shorten
 from treemem.trees.tree import Tree
@@ -67,8 +68,7 @@ def parse_listops(text: str | bytes, form: ListOpsForm = "binary") -> Tree:
 
 def check_form(form: str) -> None:
     """Raise ``RecipeError`` for a form that there is not."""
-    if form not in get_args(ListOpsForm):
-        raise RecipeError(f"form={form!r} is none of {', '.join(get_args(ListOpsForm))}")
+    checked_choice("form", form, get_args(ListOpsForm))
 
 
 def _unknown(word: str, text: str, offset: int) -> ParseError:

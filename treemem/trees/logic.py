@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from treemem.errors import ParseError, RecipeError, near_names
+from treemem.checked_options import checked_choice
+from treemem.errors import ParseError, near_names
 from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.source_text import decode_source, shorten
 from treemem.trees.tree import Tree, tree_from_postorder
@@ -39,8 +40,7 @@ def parse_logic(text: str | bytes, *, form: LogicForm = "binary") -> Tree:
         >>> str(parse_logic("( ( not a ) ( and b ) )", form="operators"))
         '(and (not a) b)'
     """
-    if form not in ("binary", "operators"):
-        raise RecipeError(f"form={form!r} is none of binary, operators")
+    checked_choice("form", form, ("binary", "operators"))
     text = decode_source(text)
     tree = parse_brackets(text, first="child")
     operators = _operators(tree, text)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import torch
 
-from treemem.errors import RecipeError, near_names
+from treemem.checked_options import checked_choice
 from treemem.ops.on_lstm.fused import fused_on_lstm
 from treemem.ops.on_lstm.naive import naive_on_lstm
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
@@ -23,10 +23,7 @@ def checked_engine(engine: str) -> Engine:
     Raises:
         RecipeError: it is none.
     """
-    if engine not in get_args(Engine):
-        names = get_args(Engine)
-        raise RecipeError(f"there is no engine {engine!r}; there are {', '.join(names)}{near_names(engine, names)}")
-    return engine  # type: ignore[return-value]
+    return checked_choice("engine", engine, get_args(Engine))
 
 
 def on_lstm(

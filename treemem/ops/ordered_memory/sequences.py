@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 
-from treemem.ops.checked_options import checked_choice
+from treemem.checked_options import checked_choice
 from treemem.ops.ordered_memory.naive import naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights

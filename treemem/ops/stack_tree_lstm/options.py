@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.checked_options import checked_count
 
 Actions = Literal["elementwise", "scalar"]
 Normalization = Literal["none", "softmax_of_gates", "divide", "softmax"]
@@ -53,8 +53,7 @@ class StackTreeLSTMOptions:
         activation(self.activation)
         activation(self.output_activation)
         for name, known in (("actions", get_args(Actions)), ("normalize", get_args(Normalization))):
-            if getattr(self, name) not in known:
-                raise RecipeError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
+            checked_choice(name, getattr(self, name), known)
         checked_count("stack_size", self.stack_size)
         checked_count("top_k", self.top_k)
         if not 1 <= self.top_k <= self.stack_size:

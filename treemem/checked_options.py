@@ -36,7 +36,7 @@ def checked_choice(name: str, value: _Choice, known: Sequence[_Choice]) -> _Choi
         RecipeError: it is none; names the near ones.
     """
     if value not in known:
-        raise RecipeError(f"{name} {value!r} is none of {', '.join(known)}{near_names(str(value), known)}")
+        raise RecipeError(f"{name}={value!r} is none of {', '.join(known)}{near_names(str(value), known)}")
     return value
 
 
