@@ -204,7 +204,7 @@ def test_what_is_no_tree_is_refused() -> None:
     [
         (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
         (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
-        (TreeLSTM, {"engine": "fast"}, "engine 'fast'"),
+        (TreeLSTM, {"engine": "fast"}, "engine='fast' is none of"),
         (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
         (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
         (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
@@ -220,7 +220,7 @@ def test_what_is_no_tree_is_refused() -> None:
         (StackTreeLSTM, {"no_op": True, "no_pop": True}, "does not go with no_op"),
         (StackTreeLSTM, {"gated_top_k": True}, "top_k of at least 2"),
         (StackTreeLSTM, {"actions": "scalar", "normalize": True}, "softmax already"),
-        (StackTreeLSTM, {"output_activation": "step"}, "activation 'step'"),
+        (StackTreeLSTM, {"output_activation": "step"}, "activation='step' is none of"),
     ],
 )
 def test_options_that_are_unknown_or_contradict_are_refused(
