@@ -27,7 +27,6 @@ from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Examples, Model
 from treemem.training import Recipe, StudyRun, load_recipe, read_study, run_study
-from treemem.training.study import weights_digest
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -85,44 +84,43 @@ def run_small(
         if network.network not in _FINDERS or not runs:
             continue
         weights = {run: record["weights"] for run, record in runs.items()}
-        if before.get(name, {}).get("weights") == weights:
+        page = options.page.with_name(f"{recipe.task}_{name.lower().replace(' ', '_')}_trees.html")
+        could_draw = len(runs) > 1 and all((folder / record["run"]).exists() for record in runs.values())
+        if before.get(name, {}).get("weights") == weights and (page.exists() or not could_draw):
             found.append(before[name])
             continue
         models = {run: load(folder / record["run"]) for run, record in runs.items()}
-        found.append({"network": name, **tree_record(models, examples, group_of)})
-        page = options.page.with_name(f"{recipe.task}_{name.lower().replace(' ', '_')}_trees.html")
-        _write_trees(page, f"{name} on {recipe.task}", models, examples)
+        trees = {run: found_trees(model, examples) for run, model in models.items()}
+        found.append({"network": name, "weights": weights, "groups": tree_scores(trees, examples, group_of)})
+        if len(runs) > 1:
+            _write_trees(page, f"{name} on {recipe.task}", models, trees, examples)
     if found:
         write_records(path, found)
 
 
-def tree_record(
-    models: Mapping[str, Model],
+def tree_scores(
+    found: Mapping[str, Sequence[Tree]],
     examples: Examples,
     group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]],
-) -> dict[str, Any]:
-    """How the trees that models find over the test sentences compare with the gold trees and with each other.
+) -> list[dict[str, Any]]:
+    """How the trees that runs found over the test sentences compare with the gold trees and with each other.
 
-    Sentences of one word are left out. Each fraction is an F1 of spans: ``corpus`` counts over all sentences, the whole
-    sentence's span included, as EVALB does; ``sentence`` is the mean over sentences, without that span.
+    Each fraction is an F1 of spans: ``corpus`` counts over all sentences, the whole sentence's span included, as EVALB
+    does; ``sentence`` is the mean over sentences, without that span.
 
     Args:
-        models: by the names of their runs.
-        examples: of their task.
+        found: those of :func:`found_trees`, by the names of the runs.
+        examples: of the task of the runs.
         group_of: what the sentences are told apart by, from the groups of their examples.
 
     Returns:
-        ``weights`` by run, and ``groups``: a record each with ``group``, ``sentences``, and for both averages ``f1`` by
-        run, ``agreement`` (the mean F1 between two runs) and the F1 of each of ``BASELINES``.
+        A record for each of these with ``group``, ``sentences``, and for both averages ``f1`` by run, ``agreement``
+        (the mean F1 between two runs; None for one alone) and the F1 of each of ``BASELINES``.
     """
     gold, group = gold_trees(examples)
     called = group_of(group)
-    runs = {name: found_trees(model, examples) for name, model in models.items()}
     chosen = {str(name): np.flatnonzero(called == name) for name in np.unique(called)}
-    return {
-        "weights": {name: weights_digest(model) for name, model in models.items()},
-        "groups": [_group_record(name, gold, runs, places) for name, places in chosen.items()],
-    }
+    return [_group_record(name, gold, found, places) for name, places in chosen.items()]
 
 
 def _group_record(
@@ -169,10 +167,10 @@ def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
     return list(examples.forest[trees]), np.repeat(examples.group[chosen], count)
 
 
-def _write_trees(page: Path, title: str, models: Mapping[str, Model], examples: Examples) -> None:
-    """Draw some test sentences whose trees differ though every run is right; nothing for one run alone."""
-    if len(models) < 2:
-        return
+def _write_trees(
+    page: Path, title: str, models: Mapping[str, Model], found: Mapping[str, Sequence[Tree]], examples: Examples
+) -> None:
+    """Draw some test sentences whose trees differ though every run is right."""
     chosen = examples.part("test")
     all_trees, _ = _test_trees(examples)
     several = np.array([bool(tree.children) for tree in all_trees])
@@ -180,6 +178,6 @@ def _write_trees(page: Path, title: str, models: Mapping[str, Model], examples: 
     for name, model in models.items():
         right = model.task.right(model.outputs(examples, chosen), examples.targets_of(chosen))
         of_tree = np.repeat(right, examples.trees_per_example)[several]
-        runs[name] = RunTrees(found_trees(model, examples), of_tree.tolist())
+        runs[name] = RunTrees(found[name], of_tree.tolist())
     gold, _ = gold_trees(examples)
     write_tree_page(page, gold, runs, title=title, most=_SENTENCES_ON_A_PAGE)

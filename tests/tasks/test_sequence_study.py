@@ -20,7 +20,7 @@ from treemem.records import write_records
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Examples, Model
 from treemem.tasks import sequence_study
-from treemem.tasks.sequence_study import BASELINES, found_trees, gold_trees, run_small, small_runs, tree_record
+from treemem.tasks.sequence_study import BASELINES, found_trees, gold_trees, run_small, small_runs, tree_scores
 from treemem.training import Recipe, evaluate, parse_recipe
 from treemem.training.study import weights_digest
 from treemem.trees.forest import Forest
@@ -178,8 +178,8 @@ def test_the_record_of_trees_holds_the_scores_of_each_group(finished: Callable[[
 
 def test_one_run_alone_agrees_with_no_other(finished: Callable[[str], Path]) -> None:
     model = load(finished("listops") / "runs" / "listops" / "small" / "ON-LSTM" / "seed-1")
-    record = tree_record({"alone": model}, examples_of("listops"), lambda group: np.full(len(group), "all"))
-    (part,) = record["groups"]
+    examples = examples_of("listops")
+    (part,) = tree_scores({"alone": found_trees(model, examples)}, examples, lambda group: np.full(len(group), "all"))
     assert part["corpus"]["agreement"] is None
     assert part["sentence"]["agreement"] is None
 
@@ -208,6 +208,18 @@ def test_what_is_recorded_is_neither_trained_nor_compared_again(study: Path, mon
     shutil.rmtree(study / "runs")
     run(study, "logical_inference", 1, 2)
     assert {path: path.read_bytes() for path in (study / "results").iterdir()} == before
+
+
+def test_a_lost_page_of_trees_is_drawn_again_where_the_models_are_still_there(study: Path) -> None:
+    page = study / "logical_inference_on-lstm_trees.html"
+    text = page.read_bytes()
+    page.unlink()
+    run(study, "logical_inference", 1, 2)
+    assert page.read_bytes() == text
+    page.unlink()
+    shutil.rmtree(study / "runs")
+    run(study, "logical_inference", 1, 2)
+    assert not page.exists()
 
 
 def test_trees_of_other_weights_are_read_anew_and_no_others(study: Path) -> None:
