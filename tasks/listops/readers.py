@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_choice
 from treemem.errors import ParseError
 from treemem.records import Record, read_records
 from treemem.tasks.listops.evaluation import values_of
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, ListOpsForm, check_form
+from treemem.trees.listops import DIGITS, ListOpsForm
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
 from treemem.trees.source_text import shorten
 
@@ -59,7 +60,7 @@ def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *
         ParseError: the first line that has not the two columns, no digit as label, no expression, or a label that is
             not what its expression comes to. It names the file and the line.
     """
-    check_form(form)
+    checked_choice("form", form, get_args(ListOpsForm))
     expressions, label, line = read_expressions(source, format=format)
     return expressions.forest(form).with_data(tree_data={"label": label, "line": line})
 

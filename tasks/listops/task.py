@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.checked_options import checked_count, checked_probability
+from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import RecipeError
 from treemem.nn.heads import ClassifierHead
 from treemem.task import Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData, label_numbers, split_numbers
@@ -19,7 +19,7 @@ from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, check_form, parse_listops
+from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, parse_listops
 from treemem.trees.listops_arrays import TOKENS
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -92,7 +92,7 @@ class ListOps(Task):
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
-        check_form(self.form)
+        checked_choice("form", self.form, get_args(ListOpsForm))
         checked_count("max_arguments", self.max_arguments)
         checked_probability("dropout", self.dropout)
 

@@ -45,6 +45,11 @@ class LogicPairs:
     def __len__(self) -> int:
         return len(self.label)
 
+    def __getitem__(self, chosen: NDArray[np.int64]) -> LogicPairs:
+        """The pairs of these numbers, in their order."""
+        formulas = (2 * chosen[:, None] + np.arange(2)).ravel()
+        return LogicPairs(self.forest[formulas], self.label[chosen], self.operations[chosen])
+
 
 def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
     """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.

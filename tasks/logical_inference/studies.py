@@ -18,7 +18,7 @@ ALL_PAIRS = "all"
 HELD_OUT = ("A", "B", "C")
 
 HIDDEN_SIZE = 100
-TRAINING = TrainingOptions(epochs=30, batch_size=64, learning_rate=1e-3, schedule="cosine", weight_decay=1e-5)
+TRAINING = TrainingOptions(epochs=20, batch_size=128, learning_rate=3e-3, schedule="cosine", weight_decay=1e-5)
 
 
 def gold_tree_networks() -> dict[str, NetworkConfig]:
@@ -32,7 +32,8 @@ def _without_dropout(network: NetworkConfig) -> NetworkConfig:
 
 
 def gold_tree_runs() -> list[StudyRun]:
-    """Four networks on all pairs and on those that each systematic split leaves, three seeds."""
+    """Four networks with three seeds, on all pairs, then on those that each systematic split leaves."""
+    order = [(seed, ALL_PAIRS) for seed in SEEDS] + [(seed, letter) for seed in SEEDS for letter in HELD_OUT]
     return [
         StudyRun(
             f"gold-trees/{name}, {data}/seed-{seed}",
@@ -41,8 +42,7 @@ def gold_tree_runs() -> list[StudyRun]:
             dataclasses.replace(TRAINING, seed=seed),
             data,
         )
-        for seed in SEEDS
-        for data in (ALL_PAIRS, *HELD_OUT)
+        for seed, data in order
         for name, network in gold_tree_networks().items()
     ]
 

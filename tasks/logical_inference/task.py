@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.checked_options import checked_count, checked_probability
-from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import (
     SPLITS,
@@ -81,6 +81,8 @@ class LogicDataOptions:
         hold_out: ``"A"``, ``"B"`` or ``"C"`` for a systematic split, or any pattern in brackets such as
             ``"( or ( not _ ) )"``: pairs in which it occurs are kept from training, and the test has those of them
             alone that have more operations than the training pairs. None: nothing is held out.
+        hide_test: leave the published test pairs out, and test with the longer pairs of the published training files
+            in their place: for choosing a recipe before the test.
     """
 
     path: str | None = None
@@ -91,6 +93,7 @@ class LogicDataOptions:
     validation_every: int = 10
     training_size: int | None = None
     hold_out: str | None = None
+    hide_test: bool = False
 
     def __post_init__(self) -> None:
         checked_count("size", self.size)
@@ -99,6 +102,8 @@ class LogicDataOptions:
         checked_count("validation_every", self.validation_every, least=2)
         if self.training_size is not None:
             checked_count("training_size", self.training_size)
+        if checked_flag("hide_test", self.hide_test) and self.path is None:
+            raise RecipeError("hide_test goes with path: generated pairs come with a test of their own")
         if self.hold_out is not None:
             try:
                 held_out_pattern(self.hold_out)
@@ -137,9 +142,7 @@ class LogicalInference(Task):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.form not in get_args(LogicForm):
-            known = get_args(LogicForm)
-            raise RecipeError(f"form is {self.form!r}{near_names(str(self.form), known)}; there are {', '.join(known)}")
+        checked_choice("form", self.form, get_args(LogicForm))
         checked_probability("dropout", self.dropout)
 
     @property
@@ -163,6 +166,10 @@ class LogicalInference(Task):
         if options.path is not None:
             pairs, is_test = read_logic_folder(options.path)
             source = f"{len(pairs)} pairs of {options.path}"
+            if options.hide_test:
+                pairs = pairs[np.flatnonzero(~is_test)]
+                is_test = pairs.operations > options.max_training_operations
+                source = f"{len(pairs)} pairs of the training files of {options.path}"
         else:
             pairs, is_test = generate_logic(options.size, seed=options.seed, max_operations=options.max_operations)
             is_test = is_test | (pairs.operations > options.max_training_operations)
@@ -184,10 +191,9 @@ class LogicalInference(Task):
         if empty:
             raise RecipeError(f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others")
         kept = np.flatnonzero(split != "")
-        forest = pairs.forest[(2 * kept[:, None] + np.arange(2)).ravel()]
-        if self.form == "operators":
-            forest = with_operators(forest)
-        data = {"label": pairs.label[kept], "split": split[kept], "operations": pairs.operations[kept]}
+        pairs = pairs[kept]
+        forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest
+        data = {"label": pairs.label, "split": split[kept], "operations": pairs.operations}
         forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
         return TaskData(forest, _card(source, options, split))
 

@@ -44,7 +44,7 @@ def parse_listops(text: str | bytes, form: ListOpsForm = "binary") -> Tree:
         >>> str(parse_listops("( ( ( [SM 6 ) 5 ) ] )"))
         '(X (X (X [SM 6) 5) ])'
     """
-    check_form(form)
+    checked_choice("form", form, get_args(ListOpsForm))
     text = decode_source(text)
     reader = _Reader(text, form)
     for token in _TOKEN.finditer(text):
@@ -64,11 +64,6 @@ def parse_listops(text: str | bytes, form: ListOpsForm = "binary") -> Tree:
         else:
             raise _unknown(word, text, offset)
     return reader.finish()
-
-
-def check_form(form: str) -> None:
-    """Raise ``RecipeError`` for a form that there is not."""
-    checked_choice("form", form, get_args(ListOpsForm))
 
 
 def _unknown(word: str, text: str, offset: int) -> ParseError:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_choice
 from treemem.errors import GraphError, ParseError
 from treemem.trees.bracketed_lines import WordNumbers, numbered_words, sums_by_text
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, END, OPERATORS, ListOpsForm, check_form, format_listops, parse_listops
+from treemem.trees.listops import DIGITS, END, OPERATORS, ListOpsForm, format_listops, parse_listops
 from treemem.trees.postorder import concatenated_ranges, stable_order
 
 TOKENS = (*DIGITS, *OPERATORS, END)
@@ -64,7 +65,7 @@ class Expressions(NamedTuple):
 
     def forest(self, form: ListOpsForm = "binary") -> Forest:
         """The trees of all expressions; :func:`~treemem.trees.listops.parse_listops` says of which forms."""
-        check_form(form)
+        checked_choice("form", form, get_args(ListOpsForm))
         return _binary_forest(self) if form == "binary" else _nary_forest(self)
 
 

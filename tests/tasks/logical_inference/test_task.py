@@ -83,6 +83,31 @@ def test_the_published_splits_have_the_published_sizes(
         assert examples.group[examples.part("test")].min() == 7
 
 
+def test_a_recipe_is_chosen_with_longer_pairs_of_the_training_files_and_no_test_pair(shared_data: Path) -> None:
+    task, path = LogicalInference(), str(shared_data / "logic")
+    shown, hidden = (
+        task.examples(task.make_data(LogicDataOptions(path=path, hide_test=hide)).forest) for hide in (False, True)
+    )
+    for split in ("train", "validation"):
+        both = [examples.forest[2 * examples.part(split)] for examples in (shown, hidden)]
+        assert both[0] == both[1]
+    of_test = hidden.group[hidden.part("test")]
+    assert len(of_test) == 76_173
+    assert of_test.min() == 7
+    texts = [
+        {
+            (" ".join(left), " ".join(right))
+            for left, right in zip(*[iter(examples.forest[formulas_of(examples, "test")].tokens("bracketed leaves").strings())] * 2, strict=True)
+        }
+        for examples in (shown, hidden)
+    ]
+    assert not texts[0] & texts[1]
+
+
+def formulas_of(examples: Examples, split: Split) -> NDArray[np.int64]:
+    return (2 * examples.part(split)[:, None] + np.arange(2)).ravel()
+
+
 def test_what_is_held_out_is_in_every_test_pair_and_in_no_other() -> None:
     task = LogicalInference()
     data = task.make_data(LogicDataOptions(size=4000, hold_out="( or ( not _ ) )"))
@@ -112,6 +137,8 @@ def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> Non
         ({"validation_every": 1}, "validation_every must be at least 2"),
         ({"size": 0}, "size must be at least 1"),
         ({"training_size": 0}, "training_size must be at least 1"),
+        ({"hide_test": True}, "hide_test goes with path"),
+        ({"path": "folder", "hide_test": "no"}, "hide_test must be True or False, not 'no'"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, object], said: str) -> None:
