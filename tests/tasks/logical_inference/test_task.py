@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from treemem.checkpoint import load
 from treemem.errors import GraphError, ParseError, RecipeError
-from treemem.task import TASKS, Model, NetworkConfig
+from treemem.task import TASKS, Examples, Model, NetworkConfig
 from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions, generate_logic, relations, truth_tables
 from treemem.tasks.logical_inference.splits import examples_with, held_out_pattern
 from treemem.training import TrainingOptions, evaluate, fit
@@ -83,29 +83,26 @@ def test_the_published_splits_have_the_published_sizes(
         assert examples.group[examples.part("test")].min() == 7
 
 
+def pairs_of(examples: Examples, split: str) -> Forest:
+    return examples.forest[(2 * examples.part(split)[:, None] + np.arange(2)).ravel()]
+
+
+def texts_of(pairs: Forest) -> set[tuple[str, ...]]:
+    formulas = [" ".join(words) for words in pairs.tokens("bracketed leaves").strings()]
+    return set(zip(formulas[::2], formulas[1::2], strict=True))
+
+
 def test_a_recipe_is_chosen_with_longer_pairs_of_the_training_files_and_no_test_pair(shared_data: Path) -> None:
     task, path = LogicalInference(), str(shared_data / "logic")
     shown, hidden = (
         task.examples(task.make_data(LogicDataOptions(path=path, hide_test=hide)).forest) for hide in (False, True)
     )
-    for split in ("train", "validation"):
-        both = [examples.forest[2 * examples.part(split)] for examples in (shown, hidden)]
-        assert both[0] == both[1]
+    assert pairs_of(hidden, "train") == pairs_of(shown, "train")
+    assert pairs_of(hidden, "validation") == pairs_of(shown, "validation")
     of_test = hidden.group[hidden.part("test")]
     assert len(of_test) == 76_173
     assert of_test.min() == 7
-    texts = [
-        {
-            (" ".join(left), " ".join(right))
-            for left, right in zip(*[iter(examples.forest[formulas_of(examples, "test")].tokens("bracketed leaves").strings())] * 2, strict=True)
-        }
-        for examples in (shown, hidden)
-    ]
-    assert not texts[0] & texts[1]
-
-
-def formulas_of(examples: Examples, split: Split) -> NDArray[np.int64]:
-    return (2 * examples.part(split)[:, None] + np.arange(2)).ravel()
+    assert not texts_of(pairs_of(shown, "test")) & texts_of(pairs_of(hidden, "test"))
 
 
 def test_what_is_held_out_is_in_every_test_pair_and_in_no_other() -> None:
