@@ -20,6 +20,12 @@ HELD_OUT = ("A", "B", "C")
 HIDDEN_SIZE = 100
 TRAINING = TrainingOptions(epochs=20, batch_size=128, learning_rate=3e-3, schedule="cosine", weight_decay=1e-5)
 
+TRIED = ("Tree-RNN", "TreeCell")
+TRIALS = ((64, 1e-3), (TRAINING.batch_size, TRAINING.learning_rate), (256, 3e-3))
+"""Batch sizes and learning rates among which that of ``TRAINING`` was chosen, and the networks they were tried with."""
+TRIAL_SEED = 4444
+LONGER_PAIRS = "test hidden"
+
 
 def gold_tree_networks() -> dict[str, NetworkConfig]:
     """The networks of the task over given trees, at one hidden size and without dropout."""
@@ -45,6 +51,27 @@ def gold_tree_runs() -> list[StudyRun]:
         for seed, data in order
         for name, network in gold_tree_networks().items()
     ]
+
+
+def trial_runs() -> list[StudyRun]:
+    """A run of one seed for each network and recipe that was tried."""
+    networks = gold_tree_networks()
+    return [
+        StudyRun(
+            f"gold-trees-trials/{name}, batches of {batch_size}, rate {rate:g}",
+            name,
+            networks[name],
+            dataclasses.replace(TRAINING, batch_size=batch_size, learning_rate=rate, seed=TRIAL_SEED),
+            LONGER_PAIRS,
+        )
+        for name in TRIED
+        for batch_size, rate in TRIALS
+    ]
+
+
+def trial_pairs(folder: str) -> Mapping[str, Forest]:
+    """The pairs of the published training files in ``folder``, the longer ones in the place of the test pairs."""
+    return {LONGER_PAIRS: LogicalInference().make_data(LogicDataOptions(path=folder, hide_test=True)).forest}
 
 
 def published_pairs(folder: str) -> Mapping[str, Forest]:

@@ -16,9 +16,13 @@ from treemem.tasks.logical_inference import results_page as results_page_module
 from treemem.tasks.logical_inference.studies import (
     GOLD_TREES,
     SEEDS,
+    TRIALS,
+    TRIED,
     gold_tree_networks,
     gold_tree_runs,
     published_pairs,
+    trial_pairs,
+    trial_runs,
 )
 from treemem.training import Recipe, StudyRun, evaluate, parse_recipe
 from treemem.training.state import data_digest
@@ -51,6 +55,16 @@ def tiny_runs() -> list[StudyRun]:
     ]
 
 
+def tiny_trials() -> list[StudyRun]:
+    """One trial, of one epoch."""
+    run = trial_runs()[-1]
+    return [
+        dataclasses.replace(
+            run, network=run.network.replace(hidden_size=3), training=dataclasses.replace(run.training, epochs=1)
+        )
+    ]
+
+
 def tiny_recipe(task: str) -> Recipe:
     return parse_recipe(
         {
@@ -68,6 +82,7 @@ def tiny_recipe(task: str) -> Recipe:
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "gold_tree_runs", tiny_runs)
+    monkeypatch.setattr(reproduce, "trial_runs", tiny_trials)
     for module in (reproduce, results_page_module):
         monkeypatch.setattr(module, "small_recipe", tiny_recipe)
 
@@ -152,13 +167,41 @@ def test_the_published_pairs_are_read_whole_and_with_each_split_held_out(data: P
     assert len({data_digest(task.examples(forest)) for forest in forests.values()}) == 4
 
 
+def test_trials_differ_in_batches_and_rate_alone_and_have_the_recipe_of_the_study_among_them() -> None:
+    runs = trial_runs()
+    assert len({run.name for run in runs}) == len(runs) == len(TRIED) * len(TRIALS)
+    study = {run.row: run for run in gold_tree_runs()}
+    for name in TRIED:
+        own = [run for run in runs if run.row == name]
+        assert [(run.training.batch_size, run.training.learning_rate) for run in own] == list(TRIALS)
+        chosen = study[f"{name}, all"]
+        alike = [dataclasses.replace(run.training, seed=chosen.training.seed) == chosen.training for run in own]
+        assert alike.count(True) == 1
+        assert all(run.network == chosen.network and run.training.seed not in SEEDS for run in own)
+
+
+def test_a_trial_is_tested_with_longer_pairs_of_the_training_files(tmp_path: Path, data: Path) -> None:
+    assert run(tmp_path, "gold-trees-trials", "--data", str(data)) == 0
+    (record,) = records(tmp_path, "gold-trees-trials")
+    longer = trial_pairs(str(data))["test hidden"]
+    model = load(tmp_path / "runs" / "logical_inference" / record["run"])
+    found = evaluate(model, longer, split="test")
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    _, row = table_below(text, "### How the recipe was chosen")
+    assert row[:3] == ["TreeCell", "256", "0.003"]
+    assert row[3] == f"{100 * evaluate(model, longer, split='validation').overall.accuracy:.2f}"
+    assert row[4:11] == [f"{100 * score.accuracy:.2f}" for score in found.scores]
+    assert [score.group for score in found.scores] == [*range(7, 13), "all"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["gold-trees"], "the study gold-trees needs --data, the folder of the published files"),
         (["small", "gold-trees"], "the study gold-trees needs --data"),
+        (["gold-trees-trials"], "the study gold-trees-trials needs --data"),
         (["gold-trees", "--data", "nowhere"], "no folder"),
-        (["table-1"], "no study is called 'table-1'; there are gold-trees, small"),
+        (["table-1"], "no study is called 'table-1'; there are gold-trees-trials, gold-trees, small"),
         (["small", "--processes", "0"], "--processes must be at least 1, not 0"),
         ([], "there are no records in"),
     ],
