@@ -19,12 +19,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from treemem import Forest, Tree, TreeBatch, TreememError
+from treemem import Forest, Tree, TreememError
 from treemem.explore import accuracy_table, markdown_table, percent_of
 from treemem.induction import baseline_trees, induced_trees, score_runs
 from treemem.nn import ONLSTM, OrderedMemory
 from treemem.records import write_records
-from treemem.task import Model
 from treemem.training import Recipe, fit_seeds, load_recipe, score_row
 
 
@@ -52,15 +51,6 @@ def chosen_recipe(options: argparse.Namespace) -> Recipe:
         given["training.curriculum"] = min(options.epochs, load_recipe(options.recipe).training.curriculum)
     overrides = [f"{name}={value}" for name, value in given.items() if value is not None]
     return load_recipe(options.recipe, [*overrides, *options.set]).with_networks(options.networks)
-
-
-def found_trees(model: Model, expressions: Sequence[Tree]) -> list[Tree]:
-    """The tree that a model finds over the tokens of each expression."""
-    trees: list[Tree] = []
-    for first in range(0, len(expressions), 256):
-        batch = TreeBatch.from_trees(expressions[first : first + 256], model.vocabulary)
-        trees += induced_trees(model.encoder, batch.to(model.device))
-    return trees
 
 
 def tree_table(given: Sequence[Tree], found: Mapping[str, Sequence[Sequence[Tree]]]) -> str:
@@ -97,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
 
     given = [tree for tree in data.forest[data.forest.tree_data["split"] == "test"] if tree.children]
     found = {
-        name: [found_trees(fit.model, given) for fit in result.fits]
+        name: [induced_trees(fit.model.encoder, given) for fit in result.fits]
         for name, result in results.items()
         if isinstance(result.fits[0].model.encoder, (OrderedMemory, ONLSTM))
     }

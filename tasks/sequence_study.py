@@ -23,11 +23,8 @@ from treemem.induction import (
 from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
 from treemem.records import write_records
-from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Examples, Model
 from treemem.training import Recipe, StudyRun, load_recipe, read_study, run_study
-from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 STUDY = "small"
@@ -36,7 +33,6 @@ TREES = "small-trees"
 
 BASELINES: tuple[Branching, ...] = ("left", "right", "balanced", "random")
 _FINDERS = ("OrderedMemory", "ONLSTM")
-_SENTENCES_AT_ONCE = 256
 _SENTENCES_ON_A_PAGE = 8
 
 
@@ -152,12 +148,7 @@ def gold_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
 def found_trees(model: Model, examples: Examples) -> list[Tree]:
     """The trees that a model finds over the sentences of :func:`gold_trees`, without brackets."""
     gold, _ = gold_trees(examples)
-    index = SubtreeIndex(Forest.from_trees(gold), model.vocabulary)
-    found: list[Tree] = []
-    for first in range(0, len(gold), _SENTENCES_AT_ONCE):
-        batch = TreeBatch.from_index(index, slice(first, first + _SENTENCES_AT_ONCE))
-        found.extend(remove_brackets(tree) for tree in induced_trees(model.encoder, batch))  # type: ignore[arg-type]
-    return found
+    return [remove_brackets(tree) for tree in induced_trees(model.encoder, gold)]  # type: ignore[arg-type]
 
 
 def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:

@@ -4,12 +4,13 @@ import pytest
 import torch
 from induction.random_trees import leaves
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.induction import induced_trees, remove_brackets, tree_from_distances, tree_from_pointer_probabilities
-from treemem.nn import RNN, TreeRNN
+from treemem.nn import RNN, OrderedMemory, TreeRNN
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.brackets import parse_brackets
+from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -45,6 +46,31 @@ def test_pointers_give_a_tree_for_each_sequence_over_its_tokens() -> None:
     for tree, probabilities in zip(found, pointers, strict=True):
         words = leaves(tree)
         assert tree == tree_from_pointer_probabilities(probabilities[: len(words)], words)
+
+
+def test_trees_of_any_number_are_read_in_batches_and_give_what_one_batch_gives() -> None:
+    torch.manual_seed(0)
+    encoder = OrderedMemory(4, VOCABULARY, slots=3, form="leaves")
+    whole = induced_trees(encoder, BATCH)
+    for sentences in (TREES, iter(TREES), Forest.from_trees(TREES)):
+        assert induced_trees(encoder, sentences, sentences_at_once=2) == whole
+    assert induced_trees(encoder, TREES) == whole
+    assert induced_trees(encoder, []) == []
+    with pytest.raises(VocabularyError, match="or"):
+        induced_trees(encoder, [parse_brackets("(X a or)")])
+    with pytest.raises(RecipeError, match="sentences_at_once must be at least 1"):
+        induced_trees(encoder, TREES, sentences_at_once=0)
+
+
+def test_a_sequence_that_cannot_be_read_is_named_by_its_number_among_all() -> None:
+    class BrokenForOneWord(StandIn):
+        def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+            pointers = torch.rand(*inputs.shape[:2], 2)
+            pointers[lengths == 1] = torch.nan
+            return Reading(inputs[:, 0], inputs, {"pointers": pointers})
+
+    with pytest.raises(GraphError, match="sequence 3: "):
+        induced_trees(BrokenForOneWord({}), [TREES[0], TREES[2], TREES[0], TREES[1]], sentences_at_once=2)
 
 
 def test_distances_are_of_the_second_layer_unless_another_is_asked_for() -> None:
@@ -110,5 +136,5 @@ def test_values_that_make_no_tree_are_told() -> None:
         induced_trees(StandIn({"pointers": draw(2, 4, 2)}), BATCH)
     with pytest.raises(RecipeError, match=r"the pointers that StandIn traces must have 3 dimensions, not \[3, 4\]"):
         induced_trees(StandIn({"pointers": draw(3, 4)}), BATCH)
-    with pytest.raises(RecipeError, match="there is no gate 'output'; there are forget, input"):
+    with pytest.raises(RecipeError, match="gate='output' is none of forget, input"):
         induced_trees(StandIn({"forget_distance": draw(3, 2, 4)}), BATCH, gate="output")

@@ -138,14 +138,12 @@ def test_gold_trees_are_the_test_trees_of_several_words_with_their_groups(task: 
 
 @pytest.mark.parametrize("task", ["logical_inference", "listops"])
 def test_found_trees_are_those_of_each_sentence_alone_without_brackets(
-    finished: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, task: str
+    finished: Callable[[str], Path], task: str
 ) -> None:
     model, examples = load(finished(task) / "runs" / task / "small" / "ON-LSTM" / "seed-1"), examples_of(task)
     gold, _ = gold_trees(examples)
     whole = found_trees(model, examples)
     assert [words(tree) for tree in whole] == [words(tree) for tree in gold]
-    monkeypatch.setattr(sequence_study, "_SENTENCES_AT_ONCE", 7)
-    assert found_trees(model, examples) == whole
     for place in range(0, len(gold), 10):
         batch = TreeBatch.from_forest(Forest.from_trees([gold[place]]), model.vocabulary)
         assert remove_brackets(induced_trees(model.encoder, batch)[0]) == whole[place]  # type: ignore[arg-type]

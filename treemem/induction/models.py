@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError
 from treemem.induction.distances import tree_from_distances
 from treemem.induction.pointers import tree_from_pointer_probabilities
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
+from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.forest import Forest
 from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
 
@@ -25,7 +28,12 @@ _READABLE = "trees are read out of the pointers of OrderedMemory and of the dist
 
 
 def induced_trees(
-    encoder: SequenceEncoder, batch: TreeBatch, *, layer: int | None = None, gate: Gate = "forget"
+    encoder: SequenceEncoder,
+    sentences: TreeBatch | Forest | Iterable[Tree],
+    *,
+    layer: int | None = None,
+    gate: Gate = "forget",
+    sentences_at_once: int = 256,
 ) -> list[Tree]:
     """The tree that a sequence encoder finds over each of its sequences.
 
@@ -36,22 +44,41 @@ def induced_trees(
     Args:
         encoder: one that traces ``pointers`` ``[sequences, longest, slots]``, or ``forget_distance`` and
             ``input_distance`` ``[sequences, layers, longest]``. The encoder of a ``Model`` is its ``encoder``.
-        batch: the sentences.
+        sentences: trees whose tokens it reads, of any number; or a batch of them.
         layer: whose distances, from 0; by default the second's, as Shen et al. 2019 (ON-LSTM) read them, or the only
             one's. Pointers have no layers.
         gate: whose distances: the master forget gate's as in the paper, or the master input gate's.
+        sentences_at_once: how many trees make a batch, where no batch is given.
 
     Returns:
-        A tree for each sequence, in the order of ``encoder.tokens(batch)``.
+        A tree for each sequence, in the order of the trees, or of ``encoder.tokens(batch)``.
 
     Raises:
         RecipeError: an encoder that keeps no such trace, or a layer that it does not have.
         GraphError: a batch made from a graph; a sequence whose pointers or distances are not finite, or of other
             length than its tokens.
+        VocabularyError: tokens that the encoder does not know.
     """
     name = type(encoder).__name__
     if not isinstance(encoder, SequenceEncoder):
         raise RecipeError(f"{name} is no sequence encoder; {_READABLE}")
+    checked_count("sentences_at_once", sentences_at_once)
+    if isinstance(sentences, TreeBatch):
+        return _trees_of_batch(encoder, sentences, layer, gate, 0)
+    forest = sentences if isinstance(sentences, Forest) else Forest.from_trees(sentences)
+    index = SubtreeIndex(forest, encoder.vocabulary)
+    trees: list[Tree] = []
+    for first in range(0, len(forest), sentences_at_once):
+        batch = TreeBatch.from_index(index, slice(first, first + sentences_at_once))
+        trees += _trees_of_batch(encoder, batch.to(encoder.embedding.weight.device), layer, gate, first)
+    return trees
+
+
+def _trees_of_batch(
+    encoder: SequenceEncoder, batch: TreeBatch, layer: int | None, gate: Gate, first: int
+) -> list[Tree]:
+    """The trees over the sequences of a batch, of which ``first`` is the number of the first one."""
+    name = type(encoder).__name__
     states = _as_for_scoring(encoder, batch)
     read_tree, values = _reading(states.trace, name, layer, gate)
 
@@ -64,7 +91,7 @@ def induced_trees(
         try:
             trees.append(read_tree(values[sequence, :own_length], [words[index] for index in own[:own_length]]))
         except GraphError as error:
-            raise GraphError(f"sequence {sequence}: {error}") from error
+            raise GraphError(f"sequence {first + sequence}: {error}") from error
     return trees
 
 
@@ -84,8 +111,7 @@ def _reading(
     trace: Mapping[str, torch.Tensor], name: str, layer: int | None, gate: str
 ) -> tuple[Callable[[NDArray[np.float64], list[str]], Tree], NDArray[np.float64]]:
     """What makes a tree of one sequence's values, and the values of all sequences, ``[sequences, longest, ...]``."""
-    if gate not in get_args(Gate):
-        raise RecipeError(f"there is no gate {gate!r}; there are {', '.join(get_args(Gate))}")
+    checked_choice("gate", gate, get_args(Gate))
     for key, tensor in trace.items():
         if key in _TRACES and tensor.ndim != 3:
             raise RecipeError(f"the {key} that {name} traces must have 3 dimensions, not {list(tensor.shape)}")
