@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TypeVar
@@ -62,12 +63,14 @@ def checked_probability(name: str, value: object) -> float:
     return float(value)
 
 
-def checked_scale(name: str, value: object) -> float:
-    """``value`` if it is a finite number above 0.
+def checked_scale(name: str, value: object, *, or_zero: bool = False) -> float:
+    """``value`` if it is a finite number above 0, or with ``or_zero`` 0 itself.
 
     Raises:
         RecipeError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
-        raise RecipeError(f"{name} must be above 0, not {value!r}")
-    return float(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    number = float(value) if is_number else math.nan  # type: ignore[arg-type]
+    if not 0 <= number < math.inf or (number == 0 and not or_zero):
+        raise RecipeError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {value!r}")
+    return number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import io
 import json
 import logging
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.records import cannot_write, json_line
-from treemem.task import TASKS, Model, NetworkConfig, Task
+from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ def pretrained_folder(task: str) -> Path:
     Raises:
         RecipeError: no task of that name.
     """
-    return Path(inspect.getfile(TASKS.find(task))).parent / "pretrained"
+    return task_folder(task) / "pretrained"
 
 
 def save(

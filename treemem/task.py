@@ -6,6 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -481,3 +482,12 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
         )
     },
 )
+
+
+def task_folder(name: str) -> Path:
+    """The folder of a task's module, where its recipes and its trained model are.
+
+    Raises:
+        RecipeError: no task of that name.
+    """
+    return Path(inspect.getfile(TASKS.find(name))).parent

@@ -110,7 +110,7 @@ def test_relation_dropouts_are_before_the_comparison_layer_and_before_the_classi
     torch.testing.assert_close(features(encodings), nothing_compared)
     classes = RelationHead(4, 3, dropout=1.0)
     torch.testing.assert_close(classes(encodings), classes.classify.bias.expand(5, 3))
-    without_layer = RelationHead(4, 3, layer_size=0, feature_dropout=1.0)
+    without_layer = RelationHead(4, 3, layer_size=0)
     torch.testing.assert_close(without_layer(encodings), without_layer.classify(encodings.flatten(1)))
     plain = RelationHead(4, 3, activation="elu")
     plain.load_state_dict(features.state_dict())
@@ -157,6 +157,7 @@ def test_a_classifier_reads_roots_or_every_node() -> None:
         (lambda: RelationHead(4, 3, layer_size=-1), "layer_size must be at least 0"),
         (lambda: RelationHead(4, 3, dropout=2), "^dropout must be a probability"),
         (lambda: RelationHead(4, 3, feature_dropout=-0.1), "^feature_dropout must be a probability"),
+        (lambda: RelationHead(4, 3, layer_size=0, feature_dropout=0.1), "with layer_size=0 there is none"),
         (lambda: RelationHead(4, 3, activation="gelu"), "activation='gelu' is none of"),  # type: ignore[arg-type]
         (lambda: ClassifierHead(4.0, 3), "hidden_size must be a whole number"),  # type: ignore[arg-type]
         (lambda: ClassifierHead(4, "3"), "num_classes must be a whole number"),  # type: ignore[arg-type]

@@ -193,6 +193,8 @@ def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
         ({"num_layers": 0}, "num_layers must be at least 1"),
         ({"layer_sizes": [6, 4]}, r"the last of layer_sizes=\[6, 4\] must be hidden_size=8"),
         ({"layer_sizes": []}, "must be hidden_size=8"),
+        ({"layer_sizes": 8}, "layer_sizes must be a list of whole numbers, not 8"),
+        ({"layer_sizes": "8"}, "layer_sizes must be a list of whole numbers, not '8'"),
         ({"layer_sizes": ["4", 8]}, "the size of a layer must be a whole number"),
         ({"layer_sizes": [4, 8], "num_layers": 3}, "num_layers=3, but layer_sizes has 2"),
         ({"dropout": 2}, "dropout must be a probability"),

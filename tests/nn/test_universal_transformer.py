@@ -174,6 +174,7 @@ def test_gradients_pass_gradcheck() -> None:
         ({"act": "no"}, "act must be True or False, not 'no'"),
         ({"ponder_weight": 0.1}, "ponder_weight goes with act=True"),
         ({"ponder_weight": -1, "act": True}, "ponder_weight must be 0 or more"),
+        ({"ponder_weight": "1", "act": True}, "ponder_weight must be 0 or more, not '1'"),
         ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
     ],
     ids=str,

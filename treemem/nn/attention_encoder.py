@@ -13,7 +13,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag,
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
-from treemem.ops.sequence_lengths import checked_lengths
+from treemem.ops.sequence_lengths import checked_lengths, entry_of_each
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
@@ -159,7 +159,7 @@ class AttentionEncoder(SequenceEncoder):
             traced["attention"] = traced["attention"] * both
             traced |= {name: value * present for name, value in traced.items() if name != "attention"}
         if self.joint:
-            return Reading(_at(outputs, present.sum(1) - 1), outputs, traced)
+            return Reading(entry_of_each(outputs, present.sum(1) - 1), outputs, traced)
         encoding = self._read_out(outputs, lengths.to(inputs.device))
         return Reading(encoding, outputs[:, :longest] * self._tokens_only(lengths, longest).to(outputs), traced)
 
@@ -175,14 +175,10 @@ class AttentionEncoder(SequenceEncoder):
         return (torch.arange(longest) < lengths[:, None])[:, :, None]
 
     def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        if not outputs.shape[1]:
-            return outputs.new_zeros(len(outputs), self.hidden_size)
         if self.read_place == "mean":
             return outputs.sum(1) / lengths.clamp(min=1)[:, None]
-        if self.read_place == "first":
-            return outputs[:, 0] * (lengths > 0)[:, None]
-        last = lengths if self.read_place == "extract" else (lengths - 1).clamp(min=0)
-        return _at(outputs, last) * (lengths > 0)[:, None]
+        places = {"first": torch.zeros_like(lengths), "last": lengths - 1, "extract": lengths}[self.read_place]
+        return entry_of_each(outputs, places.masked_fill(lengths == 0, -1))
 
     @abstractmethod
     def run(
@@ -253,8 +249,3 @@ def _pair_source(lengths: torch.Tensor, longest: int) -> torch.Tensor:
     for mark, where in ((_START, 0), (_DELIMITER, left + 1), (_EXTRACT, together - 1)):
         source = torch.where(place == where, num_tokens + mark, source)
     return torch.where(place < together, source, -1)
-
-
-def _at(outputs: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """The output at one place of each sequence, ``[sequences, hidden_size]``."""
-    return outputs[torch.arange(len(outputs), device=outputs.device), place]

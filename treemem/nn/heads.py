@@ -152,7 +152,7 @@ class RelationHead(torch.nn.Module):
         layer_size: width of the comparison layer; ``hidden_size`` by default, 0 for none.
         activation: of the comparison layer.
         dropout: before the classifier, in training.
-        feature_dropout: before the comparison layer, in training.
+        feature_dropout: before the comparison layer, in training; there must be one.
 
     Raises:
         RecipeError: unknown ``features`` or activation, or sizes that are no whole numbers.
@@ -181,6 +181,8 @@ class RelationHead(torch.nn.Module):
         checked_probability("feature_dropout", feature_dropout)
         width = hidden_size * (2 if features == "concatenation" else 4)
         layer_size = hidden_size if layer_size is None else checked_count("layer_size", layer_size, least=0)
+        if feature_dropout and not layer_size:
+            raise RecipeError("feature_dropout is before the comparison layer, and with layer_size=0 there is none")
         self.features = features
         self.activation = checked_activation(activation)
         self.dropout = dropout

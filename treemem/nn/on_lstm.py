@@ -88,11 +88,11 @@ class OnLSTMStack(torch.nn.Module):
     ) -> None:
         super().__init__()
         checked_choice("weight_dropout_scaling", weight_dropout_scaling, get_args(WeightDropoutScaling))
-        if not layer_sizes:
+        if not _checked_sizes(layer_sizes):
             raise RecipeError("layer_sizes needs the size of at least one layer")
         checked_count("chunk_size", chunk_size)
         for size in layer_sizes:
-            _check_chunks(chunk_size, checked_count("the size of a layer", size))
+            _check_chunks(chunk_size, size)
         self.layer_sizes = list(layer_sizes)
         self.chunk_size = chunk_size
         self.dropout = checked_probability("dropout", dropout)
@@ -224,7 +224,7 @@ class ONLSTM(SequenceEncoder):
         options = {
             "hidden_size": hidden_size,
             "num_layers": num_layers,
-            "layer_sizes": None if layer_sizes is None else list(layer_sizes),
+            "layer_sizes": None if layer_sizes is None else _checked_sizes(layer_sizes),
             "chunk_size": chunk_size,
             "form": form,
             "embedding_size": embedding_size,
@@ -268,6 +268,12 @@ class ONLSTM(SequenceEncoder):
         both = torch.cat([ran.h, ran.state[-1][0][:, None]], dim=1)  # the encoding has the mask of its sequence
         both = locked_dropout(both, self.output_dropout, self.training)
         return Reading(both[:, -1], both[:, :-1], _trace(ran.layers, lengths) if trace else {})
+
+
+def _checked_sizes(layer_sizes: object) -> list[int]:
+    if not isinstance(layer_sizes, Sequence) or isinstance(layer_sizes, str):
+        raise RecipeError(f"layer_sizes must be a list of whole numbers, not {layer_sizes!r}")
+    return [checked_count("the size of a layer", size) for size in layer_sizes]
 
 
 def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:

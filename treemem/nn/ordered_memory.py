@@ -20,6 +20,7 @@ from treemem.ops.ordered_memory import (
     ordered_memory,
 )
 from treemem.ops.ordered_memory.weights import EPSILON
+from treemem.ops.sequence_lengths import entry_of_each
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -180,7 +181,7 @@ class OrderedMemory(SequenceEncoder):
         """
         shorter = lengths < inputs.shape[1]
         steps = self._steps(self.forward_memory, inputs, lengths, shorter & (self.padding == "left"), trace)
-        encoding = _at(steps.outputs, lengths - 1)
+        encoding = entry_of_each(steps.outputs, lengths - 1)
         found = {"pointers": steps.pointers, "cumulative": steps.cumulative}
         if self.backward_memory is None:
             return Reading(encoding, steps.outputs, _present(found))
@@ -192,7 +193,7 @@ class OrderedMemory(SequenceEncoder):
             f"backward_{name}": None if values is None else _reversed(values, lengths)
             for name, values in (("pointers", steps_back.pointers), ("cumulative", steps_back.cumulative))
         }
-        return Reading(torch.cat([encoding, _at(steps_back.outputs, kept - 1)], 1), outputs, _present(found))
+        return Reading(torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found))
 
     def _steps(
         self,
@@ -259,15 +260,6 @@ class MemoryMaps(torch.nn.Module):
 
 def _affine(module: torch.nn.Linear | torch.nn.LayerNorm) -> Affine:
     return Affine(module.weight, module.bias)
-
-
-def _at(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """``values [sequences, longest, width]`` at one place of each sequence, 0 for the place -1."""
-    if not values.shape[1]:
-        return values.new_zeros(len(values), values.shape[2])
-    places = places.to(values.device)
-    found = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
-    return found.masked_fill(places[:, None] < 0, 0)
 
 
 def _reversed(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

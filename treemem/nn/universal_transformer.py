@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.checked_options import checked_count, checked_flag, checked_probability, checked_scale
 from treemem.errors import RecipeError
 from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
 from treemem.trees.tokens import TokenForm
@@ -93,11 +93,9 @@ class UniversalTransformer(AttentionEncoder):
         self.num_steps = checked_count("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
         checked_flag("act", act)
-        if not 0 <= ponder_weight < float("inf"):
-            raise RecipeError(f"ponder_weight must be 0 or more, not {ponder_weight}")
+        self.ponder_weight = checked_scale("ponder_weight", ponder_weight, or_zero=True)
         if ponder_weight and not act:
             raise RecipeError("ponder_weight goes with act=True: without it every position is read num_steps times")
-        self.ponder_weight = ponder_weight
         self.layer = self.new_layer()
         self.last_norm = self.new_last_norm()
         self.halting = torch.nn.Linear(hidden_size, 1) if act else None

@@ -1,4 +1,4 @@
-"""How long the sequences of a padded batch are."""
+"""How long the sequences of a padded batch are, and what stands at one place of each."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor
             f"{on_cpu.numel()}: {shown}"
         )
     return on_cpu
+
+
+def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """What stands at one place of each sequence, ``[sequences, width]``.
+
+    Args:
+        values: ``[sequences, longest, width]``.
+        places: int64 ``[sequences]``; -1 stands for none, where 0 is given.
+    """
+    if not values.shape[1]:
+        return values.new_zeros(len(values), values.shape[2])
+    places = places.to(values.device)
+    found = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
+    return found.masked_fill(places[:, None] < 0, 0)

@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from treemem.errors import RecipeError, near_names
-from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Task
+from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Task, task_folder
 from treemem.training.options import TrainingOptions
 from treemem.trees.source_text import shorten
 
@@ -151,7 +151,9 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
 
 def recipe_names() -> list[str]:
     """The recipes that come with the tasks, as ``TASK/RECIPE``."""
-    return [f"{task}/{path.stem}" for task in TASKS.names() for path in sorted(_recipe_folder(task).glob("*.yaml"))]
+    return [
+        f"{task}/{path.stem}" for task in TASKS.names() for path in sorted(task_folder(task).glob("recipes/*.yaml"))
+    ]
 
 
 def _typed(content: Mapping[str, Any], data_class: type) -> dict[str, Any]:
@@ -288,13 +290,9 @@ def _recipe_path(source: str) -> Path:
         return path
     task, _, name = source.partition("/")
     if path.suffix not in (".yaml", ".yml") and name and task in TASKS.names():
-        packaged = _recipe_folder(task) / f"{name}.yaml"
+        packaged = task_folder(task) / "recipes" / f"{name}.yaml"
         if packaged.is_file():
             return packaged
     names = recipe_names()
     near = near_names(source, names) or f"; there are {', '.join(names)}"
     raise RecipeError(f"no recipe {source!r}: neither a file nor one that comes with a task{near}")
-
-
-def _recipe_folder(task: str) -> Path:
-    return Path(inspect.getfile(TASKS.find(task))).parent / "recipes"
