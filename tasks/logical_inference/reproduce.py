@@ -1,7 +1,7 @@
 """The published table of logical inference, made anew: one command that goes on where it stopped.
 
 The records of finished runs are kept in RESULTS/STUDY.jsonl, from which the page is written; what is in there is not
-run again. The studies gold-trees and gold-trees-trials need --data, the folder of the published files.
+run again. The studies over gold trees need --data, the folder of the published files.
 """
 
 from __future__ import annotations
@@ -15,13 +15,20 @@ import numpy as np
 
 from treemem.errors import RecipeError
 from treemem.tasks.logical_inference.results_page import write_page
-from treemem.tasks.logical_inference.studies import gold_tree_runs, published_pairs, trial_pairs, trial_runs
+from treemem.tasks.logical_inference.studies import (
+    gold_tree_runs,
+    held_out_pairs,
+    held_out_runs,
+    published_pairs,
+    trial_pairs,
+    trial_runs,
+)
 from treemem.tasks.logical_inference.task import LogicalInference
 from treemem.tasks.sequence_study import run_small, small_recipe
 from treemem.tasks.study_command import check_studies, run_command, study_parser
 from treemem.training import run_study
 
-STUDIES = ("gold-trees-trials", "gold-trees", "small")
+STUDIES = ("gold-trees-trials", "gold-trees", "gold-trees-held-out", "small")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     check_studies(options, STUDIES)
-    over_given_trees = {"gold-trees-trials": (trial_runs, trial_pairs), "gold-trees": (gold_tree_runs, published_pairs)}
+    over_given_trees = {
+        "gold-trees-trials": (trial_runs, trial_pairs),
+        "gold-trees": (gold_tree_runs, published_pairs),
+        "gold-trees-held-out": (held_out_runs, held_out_pairs),
+    }
     for study, (runs, pairs) in over_given_trees.items():
         if study not in options.studies:
             continue

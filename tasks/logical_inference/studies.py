@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from treemem.task import NetworkConfig
 from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
@@ -38,17 +38,26 @@ def _without_dropout(network: NetworkConfig) -> NetworkConfig:
 
 
 def gold_tree_runs() -> list[StudyRun]:
-    """Four networks with three seeds, on all pairs, then on those that each systematic split leaves."""
-    order = [(seed, ALL_PAIRS) for seed in SEEDS] + [(seed, letter) for seed in SEEDS for letter in HELD_OUT]
+    """Four networks on all pairs, three seeds."""
+    return _runs("gold-trees", [ALL_PAIRS])
+
+
+def held_out_runs() -> list[StudyRun]:
+    """The same networks on the pairs that each systematic split leaves."""
+    return _runs("gold-trees-held-out", HELD_OUT)
+
+
+def _runs(study: str, data: Sequence[str]) -> list[StudyRun]:
     return [
         StudyRun(
-            f"gold-trees/{name}, {data}/seed-{seed}",
-            f"{name}, {data}",
+            f"{study}/{name}, {part}/seed-{seed}",
+            f"{name}, {part}",
             network,
             dataclasses.replace(TRAINING, seed=seed),
-            data,
+            part,
         )
-        for seed, data in order
+        for seed in SEEDS
+        for part in data
         for name, network in gold_tree_networks().items()
     ]
 
@@ -69,16 +78,20 @@ def trial_runs() -> list[StudyRun]:
     ]
 
 
+def published_pairs(folder: str) -> Mapping[str, Forest]:
+    """The published pairs in ``folder``, by the name of ``data``."""
+    return {ALL_PAIRS: _pairs(LogicDataOptions(path=folder))}
+
+
+def held_out_pairs(folder: str) -> Mapping[str, Forest]:
+    """The published pairs in ``folder`` with each systematic split held out, by the names of ``data``."""
+    return {letter: _pairs(LogicDataOptions(path=folder, hold_out=letter)) for letter in HELD_OUT}
+
+
 def trial_pairs(folder: str) -> Mapping[str, Forest]:
     """The pairs of the published training files in ``folder``, the longer ones in the place of the test pairs."""
-    return {LONGER_PAIRS: LogicalInference().make_data(LogicDataOptions(path=folder, hide_test=True)).forest}
+    return {LONGER_PAIRS: _pairs(LogicDataOptions(path=folder, hide_test=True))}
 
 
-def published_pairs(folder: str) -> Mapping[str, Forest]:
-    """The published pairs in ``folder``, whole and with each systematic split held out, by the names of ``data``."""
-    task = LogicalInference()
-    held_out = {ALL_PAIRS: None, **{letter: letter for letter in HELD_OUT}}
-    return {
-        name: task.make_data(LogicDataOptions(path=folder, hold_out=pattern)).forest
-        for name, pattern in held_out.items()
-    }
+def _pairs(options: LogicDataOptions) -> Forest:
+    return LogicalInference().make_data(options).forest

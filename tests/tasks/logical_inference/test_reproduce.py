@@ -20,6 +20,8 @@ from treemem.tasks.logical_inference.studies import (
     TRIED,
     gold_tree_networks,
     gold_tree_runs,
+    held_out_pairs,
+    held_out_runs,
     published_pairs,
     trial_pairs,
     trial_runs,
@@ -44,25 +46,25 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def tiny(run: StudyRun) -> StudyRun:
+    return dataclasses.replace(
+        run, network=run.network.replace(hidden_size=3), training=dataclasses.replace(run.training, epochs=1)
+    )
+
+
 def tiny_runs() -> list[StudyRun]:
-    """All networks on all pairs and one without split A, of one seed and one epoch."""
-    return [
-        dataclasses.replace(
-            run, network=run.network.replace(hidden_size=3), training=dataclasses.replace(run.training, epochs=1)
-        )
-        for run in gold_tree_runs()
-        if run.training.seed == SEEDS[0] and (run.data == "all" or run.row == "Tree-RNN, A")
-    ]
+    """All networks on all pairs, of one seed and one epoch."""
+    return [tiny(run) for run in gold_tree_runs() if run.training.seed == SEEDS[0]]
+
+
+def tiny_held_out() -> list[StudyRun]:
+    """One network without split A."""
+    return [tiny(run) for run in held_out_runs() if run.training.seed == SEEDS[0] and run.row == "Tree-RNN, A"]
 
 
 def tiny_trials() -> list[StudyRun]:
     """One trial, of one epoch."""
-    run = trial_runs()[-1]
-    return [
-        dataclasses.replace(
-            run, network=run.network.replace(hidden_size=3), training=dataclasses.replace(run.training, epochs=1)
-        )
-    ]
+    return [tiny(trial_runs()[-1])]
 
 
 def tiny_recipe(task: str) -> Recipe:
@@ -82,6 +84,7 @@ def tiny_recipe(task: str) -> Recipe:
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "gold_tree_runs", tiny_runs)
+    monkeypatch.setattr(reproduce, "held_out_runs", tiny_held_out)
     monkeypatch.setattr(reproduce, "trial_runs", tiny_trials)
     for module in (reproduce, results_page_module):
         monkeypatch.setattr(module, "small_recipe", tiny_recipe)
@@ -111,10 +114,11 @@ def test_no_network_over_given_trees_drops_anything() -> None:
     assert all(rate == 0 for rates in dropouts.values() for rate in rates.values())
 
 
-def test_both_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(
+def test_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(tmp_path, "gold-trees", "small", "--data", str(data)) == 0
+    studies = ["gold-trees", "gold-trees-held-out", "small"]
+    assert run(tmp_path, *studies, "--data", str(data)) == 0
     assert [record["run"] for record in records(tmp_path, "gold-trees")] == [run.name for run in tiny_runs()]
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     table = {row[0]: row for row in table_below(text, "### By number of operations")}
@@ -129,16 +133,17 @@ def test_both_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(
         beyond = LogicalInference().examples(forests["all"]).group[found.chosen] > 6
         assert table[name][-1] == f"{100 * found.right[beyond].mean():.2f}"
     held_out = {row[0]: row[1] for row in table_below(text, "### With subtrees kept from training")}
-    score = records(tmp_path, "gold-trees")[-1]["scores"]["test"][-1]
+    (record,) = records(tmp_path, "gold-trees-held-out")
+    score = record["scores"]["test"][-1]
     assert held_out["Tree-RNN"] == f"{100 * score['accuracy']:.2f}"
     assert "## The small recipe" in text
     assert (tmp_path / "logical_inference_on-lstm_trees.html").exists()
 
     before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
-    assert {path.name for path in before} == {"gold-trees.jsonl", "small.jsonl", "small-trees.jsonl"}
+    assert {path.name for path in before} == {*(f"{study}.jsonl" for study in studies), "small-trees.jsonl"}
     monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
     (tmp_path / "page.md").unlink()
-    assert run(tmp_path, "gold-trees", "small", "--data", str(data)) == 0
+    assert run(tmp_path, *studies, "--data", str(data)) == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == text
     (tmp_path / "page.md").unlink()
     assert run(tmp_path) == 0, "the page alone"
@@ -159,7 +164,7 @@ def test_trees_are_told_apart_by_whether_as_many_operations_were_trained_on(tmp_
 
 
 def test_the_published_pairs_are_read_whole_and_with_each_split_held_out(data: Path) -> None:
-    task, forests = LogicalInference(), published_pairs(str(data))
+    task, forests = LogicalInference(), {**published_pairs(str(data)), **held_out_pairs(str(data))}
     assert list(forests) == ["all", "A", "B", "C"]
     for name, forest in forests.items():
         options = LogicDataOptions(path=str(data), hold_out=None if name == "all" else name)
@@ -200,8 +205,12 @@ def test_a_trial_is_tested_with_longer_pairs_of_the_training_files(tmp_path: Pat
         (["gold-trees"], "the study gold-trees needs --data, the folder of the published files"),
         (["small", "gold-trees"], "the study gold-trees needs --data"),
         (["gold-trees-trials"], "the study gold-trees-trials needs --data"),
+        (["gold-trees-held-out"], "the study gold-trees-held-out needs --data"),
         (["gold-trees", "--data", "nowhere"], "no folder"),
-        (["table-1"], "no study is called 'table-1'; there are gold-trees-trials, gold-trees, small"),
+        (
+            ["table-1"],
+            "no study is called 'table-1'; there are gold-trees-trials, gold-trees, gold-trees-held-out, small",
+        ),
         (["small", "--processes", "0"], "--processes must be at least 1, not 0"),
         ([], "there are no records in"),
     ],
