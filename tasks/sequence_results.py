@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, percent_of
-from treemem.tasks.sequence_study import BASELINES, TREES
+from treemem.tasks.sequence_study import BASELINES, TREES, tree_page_name
 from treemem.tasks.study_tables import Records, cost, grouped, mean_over_seeds, overall, percent
 from treemem.training import Recipe, read_study
 
@@ -47,10 +47,10 @@ def sequence_section(records: Records, results: Path, recipe: Recipe, command: s
 
 Test accuracy by {group}:
 
-{accuracy_table(scores, group=group)}{_trees_section(trees)}"""
+{accuracy_table(scores, group=group)}{_trees_section(trees, recipe.task)}"""
 
 
-def _trees_section(trees: Records) -> str:
+def _trees_section(trees: Records, task: str) -> str:
     if not trees:
         return ""
     rows = []
@@ -71,7 +71,16 @@ beside trivial trees (`random` draws each split uniformly). `corpus` counts span
 sentence included, as EVALB does; `sentence` is the mean over sentences without it. Agreement is the mean F1 of the
 trees of two seeds against each other.
 
-{markdown_table([head, *rows])}"""
+{markdown_table([head, *rows])}{_page_links(trees, task)}"""
+
+
+def _page_links(trees: Records, task: str) -> str:
+    """Where the trees of networks with several runs are drawn."""
+    drawn = [record["network"] for record in trees if len(record["weights"]) > 1]
+    if not drawn:
+        return ""
+    links = ", ".join(f"[{name}]({tree_page_name(task, name)})" for name in drawn)
+    return f"\n\nSentences whose trees differ from run to run, though every run has the right answer: {links}."
 
 
 def _found_row(network: str, part: Mapping[str, Any], average: str) -> list[str]:

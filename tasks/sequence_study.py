@@ -50,6 +50,11 @@ def small_runs(recipe: Recipe) -> list[StudyRun]:
     ]
 
 
+def tree_page_name(task: str, network: str) -> str:
+    """The name of the file, beside the page of results, with trees of several runs of a network."""
+    return f"{task}_{network.lower().replace(' ', '_')}_trees.html"
+
+
 def run_small(
     options: argparse.Namespace, recipe: Recipe, group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]]
 ) -> None:
@@ -80,7 +85,7 @@ def run_small(
         if network.network not in _FINDERS or not runs:
             continue
         weights = {run: record["weights"] for run, record in runs.items()}
-        page = options.page.with_name(f"{recipe.task}_{name.lower().replace(' ', '_')}_trees.html")
+        page = options.page.with_name(tree_page_name(recipe.task, name))
         could_draw = len(runs) > 1 and all((folder / record["run"]).exists() for record in runs.values())
         if before.get(name, {}).get("weights") == weights and (page.exists() or not could_draw):
             found.append(before[name])

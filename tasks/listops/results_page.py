@@ -44,7 +44,7 @@ def _sequences(records: Records, results: Path) -> str:
     about = (
         f"Networks read the tokens of {recipe.data.training_size:,} expressions of the published distribution, cut at "
         f"{recipe.data.max_length} tokens and without bare digits. Tested are as long ones and longer ones, "
-        f"{recipe.data.test_size:,} of each."
+        f"{recipe.data.test_size:,} of each. Of lengths, 10 stands for up to 10 tokens, 20 for 11 to 20, and so on."
     )
     return sequence_section(records, results, recipe, COMMAND, ListOps.group, about)
 

@@ -61,7 +61,7 @@ def tree_record(network: str, seeds: tuple[int, ...]) -> dict[str, Any]:
                 **{branching: trivial(group, place, number) for number, branching in enumerate(BASELINES)},
             }
         groups.append(part)
-    return {"network": network, "weights": {}, "groups": groups}
+    return {"network": network, "weights": {f"seed {seed}": "abc" for seed in seeds}, "groups": groups}
 
 
 def section(folder: Path, *records: dict[str, Any]) -> str:
@@ -112,6 +112,11 @@ def test_trees_stand_by_group_and_average_with_the_trivial_ones_below_them(text:
             for number, branching in enumerate(BASELINES):
                 expected.append([f"_{branching}_", *about, percent(trivial(group, place, number), several=False), ""])
     assert rows == expected
+
+
+def test_the_pages_of_trees_of_networks_with_several_seeds_are_linked(text: str) -> None:
+    assert "every run has the right answer: [A](listops_a_trees.html)." in text
+    assert "listops_b_trees.html" not in text
 
 
 def test_the_section_says_what_was_run_on_which_data_and_how_long_it_took(text: str) -> None:

@@ -51,7 +51,7 @@ def test_scores_by_length_are_those_of_the_records(text: str) -> None:
 def test_the_page_says_what_was_trained_on_and_tested(text: str) -> None:
     joined = " ".join(text.split())
     assert "tokens of 80,000 expressions of the published distribution, cut at 30 tokens" in joined
-    assert "Tested are as long ones and longer ones, 2,000 of each." in joined
+    assert "Tested are as long ones and longer ones, 2,000 of each. Of lengths, 10 stands for up to 10 tokens" in joined
     assert "Command: `python -m treemem.tasks.listops.reproduce small --processes 2`; 15 runs" in joined
 
 
