@@ -20,16 +20,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from treemem import Forest, Tree, TreememError
+from treemem.errors import RecipeError
 from treemem.explore import accuracy_table, markdown_table, percent_of
 from treemem.induction import baseline_trees, induced_trees, score_runs
 from treemem.nn import ONLSTM, OrderedMemory
 from treemem.records import write_records
+from treemem.tasks.listops import ListOps
 from treemem.training import Recipe, fit_seeds, load_recipe, score_row
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="listops/small", help="TASK/RECIPE or a file (%(default)s)")
+    parser.add_argument("--recipe", default="listops/small", help="of ListOps: its name or a file (%(default)s)")
     parser.add_argument("--size", type=int, help="number of expressions to train on")
     parser.add_argument("--epochs", type=int, help="epochs to train")
     parser.add_argument("--seeds", type=int, nargs="+", help="train each network once from each of these")
@@ -72,6 +74,8 @@ def bracketed(tree: Tree) -> str:
 def run(options: argparse.Namespace) -> None:
     recipe = chosen_recipe(options)
     task = recipe.make_task()
+    if not isinstance(task, ListOps):
+        raise RecipeError(f"this example is about ListOps, and the recipe's task is {task.name}")
     data = task.make_data(recipe.data)
     results = {}
     for name, network in recipe.networks.items():
@@ -82,6 +86,9 @@ def run(options: argparse.Namespace) -> None:
             resume=not options.overwrite, overwrite=options.overwrite,
         )  # fmt: skip
     scores = {name: result.scores for name, result in results.items()}
+    rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
+    write_records(options.output / "results.jsonl", rows)
+    (options.output / "data.md").write_text(data.card, encoding="utf-8")
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
     print(accuracy_table(scores, group=task.group))
 
@@ -100,9 +107,6 @@ def run(options: argparse.Namespace) -> None:
         for name, runs in found.items():
             print(f"{name:14} {bracketed(runs[0][place])}")
 
-    rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
-    write_records(options.output / "results.jsonl", rows)
-    (options.output / "data.md").write_text(data.card, encoding="utf-8")
     print(f"\nscores: {options.output / 'results.jsonl'}; data: {options.output / 'data.md'}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, percent_of
-from treemem.tasks.sequence_study import BASELINES, TREES, tree_page_name
+from treemem.tasks.sequence_study import BASELINES, TREE_FIELDS, TREES, tree_page_name
 from treemem.tasks.study_tables import Records, cost, grouped, mean_over_seeds, overall, percent
 from treemem.training import Recipe, read_study
 
@@ -37,7 +37,7 @@ def sequence_section(records: Records, results: Path, recipe: Recipe, command: s
         for name, runs in by_row.items()
     ]
     hashes = sorted({run["data"]["hash"] for run in records})
-    trees = read_study(results / f"{TREES}.jsonl")
+    trees = read_study(results / f"{TREES}.jsonl", TREE_FIELDS)
     return f"""## The small recipe
 
 {about} Settings are those of the recipe `{recipe.task}/small`. Command: `{command} small --processes 2`;

@@ -31,6 +31,9 @@ STUDY = "small"
 TREES = "small-trees"
 """Names of the records of runs, and of the records of the trees that they find."""
 
+TREE_FIELDS = ("network", "weights", "groups")
+"""What a record of trees holds."""
+
 BASELINES: tuple[Branching, ...] = ("left", "right", "balanced", "random")
 _FINDERS = ("OrderedMemory", "ONLSTM")
 _SENTENCES_ON_A_PAGE = 8
@@ -78,7 +81,7 @@ def run_small(
     )
     examples = task.examples(data)
     path = options.results / f"{TREES}.jsonl"
-    before = {record["network"]: record for record in read_study(path)}
+    before = {record["network"]: record for record in read_study(path, TREE_FIELDS)}
     found: list[dict[str, Any]] = []
     for name, network in recipe.networks.items():
         runs = {f"seed {run['training']['seed']}": run for run in records if run["row"] == name}

@@ -12,6 +12,9 @@ from treemem.explore import markdown_table, percent_of
 from treemem.task import Score
 from treemem.training import compare, mean_scores, recorded_scores, right_answers
 
+RUN_FIELDS = ("row", "training", "data", "seconds", "scores")
+"""What pages of results read out of the record of a run."""
+
 Records = list[dict[str, Any]]
 """Of runs, as :func:`treemem.training.run_study` gives them."""
 

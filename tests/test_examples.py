@@ -189,6 +189,8 @@ def test_listops_scores_several_seeds_together_and_gives_networks_without_trees_
     assert all(row["deviation"] is not None for row in rows(tmp_path / "out" / "results.jsonl"))
     assert listops.main([*options, "--networks", "LSTMM"]) == 2
     assert "did you mean LSTM" in capsys.readouterr().err
+    assert listops.main(["--output", str(tmp_path / "out"), "--recipe", "logical_inference/small"]) == 2
+    assert "this example is about ListOps, and the recipe's task is logical_inference" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")

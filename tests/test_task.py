@@ -26,6 +26,7 @@ from treemem.task import (
 )
 from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 
 
@@ -152,7 +153,9 @@ def test_a_split_that_there_is_not_is_named() -> None:
 class InfixMoreX(MoreX):
     """The toy task, whose sequence networks read infix."""
 
-    token_form = "infix"
+    @property
+    def token_form(self) -> TokenForm:
+        return "infix"
 
 
 def test_a_sequence_network_reads_tokens_as_the_task_says_unless_its_options_do() -> None:

@@ -179,9 +179,6 @@ class Task(ABC):
 
     A task is made from options that JSON can hold (``options``), so that a checkpoint can name it. Results of
     different ``version`` are not comparable.
-
-    Attributes:
-        token_form: how sequence networks read the trees, unless their options say so.
     """
 
     name: ClassVar[str]
@@ -190,7 +187,11 @@ class Task(ABC):
     published: ClassVar[tuple[PublishedFigure, ...]] = ()
     networks: ClassVar[Mapping[str, NetworkConfig]] = {}
     data_options: ClassVar[type]
-    token_form: ClassVar[TokenForm] = "function"
+
+    @property
+    def token_form(self) -> TokenForm:
+        """How sequence networks read the trees, unless their options say so."""
+        return "function"
 
     @abstractmethod
     def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:

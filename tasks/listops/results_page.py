@@ -10,7 +10,7 @@ from treemem.tasks.listops.published import PUBLISHED_FIGURES, SOURCE
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import STUDY, small_recipe
-from treemem.tasks.study_tables import Records
+from treemem.tasks.study_tables import RUN_FIELDS, Records
 from treemem.training import read_study
 
 COMMAND = f"python -m treemem.tasks.{ListOps.name}.reproduce"
@@ -24,7 +24,7 @@ def write_page(results: Path, page: Path) -> None:
         page: the Markdown file; replaced where it is there.
     """
     parts = ["# ListOps", _introduction()]
-    if records := read_study(results / f"{STUDY}.jsonl"):
+    if records := read_study(results / f"{STUDY}.jsonl", RUN_FIELDS):
         parts.append(_sequences(records, results))
     parts.append(_published())
     with replacing(page) as temporary:

@@ -85,7 +85,6 @@ class ListOps(Task):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ListOpsDataOptions
-    token_form: ClassVar[TokenForm] = "leaves"
 
     form: ListOpsForm = "binary"
     max_arguments: int = 5
@@ -95,6 +94,11 @@ class ListOps(Task):
         checked_choice("form", self.form, get_args(ListOpsForm))
         checked_count("max_arguments", self.max_arguments)
         checked_probability("dropout", self.dropout)
+
+    @property
+    def token_form(self) -> TokenForm:
+        """Of binary trees the leaves, which are the tokens; of n-ary ones, whose operators are nodes, functions."""
+        return "leaves" if self.form == "binary" else "function"
 
     @property
     def options(self) -> dict[str, Any]:

@@ -15,7 +15,16 @@ from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_
 from treemem.tasks.logical_inference.task import LogicalInference
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import small_recipe
-from treemem.tasks.study_tables import Records, comparisons, cost, grouped, mean_over_seeds, overall, percent
+from treemem.tasks.study_tables import (
+    RUN_FIELDS,
+    Records,
+    comparisons,
+    cost,
+    grouped,
+    mean_over_seeds,
+    overall,
+    percent,
+)
 from treemem.training import read_study, recorded_scores
 
 COMMAND = f"python -m treemem.tasks.{LogicalInference.name}.reproduce"
@@ -36,7 +45,9 @@ def write_page(results: Path, page: Path) -> None:
         "small": lambda records: _sequences(records, results),
     }
     parts = ["# Logical inference", _introduction()]
-    parts += [make(records) for name, make in makers.items() if (records := read_study(results / f"{name}.jsonl"))]
+    parts += [
+        make(records) for name, make in makers.items() if (records := read_study(results / f"{name}.jsonl", RUN_FIELDS))
+    ]
     parts.append(_published())
     with replacing(page) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -44,8 +55,8 @@ def write_page(results: Path, page: Path) -> None:
 
 def _introduction() -> str:
     return f"""Networks read two formulas of propositional logic and say which of seven relations holds between them
-(Bowman et al. 2015). They learn from pairs of at most 6 operations and are tested on pairs of up to 12. Published
-figures are those of {SOURCE}.
+(Bowman et al. 2015). They learn from pairs of few operations and are tested on pairs of more. Published figures are
+those of {SOURCE}.
 
 Every number here comes from the records in `docs/results/logical_inference/*.jsonl`, each of a run with its options,
 its seconds, the hash of its data and its answers; `{COMMAND}` writes this page from them. Accuracies are percent,
@@ -68,10 +79,11 @@ def _gold_trees(records: Records, page: Path) -> str:
     training = dataclasses.asdict(TRAINING)
     return f"""## Over the given trees
 
-Every bracket is a node of two children and every word a leaf. Hidden size {HIDDEN_SIZE}, no dropout in networks or
-head; {training["epochs"]} epochs of Adam, batches of {training["batch_size"]}, rate
-{training["learning_rate"]:g} falling as half a cosine wave, L2 of {training["weight_decay"]:g}. Splits are the
-published ones: of the training files' 135,529 pairs of at most 6 operations every tenth validates. Command:
+The networks learn from the published pairs of at most 6 operations and are tested on pairs of up to 12. Every bracket
+is a node of two children and every word a leaf. Hidden size {HIDDEN_SIZE}, no dropout in networks or head;
+{training["epochs"]} epochs of Adam, batches of {training["batch_size"]}, rate {training["learning_rate"]:g} falling
+as half a cosine wave, L2 of {training["weight_decay"]:g}. Splits are the published ones: of the training files'
+135,529 pairs of at most 6 operations every tenth validates. Command:
 `{COMMAND} gold-trees --data FOLDER --processes 2`; {cost(records)}. SHA-256 of trees, labels and splits:
 {_hashes(records)}.
 

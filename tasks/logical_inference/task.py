@@ -122,8 +122,8 @@ class LogicalInference(Task):
 
     Args:
         form: what tree networks read: ``"binary"``: words are leaves and brackets nodes, as published; ``"operators"``:
-            operators are inner nodes. Sequence networks read the words and brackets of the former, and of the latter
-            what their option ``form`` says.
+            operators are inner nodes. Sequence networks read the words and brackets of the former and functions,
+            ``and ( a , b )``, of the latter, unless their option ``form`` says otherwise.
         dropout: of the head: before the comparison layer and before the classifier (the authors' ``dropouto``).
 
     Raises:
@@ -136,7 +136,6 @@ class LogicalInference(Task):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = LogicDataOptions
-    token_form: ClassVar[TokenForm] = "bracketed leaves"
 
     form: LogicForm = "binary"
     dropout: float = 0.0
@@ -144,6 +143,11 @@ class LogicalInference(Task):
     def __post_init__(self) -> None:
         checked_choice("form", self.form, get_args(LogicForm))
         checked_probability("dropout", self.dropout)
+
+    @property
+    def token_form(self) -> TokenForm:
+        """Of binary trees the words and brackets; of the others, whose operators are nodes, functions."""
+        return "bracketed leaves" if self.form == "binary" else "function"
 
     @property
     def options(self) -> dict[str, Any]:

@@ -119,12 +119,14 @@ def test_an_encoder_without_a_trace_is_told() -> None:
         induced_trees(StandIn({"gates": draw(1), "states": draw(1)}), BATCH)
 
 
-@pytest.mark.parametrize("layer", [2, -1])
-def test_a_layer_that_is_not_there_is_told(layer: int) -> None:
-    with pytest.raises(RecipeError, match=f"StandIn has no layer {layer}; its layers are 0 to 1"):
-        induced_trees(StandIn({"forget_distance": draw(3, 2, 4)}), BATCH, layer=layer)
-    with pytest.raises(RecipeError, match=f"layer={layer} was asked for, but the pointers of StandIn have no layers"):
-        induced_trees(StandIn({"pointers": draw(3, 4, 2)}), BATCH, layer=layer)
+def test_a_layer_that_is_not_there_is_told() -> None:
+    with pytest.raises(RecipeError, match="StandIn has no layer 2; its layers are 0 to 1"):
+        induced_trees(StandIn({"forget_distance": draw(3, 2, 4)}), BATCH, layer=2)
+    with pytest.raises(RecipeError, match="layer=2 was asked for, but the pointers of StandIn have no layers"):
+        induced_trees(StandIn({"pointers": draw(3, 4, 2)}), BATCH, layer=2)
+    for layer, problem in ((-1, "layer must be at least 0, not -1"), ("1", "layer must be a whole number, not '1'")):
+        with pytest.raises(RecipeError, match=problem):
+            induced_trees(StandIn({"forget_distance": draw(3, 2, 4)}), [], layer=layer)  # type: ignore[arg-type]
 
 
 def test_values_that_make_no_tree_are_told() -> None:

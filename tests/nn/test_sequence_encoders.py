@@ -74,6 +74,8 @@ def test_lengths_that_do_not_fit_are_refused(network: NetworkConfig, lengths: li
     encoder = make(network)
     with pytest.raises(GraphError, match="2 sequences of at most 3 elements need as many lengths from 0 to 3"):
         encoder.read(torch.zeros(2, 3, encoder.embedding_size), torch.tensor(lengths))
+    with pytest.raises(GraphError, match=r"lengths must be whole numbers, torch\.int64, not torch\.float32"):
+        encoder.read(torch.zeros(2, 3, encoder.embedding_size), torch.tensor([3.0, 1.0]))
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)

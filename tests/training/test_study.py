@@ -17,6 +17,7 @@ from toy_task import MoreX, toy_data
 
 import treemem
 from treemem import RecipeError
+from treemem.errors import ParseError
 from treemem.records import write_records
 from treemem.task import NetworkConfig, Score
 from treemem.training import (
@@ -60,6 +61,15 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
     assert found[1]["best_epoch"] == alone.best_epoch
     assert set(found[1]["scores"]) == {"train", "validation", "test", "other"}
     assert read_study(tmp_path / "new" / "study.jsonl") == found
+
+
+def test_records_of_another_kind_are_refused_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "study.jsonl").write_text('{"run": "a", "row": "b"}\n{"run": "c"}\n', encoding="utf-8")
+    assert [record["run"] for record in read_study(tmp_path / "study.jsonl", ["run"])] == ["a", "c"]
+    with pytest.raises(
+        ParseError, match=r"study\.jsonl.*line 2.* no row and no scores; expected a record of this study"
+    ):
+        read_study(tmp_path / "study.jsonl", ["run", "row", "scores"])
 
 
 def test_what_is_recorded_is_not_run_again_and_what_is_missing_is(tmp_path: Path) -> None:

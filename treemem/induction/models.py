@@ -63,6 +63,9 @@ def induced_trees(
     if not isinstance(encoder, SequenceEncoder):
         raise RecipeError(f"{name} is no sequence encoder; {_READABLE}")
     checked_count("sentences_at_once", sentences_at_once)
+    checked_choice("gate", gate, get_args(Gate))
+    if layer is not None:
+        checked_count("layer", layer, least=0)
     if isinstance(sentences, TreeBatch):
         return _trees_of_batch(encoder, sentences, layer, gate, 0)
     forest = sentences if isinstance(sentences, Forest) else Forest.from_trees(sentences)
@@ -111,7 +114,6 @@ def _reading(
     trace: Mapping[str, torch.Tensor], name: str, layer: int | None, gate: str
 ) -> tuple[Callable[[NDArray[np.float64], list[str]], Tree], NDArray[np.float64]]:
     """What makes a tree of one sequence's values, and the values of all sequences, ``[sequences, longest, ...]``."""
-    checked_choice("gate", gate, get_args(Gate))
     for key, tensor in trace.items():
         if key in _TRACES and tensor.ndim != 3:
             raise RecipeError(f"the {key} that {name} traces must have 3 dimensions, not {list(tensor.shape)}")
@@ -126,7 +128,7 @@ def _reading(
     distances = _array(trace[key])
     num_layers = distances.shape[1]
     chosen = min(1, num_layers - 1) if layer is None else layer
-    if not 0 <= chosen < num_layers:
+    if chosen >= num_layers:
         raise RecipeError(f"{name} has no layer {layer}; its layers are 0 to {num_layers - 1}")
     return tree_from_distances, distances[:, chosen]
 

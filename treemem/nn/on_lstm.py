@@ -174,7 +174,7 @@ class ONLSTM(SequenceEncoder):
         layer_sizes: the width of each layer, instead of ``num_layers``; the last is ``hidden_size``.
         chunk_size: adjacent units that share a master unit; divides every layer's size. 10 in the published language
             model.
-        form: how a tree is written; ``f ( a , b )`` by default.
+        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
         embedding_size: width of the tokens' vectors; None: ``hidden_size``.
         embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
         input_dropout: probability that an entry of a token's vector is dropped, one draw a sequence.

@@ -66,8 +66,8 @@ class OrderedMemory(SequenceEncoder):
         hidden_size: width of a slot, and of the encoding; where ``bidirectional`` the encoding is twice as wide.
         vocabulary: the labels.
         slots: how many there are. ``layer.slots = 24`` changes it at any time, and ``layer.options`` with it; a
-            checkpoint holds the number that the recipe named.
-        form: how a tree is written.
+            checkpoint holds the number that the recipe named, and so it is with ``padding``.
+        form: how a tree is written; what fits the trees of a task is its ``token_form``.
         embedding_size: width of the tokens' vectors; ``hidden_size`` by default.
         embedding_bound: the tokens' vectors start uniformly within plus and minus so much, as the authors' for logic
             (0.1); None, as theirs elsewhere: from the standard normal distribution.

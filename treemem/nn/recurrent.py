@@ -69,7 +69,7 @@ class LSTM(RecurrentEncoder):
     Args:
         hidden_size: width of ``h`` and ``c`` of each direction.
         vocabulary: the labels.
-        form: how a tree is written; ``f ( a , b )`` by default.
+        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
         num_layers: layers one on the other.
         bidirectional: whether a second LSTM reads each sequence from its end; the encoding is then twice as wide.
         embedding_size: width of the tokens' vectors; None: ``hidden_size``.
@@ -179,7 +179,7 @@ class RNN(RecurrentEncoder):
     Args:
         hidden_size: width of ``h`` and ``e``.
         vocabulary: the labels.
-        form: how a tree is written; ``f ( a , b )`` by default.
+        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
         dropout: probability that a preactivation is dropped in training.
 
     Example:

@@ -120,7 +120,7 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
     """
     before, now = _completed(saved, defaults), _completed(asked, defaults)
     different = [
-        f"the {name} are others now" if name == "data" else f"{name} was {before.get(name)!r} and is {now[name]!r} now"
+        _difference(name, before.get(name), now[name])
         for name in now
         if before.get(name) != now[name]
         # epochs count where the rate varies; that only one of the two runs has them, its schedule or warmup tells
@@ -131,6 +131,15 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
             f"{place} holds another run: {'; '.join(different)}. Go on with the same as before, choose another output "
             "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
         )
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    if name == "data":
+        return "the data are others now"
+    if isinstance(before, dict) and isinstance(now, dict):  # options: those alone that differ
+        names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
+        before, now = ({option: options.get(option) for option in names} for options in (before, now))
+    return f"{name} was {before!r} and is {now!r} now"
 
 
 def option_defaults(task: Task, network: Callable[..., nn.Module]) -> dict[str, Any]:

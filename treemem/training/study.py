@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError, TreememError
+from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.records import read_records, write_records, writing
 from treemem.task import SPLITS, Model, NetworkConfig, Score, Task
 from treemem.training.evaluate import evaluate
@@ -108,7 +108,7 @@ def run_study(
     _check_names(runs, forests, files, splits)
     if processes < 1:
         raise RecipeError(f"processes must be at least 1, not {processes}")
-    records = {row["run"]: row for row in read_study(results)}
+    records = {row["run"]: row for row in read_study(results, ["run"])}
     hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
     for run in runs:
         if run.name in records:
@@ -152,11 +152,26 @@ def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str,
     return {**done, **{name: {**before[name], **done[name]} for name in ("files", "scores", "right", "odds")}}
 
 
-def read_study(results: str | Path) -> list[dict[str, Any]]:
-    """The records of a study so far; none where there is no file yet."""
+def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The records of a study so far; none where there is no file yet.
+
+    Args:
+        results: the file.
+        fields: that each record must have.
+
+    Raises:
+        ParseError: a line that is no record, or one without these fields.
+    """
     if not Path(results).exists():
         return []
-    return [record.fields for record in read_records(results)]
+    found = []
+    for record in read_records(results):
+        missing = [field for field in fields if field not in record.fields]
+        if missing:
+            problem = f"this record has no {' and no '.join(missing)}"
+            raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))
+        found.append(record.fields)
+    return found
 
 
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:

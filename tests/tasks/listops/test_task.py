@@ -51,6 +51,12 @@ def test_sequence_networks_read_the_tokens_of_the_binary_form() -> None:
     assert [" ".join(each) for each in words] == [TEXTS[0], "[SM 6 5 9 ]", "7"]
 
 
+def test_sequence_networks_read_the_operators_of_the_nary_form_too() -> None:
+    assert Model(NARY, NetworkConfig("LSTM", {"hidden_size": 4})).encoder.form == NARY.token_form
+    words = Forest.from_trees([NARY.parse("[SM 6 [MIN 4 7 ] ]")]).tokens(NARY.token_form).strings()
+    assert " ".join(words[0]) == "[SM ( 6 , [MIN ( 4 , 7 ) )"
+
+
 def test_a_network_that_reads_pairs_as_one_sequence_is_refused_before_training(tmp_path: Path) -> None:
     problem = "listops has no head for networks that read the trees of an example as one sequence"
     options = {"hidden_size": 4, "num_heads": 2, "num_layers": 1, "joint": True}

@@ -186,6 +186,14 @@ def test_sequence_networks_read_brackets_and_the_joint_head_reads_one_encoding()
     assert model.predict(["a\tb"]).shape == (1, 7)
 
 
+def test_sequence_networks_tell_operators_apart_in_either_form() -> None:
+    for form, expected in (("binary", "( a ( and b ) )"), ("operators", "and ( a , b )")):
+        task = LogicalInference(form=form)  # type: ignore[arg-type]
+        assert Model(task, NetworkConfig("LSTM", {"hidden_size": 4})).encoder.form == task.token_form
+        words = Forest.from_trees(task.parse("( a ( and b ) )\ta").children).tokens(task.token_form).strings()
+        assert " ".join(words[0]) == expected
+
+
 def test_the_head_is_that_of_the_paper_with_its_two_dropouts() -> None:
     torch.manual_seed(0)
     head = LogicalInference().head(4)
