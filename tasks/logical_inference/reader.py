@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -96,13 +97,14 @@ def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:
     """Read the published files of a folder: ``train`` and ``test``, or ``train0``, ``train1``, ... and ``test0``, ...
 
-    Each may end in ``.tsv`` or ``.txt``, and in ``.gz``.
+    Each may end in ``.tsv`` or ``.txt``, and in ``.gz``, and stands there once: either the whole of its pairs in one
+    file, or one file for each number.
 
     Returns:
         The pairs, those for training first, by number of operations; and which are for the test, bool ``[pairs]``.
 
     Raises:
-        RecipeError: there is no such folder, or no such files in it.
+        RecipeError: there is no such folder, no such files in it, or two that would give the same pairs.
         ParseError: as :func:`read_logic`.
     """
     folder = Path(folder)
@@ -113,9 +115,31 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     kinds = {match[1] for match, _ in found}
     if kinds != {"train", "test"}:
         raise RecipeError(f"{folder} must hold train.tsv and test.tsv, or train0, train1, ... and test0, test1, ...")
+    _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
     parts = [read_logic(path) for _, path in found]
     is_test = [np.full(len(part), match[1] == "test") for (match, _), part in zip(found, parts, strict=True)]
     return joined(parts), np.concatenate(is_test)
+
+
+def _check_once(found: Sequence[tuple[str, int | None, str]], folder: Path) -> None:
+    """Make sure that no pairs are read twice, as those for validation would then be among those for training.
+
+    Args:
+        found: of each file whether it is for ``"train"`` or ``"test"``, its number, and its name.
+        folder: where they are.
+    """
+    for kind in ("train", "test"):
+        names: dict[int | None, list[str]] = {}
+        for its_kind, number, name in found:
+            if its_kind == kind:
+                names.setdefault(number, []).append(name)
+        twice = [each for each in names.values() if len(each) > 1]
+        if twice or (None in names and len(names) > 1):
+            listed = ", ".join(sorted(twice[0] if twice else itertools.chain.from_iterable(names.values())))
+            raise RecipeError(
+                f"{folder} holds {listed}, which would be read one after the other; keep the pairs of {kind} once: in "
+                f"one whole file such as {kind}.tsv, or in {kind}0, {kind}1, ..., one file for each number"
+            )
 
 
 def joined(parts: Sequence[LogicPairs]) -> LogicPairs:

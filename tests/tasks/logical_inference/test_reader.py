@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,24 @@ def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
         read_logic_folder(tmp_path)
     with pytest.raises(RecipeError, match="no folder"):
         read_logic_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("names", "named"),
+    [
+        (["train.tsv", "train.tsv.gz", "test.tsv"], "train.tsv, train.tsv.gz"),
+        (["train.tsv", "train1", "test.tsv"], "train.tsv, train1"),
+        (["train.tsv", "test0", "test1.txt", "test1.tsv"], "test1.tsv, test1.txt"),
+        (["train1", "train01", "test"], "train01, train1"),
+    ],
+)
+def test_a_folder_that_holds_the_same_pairs_twice_is_refused(tmp_path: Path, names: list[str], named: str) -> None:
+    for name in names:
+        with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt") as file:
+            file.write("=\ta\ta\n")
+    kind = "test" if named.startswith("test") else "train"
+    with pytest.raises(RecipeError, match=rf"holds {re.escape(named)}, which .* keep the pairs of {kind} once: in one"):
+        read_logic_folder(tmp_path)
 
 
 def test_twelve_operations_stand_for_more(tmp_path: Path) -> None:
