@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError, near_names
+from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.logic import WORDS
+from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS
+from treemem.trees.source_text import shorten
+from treemem.trees.tree import Tree
 from treemem.trees.tree_pattern import ANY_SUBTREE, TreePattern
 
 SYSTEMATIC = {
@@ -17,24 +22,61 @@ SYSTEMATIC = {
 }
 """The systematic splits of Shen et al. 2019: pairs with such a subtree on either side are kept from training."""
 
+_FORMULA, _CONNECTIVE = "formula", "and or or"
+_REST = "rest"  # the bracket of a connective and the formula after it
+_SORT_OF_WORD = {**dict.fromkeys(VARIABLES, _FORMULA), NOT: NOT, AND: _CONNECTIVE, OR: _CONNECTIVE}
+_SORT_OF_BRACKET = {(NOT, _FORMULA): _FORMULA, (_FORMULA, _REST): _FORMULA, (_CONNECTIVE, _FORMULA): _REST}
+_BRACKETS = f"'( {NOT} F )', '( F ( {AND} F ) )' and '( F ( {OR} F ) )', or the inner one of these alone"
+
 
 def held_out_pattern(name_or_pattern: str) -> TreePattern:
     """The pattern of a systematic split by its letter, or one in brackets whose first item is a child.
 
     Raises:
         ParseError: neither.
-        RecipeError: the pattern has a word that no formula has, so that nothing could match it.
+        RecipeError: no bracket, or one that no formula of the form ``"binary"`` has, so that nothing could match it.
     """
     pattern = TreePattern.parse(SYSTEMATIC.get(name_or_pattern, name_or_pattern), first="child")
-    words = [ANY_SUBTREE, *WORDS]
-    for leaf in pattern.tree.leaves():
-        for word in leaf.label.split("|"):
-            if word not in words:
-                raise RecipeError(
-                    f"{name_or_pattern!r} is none of {', '.join(SYSTEMATIC)}, and as a pattern of formulas it has the "
-                    f"word {word!r}{near_names(word, words)}; there are {' '.join(words)}"
-                )
+    if not pattern.tree.children:
+        raise RecipeError(
+            f"{name_or_pattern!r} is none of {', '.join(SYSTEMATIC)}, and no pattern in brackets such as "
+            f"'( or ( not {ANY_SUBTREE} ) )'{near_names(name_or_pattern, SYSTEMATIC)}"
+        )
+    sorts: list[frozenset[str]] = []  # of the nodes whose parent is yet to come
+    for node in pattern.tree.postorder():
+        children = sorts[len(sorts) - len(node.children) :]
+        del sorts[len(sorts) - len(children) :]
+        sorts.append(_sorts_of_bracket(node, children) if children else _sorts_of_leaf(node))
     return pattern
+
+
+def _sorts_of_leaf(leaf: Tree) -> frozenset[str]:
+    """What a leaf of a pattern may be: ``NOT``, ``_CONNECTIVE``, ``_FORMULA`` or ``_REST``."""
+    if leaf.label == ANY_SUBTREE:
+        return frozenset({NOT, _CONNECTIVE, _FORMULA, _REST})
+    names = leaf.label.split("|")
+    if "" in names:
+        raise RecipeError(f"{shorten(leaf.label)} in the pattern; alternatives are joined without blanks: {AND}|{OR}")
+    for name in names:
+        if name not in _SORT_OF_WORD:
+            words = [ANY_SUBTREE, *WORDS]
+            raise RecipeError(
+                f"the pattern has the word {shorten(name)}{near_names(name, words)}; there are {' '.join(words)}"
+            )
+    return frozenset(_SORT_OF_WORD[name] for name in names)
+
+
+def _sorts_of_bracket(bracket: Tree, children: Sequence[frozenset[str]]) -> frozenset[str]:
+    """What a bracket of a pattern may be, given what its items may be: ``_FORMULA`` or ``_REST``, at least one."""
+    shown = shorten(str(bracket).replace(CONSTITUENT + " ", ""))
+    if len(children) != 2:
+        problem = f"has {len(children)} item{'s' * (len(children) != 1)}, and those of formulas have two"
+        raise RecipeError(f"the bracket {shown} {problem}: {_BRACKETS}")
+    left, right = children
+    sorts = {sort for (first, second), sort in _SORT_OF_BRACKET.items() if first in left and second in right}
+    if not sorts:
+        raise RecipeError(f"no formula has the bracket {shown}; there are {_BRACKETS}")
+    return frozenset(sorts)
 
 
 def examples_with(forest: Forest, pattern: TreePattern, trees_per_example: int) -> NDArray[np.bool_]:

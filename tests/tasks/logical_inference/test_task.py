@@ -15,6 +15,7 @@ from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions, 
 from treemem.tasks.logical_inference.splits import examples_with, held_out_pattern
 from treemem.training import TrainingOptions, evaluate, fit
 from treemem.trees.forest import Forest
+from treemem.trees.logic import parse_logic
 
 
 def test_generated_pairs_are_distinct_labelled_rightly_and_the_same_for_a_seed() -> None:
@@ -115,6 +116,16 @@ def test_what_is_held_out_is_in_every_test_pair_and_in_no_other() -> None:
     assert operations[~found].max() == 6
 
 
+@pytest.mark.parametrize(
+    ("pattern", "matching"),
+    [("( _ _ )", 3), ("( a|b _ )", 1), ("( _ ( _ c ) )", 1), ("( or ( not _ ) )", 1), ("( _ ( or|and _ ) )", 2)],
+)
+def test_a_pattern_may_hold_out_any_bracket_that_formulas_have(pattern: str, matching: int) -> None:
+    texts = ["a", "( not a )", "( a ( and c ) )", "( ( not c ) ( or ( not f ) ) )"]
+    forest = Forest.from_trees(parse_logic(text) for text in texts)
+    assert held_out_pattern(pattern).occurs(forest).sum() == matching
+
+
 def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> None:
     task = LogicalInference()
     whole, part = (
@@ -129,8 +140,18 @@ def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> Non
     ("options", "said"),
     [
         ({"hold_out": "( and"}, "neither A, B, C nor a pattern"),
-        ({"hold_out": "D"}, "hold_out: 'D' is none of A, B, C, and as a pattern of formulas it has the word 'D'"),
+        ({"hold_out": "D"}, "^hold_out: 'D' is none of A, B, C, and no pattern in brackets such as"),
+        ({"hold_out": "a"}, r"'a' is none of .* did you mean A\?$"),
+        ({"hold_out": "or"}, "'or' is none of A, B, C"),
+        ({"hold_out": "_"}, "'_' is none of A, B, C"),
         ({"hold_out": "( and|xor ( not _ ) )"}, "the word 'xor'; did you mean or"),
+        ({"hold_out": "( and | or _ )"}, r"alternatives are joined without blanks: and\|or"),
+        ({"hold_out": "( and| _ )"}, r"'and\|' in the pattern; alternatives are joined without blanks"),
+        ({"hold_out": "( _ _ _ )"}, "has 3 items, and those of formulas have two"),
+        ({"hold_out": "( not ( _ ) )"}, "has 1 item, and"),
+        ({"hold_out": "( a b )"}, r"no formula has the bracket '\(a b\)'; there are '\( not F \)'"),
+        ({"hold_out": "( and ( or _ ) )"}, r"no formula has the bracket '\(and \(or _\)\)'"),
+        ({"hold_out": "( a ( _ not ) )"}, r"no formula has the bracket '\(_ not\)'"),
         ({"validation_every": 1}, "validation_every must be at least 2"),
         ({"size": 0}, "size must be at least 1"),
         ({"training_size": 0}, "training_size must be at least 1"),
