@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +19,10 @@ from treemem.tasks.listops.readers import read_expressions
 from treemem.trees.listops import ListOpsForm
 from treemem.trees.listops_arrays import Expressions, join
 
+_logger = logging.getLogger(__name__)
+
 TRAINING = "training"
+_TRAINING_SIZE = 20_000  # of generated ones
 _PUBLISHED_SIZE = 100_000  # expressions in the published files
 
 
@@ -29,7 +33,9 @@ class ListOpsDataOptions:
     Lengths count tokens: digits, operators and ``]``. Depths count the lists that stand within one another.
 
     Attributes:
-        training_size, validation_size: how many expressions to train on, and to validate with.
+        training_size: how many expressions to train on: generated, or the first so many of ``training_file`` in an
+            order that ``seed`` shuffles. None: 20,000 generated ones, or all that the file has left.
+        validation_size: how many expressions to validate with.
         training_length: leave training expressions of more tokens out, and those of the ``"iid"`` sets in. None: none.
         test_size: how many expressions each of ``test_sets`` has.
         test_sets: what to test with: ``"iid"``, like the training expressions; a name such as ``"31-50"`` or ``"10
@@ -42,12 +48,13 @@ class ListOpsDataOptions:
             there are. As in the published files of 100,000 expressions, no expression stands twice, so a larger pool
             has fewer short ones.
         seed: of all choices.
-        training_file: take the training expressions, and those of the ``"iid"`` sets, from this file instead: all that
-            differ. See :func:`~treemem.tasks.listops.readers.read_listops`.
+        training_file: take the training expressions, and those of the ``"iid"`` sets, from this file instead: only
+            those that differ. Those that ``validation_file`` or ``test_file`` holds too are kept, and a warning counts
+            them. See :func:`~treemem.tasks.listops.readers.read_listops`.
         validation_file, test_file: take these from a file instead of what ``"iid"`` would give.
     """
 
-    training_size: int = 20_000
+    training_size: int | None = None
     validation_size: int = 2_000
     test_size: int = 2_000
     training_length: int | None = None
@@ -66,8 +73,10 @@ class ListOpsDataOptions:
     test_file: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size"):
+        for name in ("validation_size", "test_size"):
             checked_count(f"data.{name}", getattr(self, name))
+        if self.training_size is not None:
+            checked_count("data.training_size", self.training_size)
         checked_count("data.seed", self.seed, least=0)
         checked_count("data.pool", self.pool, least=0)
         if self.training_length is not None:
@@ -127,9 +136,10 @@ def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary")
     like_training = [entry for entry in wanted if entry.name == IID]
     held_out = sum(entry.size for entry in like_training)
     if options.training_file is None:
-        pool, note = _generated_pool(options, held_out + options.training_size, random, seen)
+        size = _TRAINING_SIZE if options.training_size is None else options.training_size
+        pool, note = _generated_pool(options, held_out + size, random, seen)
     else:
-        pool, note = _file_pool(options.training_file, held_out, random, seen)
+        pool, note = _file_pool(options.training_file, held_out, options.training_size, random, seen)
     first = 0
     for split, name, size in like_training:
         parts.append(_Part(split, name, pool.chosen(np.arange(first, first + size))))
@@ -182,20 +192,32 @@ def _generated_pool(
     )
 
 
-def _file_pool(path: str, held_out: int, random: np.random.Generator, seen: set[bytes]) -> tuple[Expressions, str]:
-    """The different expressions of a file in random order, more than ``held_out``, and what they are."""
+def _file_pool(
+    path: str, held_out: int, training_size: int | None, random: np.random.Generator, seen: set[bytes]
+) -> tuple[Expressions, str]:
+    """The ``held_out`` different expressions of a file and those to train on, in random order, and what they are."""
     expressions = _of_file(path)
-    kept = _first_of_each(expressions)
-    if len(kept) <= held_out:
+    different = _first_of_each(expressions)
+    left = len(different) - held_out
+    size = left if training_size is None else training_size
+    if size > left or not left:
         raise RecipeError(
-            f"{path} holds {len(kept)} different expressions to train on; {held_out} of them are to validate and test "
-            "with, and none is left; ask for fewer, or give files for these"
+            f"{path} holds {len(different)} different expressions to train on; {held_out} of them are to validate and "
+            f"test with, which leaves {max(0, left)}"
+            + (f", and data.training_size is {size}; null takes all that are left" if left > 0 else "")
+            + "; ask for fewer, or give files to validate and test with"
         )
-    pool = expressions.chosen(random.permutation(kept))
+    pool = expressions.chosen(random.permutation(different)[: held_out + size])
     known = sum(spelling in seen for spelling in pool.spellings())
+    if known:
+        _logger.warning(
+            "%d of the %d expressions taken from %s stand in the files to validate and test with, too",
+            known, len(pool), path,
+        )  # fmt: skip
     return pool, (
-        f"Training expressions are those of {path}: of its {len(expressions)}, {len(kept)} differ, and {held_out} of "
-        f"these are held out for {IID}. {known} of them stand in the other files too."
+        f"Training expressions are those of {path}: of its {len(expressions)}, {len(different)} differ, {held_out} of "
+        f"these are held out for {IID}, and {size} of the other {left} are taken. {known} of those held out or taken "
+        "stand in the other files too."
     )
 
 

@@ -142,7 +142,7 @@ def test_files_take_the_place_of_generated_sets(tmp_path: Path) -> None:
     for split in paths:
         ours, theirs = (expressions_of(each, split=split).spellings() for each in (forest, generated))
         assert sorted(ours) == sorted(theirs)
-    held_out = made(training_file=str(paths["train"]), test_sets=["iid", "31-50"])
+    held_out = made(training_file=str(paths["train"]), training_size=None, test_sets=["iid", "31-50"])
     assert [(held_out.tree_data["set"] == name).sum() for name in ("training", "iid", "31-50")] == [190, 110, 60]
     train_and_iid = expressions_of_forest(held_out[held_out.tree_data["set"] != "31-50"].with_data()).spellings()
     assert sorted(train_and_iid) == sorted(expressions_of(generated, split="train").spellings())
@@ -165,7 +165,39 @@ def test_repeated_expressions_of_a_training_file_count_once(tmp_path: Path) -> N
     options = ListOpsDataOptions(training_file=str(path), validation_size=1, test_sets=["31-50"], test_size=5)
     data = make_listops_data(options)
     assert (data.forest.tree_data["split"] != "test").sum() == 2
-    assert "of its 3, 2 differ, and 1 of these are held out" in data.card
+    assert "of its 3, 2 differ, 1 of these are held out for iid, and 1 of the other 1 are taken" in data.card
+
+
+def test_a_training_size_takes_so_many_of_a_training_file_as_the_seed_shuffles_them(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    write(path, expressions_of(made(), split="train"))
+    options: dict[str, Any] = {"training_file": str(path), "validation_size": 20, "test_size": 30}
+    all_of_it, some, others = (
+        expressions_of(made(**options, training_size=size, seed=seed), split="train").spellings()
+        for size, seed in ((None, 1), (40, 1), (40, 2))
+    )
+    assert (len(all_of_it), len(some), len(others)) == (250, 40, 40)
+    assert some == all_of_it[:40]
+    assert sorted(some) != sorted(others)
+    made(**options, training_size=250)
+    with pytest.raises(RecipeError, match=r"leaves 250, and data.training_size is 251; null takes all that are left"):
+        made(**options, training_size=251)
+
+
+def test_a_warning_counts_the_training_expressions_that_are_tested_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, test = tmp_path / "train.tsv", tmp_path / "test.tsv"
+    train.write_text("9\t[MAX 2 9 ]\n9\t[MAX 9 2 ]\n2\t[MIN 9 2 ]\n")
+    test.write_text("9\t( ( ( [MAX 2 ) 9 ) ] )\n3\t[MIN 3 9 ]\n")
+    options: dict[str, Any] = {"training_size": None, "training_file": str(train), "validation_set": "31-50"}
+    data = make_listops_data(ListOpsDataOptions(**{**SMALL, **options}, test_file=str(test)))
+    assert f"1 of the 3 expressions taken from {train} stand in the files to validate and test with" in caplog.text
+    assert "1 of those held out or taken stand in the other files too" in data.card
+    caplog.clear()
+    test.write_text("3\t[MIN 3 9 ]\n")
+    made(**options, test_file=str(test))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -195,7 +227,7 @@ def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], problem
 def test_a_file_with_too_few_expressions_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("9\t[MAX 2 9 ]\n")
-    with pytest.raises(RecipeError, match="holds 1 different expressions to train on; 110 of them"):
+    with pytest.raises(RecipeError, match=r"holds 1 different expressions .* 110 of them .* leaves 0; ask for fewer"):
         made(training_file=str(path))
     path.write_text("\n")
     with pytest.raises(RecipeError, match="there are no expressions in"):
