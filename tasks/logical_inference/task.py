@@ -97,6 +97,7 @@ class LogicDataOptions:
 
     def __post_init__(self) -> None:
         checked_count("size", self.size)
+        checked_count("seed", self.seed, least=0)
         checked_count("max_operations", self.max_operations)
         checked_count("max_training_operations", self.max_training_operations, least=0)
         checked_count("validation_every", self.validation_every, least=2)

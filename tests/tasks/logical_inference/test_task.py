@@ -153,6 +153,8 @@ def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> Non
         ({"hold_out": "( and ( or _ ) )"}, r"no formula has the bracket '\(and \(or _\)\)'"),
         ({"hold_out": "( a ( _ not ) )"}, r"no formula has the bracket '\(_ not\)'"),
         ({"validation_every": 1}, "validation_every must be at least 2"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"seed": "a"}, "seed must be a whole number, not 'a'"),
         ({"size": 0}, "size must be at least 1"),
         ({"training_size": 0}, "training_size must be at least 1"),
         ({"hide_test": True}, "hide_test goes with path"),
