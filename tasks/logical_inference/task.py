@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -78,6 +78,7 @@ class LogicDataOptions:
         max_training_operations: pairs with more are for the test alone.
         validation_every: of the pairs for training, one in so many is for validation.
         training_size: keep the first so many of the pairs for training, in an order that ``seed`` shuffles; None: all.
+            There must be so many.
         hold_out: ``"A"``, ``"B"`` or ``"C"`` for a systematic split, or any pattern in brackets such as
             ``"( or ( not _ ) )"``: pairs in which it occurs are kept from training, and the test has those of them
             alone that have more operations than the training pairs. None: nothing is held out.
@@ -165,7 +166,7 @@ class LogicalInference(Task):
 
         Raises:
             RecipeError: a folder without the published files, or options that leave no pair for training, validation or
-                test.
+                test, or fewer for training than they ask for.
             ParseError: a line of a file that is no pair.
         """
         if options.path is not None:
@@ -189,12 +190,17 @@ class LogicalInference(Task):
             max_training_operations=options.max_training_operations,
             validation_every=options.validation_every,
         )
-        if options.training_size is not None:
-            training = np.random.default_rng(options.seed).permutation(np.flatnonzero(split == "train"))
-            split[training[options.training_size :]] = ""
         empty = [name for name in SPLITS if name not in split]
         if empty:
-            raise RecipeError(f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others")
+            raise RecipeError(_why_empty(empty, held_out, options))
+        if options.training_size is not None:
+            training = np.random.default_rng(options.seed).permutation(np.flatnonzero(split == "train"))
+            if options.training_size > len(training):
+                raise RecipeError(
+                    f"training_size is {options.training_size}, and these options leave {len(training)} pairs for "
+                    "training; ask for fewer, or for more pairs"
+                )
+            split[training[options.training_size :]] = ""
         kept = np.flatnonzero(split != "")
         pairs = pairs[kept]
         forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest
@@ -256,6 +262,22 @@ class LogicalInference(Task):
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
+
+
+def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options: LogicDataOptions) -> str:
+    """Why no pair is for some of the splits.
+
+    Args:
+        empty: those splits.
+        held_out: which pairs have what is held out; None: nothing is.
+        options: the pairs are what these ask for.
+    """
+    problem = f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others"
+    if held_out is None:
+        return problem
+    found = f"hold_out={options.hold_out!r} occurs in {held_out.sum()} of {len(held_out)} pairs"
+    longer = f"those with it that are for the test and have more than {options.max_training_operations} operations"
+    return f"{problem}: {found}; training and validation have those without it, the test {longer}"
 
 
 def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_]) -> str:

@@ -169,6 +169,14 @@ def test_wrong_options_are_refused_by_name(options: dict[str, object], said: str
 def test_options_that_leave_nothing_to_test_are_refused() -> None:
     with pytest.raises(RecipeError, match="leave no pair for"):
         LogicalInference().make_data(LogicDataOptions(size=4))
+    rare = LogicDataOptions(size=300, hold_out="( a ( and ( ( not a ) ( and ( ( not b ) ( and c ) ) ) ) ) )")
+    with pytest.raises(RecipeError, match=r"no pair for test; .*: hold_out='\( a .*' occurs in 0 of 300 pairs"):
+        LogicalInference().make_data(rare)
+
+
+def test_more_training_pairs_than_there_are_is_refused() -> None:
+    with pytest.raises(RecipeError, match="training_size is 300, and these options leave 162 pairs for training"):
+        LogicalInference().make_data(LogicDataOptions(size=300, training_size=300))
 
 
 def test_a_pair_from_text_and_a_forest_of_pairs_are_the_same_examples() -> None:
