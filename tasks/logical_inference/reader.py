@@ -55,8 +55,9 @@ class LogicPairs:
 def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
     """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.
 
-    A first line ``n_ops label left right`` is a header. Blank lines are skipped, and counted where lines are numbered.
-    A name that ends in ``.gz`` is unpacked. Every relation is computed anew from the truth tables.
+    A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
+    where lines are numbered. A name that ends in ``.gz`` is unpacked. Every relation is computed anew from the truth
+    tables.
 
     Raises:
         ParseError: a line of another number of columns, a label that is no relation, a side that is no formula, a label
@@ -70,12 +71,15 @@ def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
     sides: list[str] = []
     for record in read_records(path, format="text", text_fields=_HEADER):
         parts = [part.strip() for part in record.fields.values()]
-        if parts in ([""], []) or (not lines and parts == [*_HEADER]):
+        if parts in ([""], []) or (not lines and parts in ([*_HEADER], [*_HEADER[1:]])):
             continue
         if len(parts) < 3:
             text = "\t".join(record.fields.values())
             problem = f"{len(parts)} column{'s' * (len(parts) != 1)}, and a pair has 3"
             raise ParseError(problem, text, 0, _EXPECTED, line=record.line, source=source)
+        if len(parts) == 3 and parts[0].isdecimal() and parts[1] in RELATIONS:
+            problem = "3 columns, a number of operations, a label and one side; the right side is missing"
+            raise ParseError(problem, "\t".join(parts), 0, _EXPECTED, line=record.line, source=source)
         lines.append(record.line)
         numbers.append(parts[0] if len(parts) == 4 else None)
         labels.append(parts[-3])

@@ -32,10 +32,10 @@ def test_the_published_files_are_read_whole_and_every_label_holds(shared_data: P
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("header", ["", "n_ops\tlabel\tleft\tright"])
+@pytest.mark.parametrize("header", ["", "n_ops\tlabel\tleft\tright", "label\tleft\tright"])
 def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, end: str, header: str) -> None:
     rows = ["<\t( a ( and b ) )\ta", "", "=\ta\ta", "   "]
-    lines = [f"1\t{rows[0]}", "", f"0\t{rows[2]}"] if header else rows
+    lines = [f"1\t{rows[0]}", "", f"0\t{rows[2]}"] if header.startswith("n_ops") else rows
     path = tmp_path / "pairs.tsv"
     path.write_bytes(end.join([*([header] if header else []), *lines, ""]).encode())
     pairs = read_logic(path)
@@ -47,6 +47,8 @@ def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, e
     ("line", "said"),
     [
         ("=\ta", "2 columns, and a pair has 3"),
+        ("0\t=\ta", "3 columns, a number of operations, a label and one side; the right side is missing"),
+        ("label\tleft\tright", "'label' is no relation"),
         ("=", "1 column, and a pair has 3"),
         ("0\t=\ta\ta\ta", "5 parts between tabs"),
         ("\ta\ta", "the label is missing"),
