@@ -19,7 +19,8 @@ from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
 from treemem.trees.source_text import shorten
 
 _COLUMNS = ("label", "tree")
-_HEADER = ("Source", "Target")  # above the columns in the other order
+_HEADERS = {("label", "tree"), ("label", "expression")}
+_SWAPPED_HEADERS = {("source", "target"), ("tree", "label"), ("expression", "label")}
 _PUBLISHED = {"Source": "tree", "Target": "label"}
 _SWAPPED = {"label": "tree", "tree": "label", **_PUBLISHED}
 _LINES_AT_ONCE = 8192
@@ -42,10 +43,11 @@ class LabelledExpressions(NamedTuple):
 def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *, format: str | None = None) -> Forest:
     """Read a file of labelled expressions.
 
-    A text line is ``label<TAB>expression``, as published, or, below the header ``Source<TAB>Target``, ``expression<TAB>
-    label`` (Tay et al. 2021). Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields
-    ``label`` and ``tree``, or ``Target`` and ``Source``. Blank lines are no records; they count where lines are
-    numbered. Every label is computed anew.
+    A text line is ``label<TAB>expression``, as published, or, below the header ``Source<TAB>Target``,
+    ``expression<TAB>label`` (Tay et al. 2021). Headers of the words ``label`` and ``tree`` or ``expression`` name the
+    columns too. Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields ``label`` and
+    ``tree``, or ``Target`` and ``Source``. Blank lines are no records; they count where lines are numbered. Every label
+    is computed anew.
 
     Args:
         source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
@@ -71,8 +73,10 @@ def read_expressions(source: str | os.PathLike[str], *, format: str | None = Non
     parts = []
     names = _PUBLISHED
     for record in read_records(source, format=format, text_fields=_COLUMNS, strict=False):
-        if record.line == 1 and _is_header(record.fields):
+        header = _first_two(record.fields) if record.line == 1 else None
+        if header in _SWAPPED_HEADERS:
             names = _SWAPPED
+        if header in _HEADERS | _SWAPPED_HEADERS:
             continue
         if record.error is None and _is_blank(record.fields):
             continue
@@ -91,8 +95,9 @@ def read_expressions(source: str | os.PathLike[str], *, format: str | None = Non
     )
 
 
-def _is_header(fields: Mapping[str, Any]) -> bool:
-    return tuple(str(fields.get(name, "")).strip().lower() for name in _COLUMNS) == tuple(map(str.lower, _HEADER))
+def _first_two(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of a text line, or the fields of their names, in small letters."""
+    return tuple(str(fields.get(name, "")).strip().lower() for name in _COLUMNS)
 
 
 def _is_blank(fields: Mapping[str, Any]) -> bool:

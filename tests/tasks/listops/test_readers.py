@@ -37,6 +37,8 @@ def test_the_published_file_is_read_whole(shared_data: Path) -> None:
         ("file.tsv", f"9\t{NINE}\n0\t{ZERO}\n"),
         ("file.txt", f"9\t{NINE}\r\n0\t{ZERO}"),
         ("file.tsv", f"Source\tTarget\n{NINE}\t9\n{ZERO}\t0\n"),
+        ("file.tsv", f"label\ttree\n9\t{NINE}\n0\t{ZERO}\n"),
+        ("file.tsv", f"Expression\tLabel\n{NINE}\t9\n{ZERO}\t0\n"),
         ("file.csv", f"label,tree\n9,{NINE}\n0,{ZERO}\n"),
         ("file.csv", f"Source,Target\n{NINE},9\n{ZERO},0\n"),
         ("file.jsonl", json.dumps({"label": 9, "tree": NINE}) + "\n" + json.dumps({"tree": ZERO, "label": "0"})),
