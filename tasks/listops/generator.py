@@ -63,7 +63,9 @@ class ListOpsDistribution:
                 raise RecipeError(f"{part.name} must be a whole number, not {value!r}")
         if not 1 <= self.min_length <= self.max_length:
             raise RecipeError(f"lengths must be 1 or more, and rise: not {self.min_length} to {self.max_length}")
-        if not 0 <= self.min_depth <= self.max_depth or self.max_depth < 1:
+        if self.max_depth < 1:
+            raise RecipeError(f"max_depth must be at least 1, which is a list of digits, not {self.max_depth}")
+        if not 0 <= self.min_depth <= self.max_depth:
             raise RecipeError(f"depths must be 0 or more, and rise: not {self.min_depth} to {self.max_depth}")
         if self.max_arguments < 2:
             raise RecipeError(f"max_arguments must be at least 2, not {self.max_arguments}")
@@ -102,9 +104,15 @@ class Sampler:
         root = length if distribution.bare_digits else as_list
         root = np.where(np.arange(limit + 1) >= distribution.min_length, root, 0.0)
         if not root.sum() > 0:
+            shortest = "the shortest list has 4 tokens"
+            if distribution.list_probability == 1:  # a whole tree of lists, which have two tokens besides arguments
+                shortest = (
+                    "with list_probability 1 every node above the deepest is a list, so that the shortest expression "
+                    f"has 3 * 2^{deepest} - 2 tokens"
+                )
             raise RecipeError(
                 f"no expression has {distribution.min_length} to {limit} tokens with at most {deepest} lists within "
-                f"one another, of at most {distribution.max_arguments} arguments; the shortest list has 4 tokens"
+                f"one another, of at most {distribution.max_arguments} arguments; {shortest}"
             )
         self._root = np.cumsum(root) / root.sum()
         lengths = np.flatnonzero(root)

@@ -136,6 +136,11 @@ def test_a_seed_says_all() -> None:
         ({"min_length": 50, "max_length": 90, "max_depth": 1}, "no expression has 50 to 90 tokens with at most 1 list"),
         ({"min_length": 31, "max_length": 30}, "lengths must be 1 or more, and rise: not 31 to 30"),
         ({"min_depth": 20}, "depths must be 0 or more, and rise: not 20 to 19"),
+        ({"max_depth": 0}, "max_depth must be at least 1, which is a list of digits, not 0"),
+        (
+            {"max_depth": 3, "max_length": 21, "list_probability": 1.0},
+            r"the shortest expression has 3 \* 2\^3 - 2 tokens",
+        ),
         ({"max_arguments": 1}, "max_arguments must be at least 2"),
         ({"list_probability": 0.0}, "list_probability must be above 0"),
         ({"operators": ("[PM",)}, "operators must be some of"),
@@ -145,3 +150,8 @@ def test_a_seed_says_all() -> None:
 def test_what_cannot_be_drawn_is_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         Sampler(dataclasses.replace(ListOpsDistribution(), **changes))
+
+
+def test_where_every_node_is_a_list_the_shortest_expression_is_a_whole_tree() -> None:
+    distribution = ListOpsDistribution(max_depth=3, max_length=22, list_probability=1.0)
+    assert Sampler(distribution).lengths == (22, 22)
