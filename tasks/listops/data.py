@@ -81,6 +81,8 @@ class ListOpsDataOptions:
         checked_count("data.pool", self.pool, least=0)
         if self.training_length is not None:
             checked_count("data.training_length", self.training_length)
+        if isinstance(self.test_sets, str):
+            raise RecipeError(f"data.test_sets must be a list of names, such as [{IID}], not {self.test_sets!r}")
         for index, name in enumerate(self.test_sets):
             if name in self.test_sets[:index]:
                 raise RecipeError(f"data.test_sets holds {name!r} twice")

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from treemem.trees.source_text import shorten
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
+
+_NO_LIST = re.compile(r"Expected a <class 'list'>\. Got value: (.+)\Z")  # in the words of jsonargparse
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,8 @@ def _parsed(parser: ArgumentParser, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return parser.parse_object(copy.deepcopy(dict(given))).as_dict()  # which writes into what it is given
     except (ArgumentError, TypeError, ValueError) as error:
-        raise RecipeError(" ".join(str(error).replace("Parser key ", "").split())) from error
+        problem = " ".join(str(error).replace("Parser key ", "").split())
+        raise RecipeError(_NO_LIST.sub(r"must be a list, such as [\g<1>], not \g<1>", problem)) from error
 
 
 def _check_names(fields: Any, known: Iterable[str], prefix: str) -> None:

@@ -208,6 +208,7 @@ def test_a_warning_counts_the_training_expressions_that_are_tested_with(
         ({"training_length": 0}, "data.training_length must be at least 1, not 0"),
         ({"seed": -1}, "data.seed must be at least 0, not -1"),
         ({"test_sets": ["iid", "iid"]}, "data.test_sets holds 'iid' twice"),
+        ({"test_sets": "iid"}, r"data.test_sets must be a list of names, such as \[iid\], not 'iid'"),
         ({"test_sets": []}, "data.test_sets is empty"),
         (
             {"validation_set": "31-50", "validation_file": "own.tsv"},
