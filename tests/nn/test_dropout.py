@@ -122,9 +122,12 @@ def test_a_tree_cell_with_the_same_random_numbers_is_the_same_on_every_engine(ra
     assert not torch.equal(results(layer, batch, "fused")["root"], found["fused"]["root"])
 
 
-def test_the_gradient_of_a_tree_cell_goes_through_what_was_not_dropped(batch: TreeBatch) -> None:
+def test_the_gradient_of_a_tree_cell_goes_through_what_was_not_dropped() -> None:
     torch.manual_seed(0)
-    layer = TreeCell(3, VOCABULARY, dropout=0.4, leaf_dropout=0.2, shared_kinds=True).double()
+    vocabulary = Vocabulary(["x"], [("f", 2)])
+    inner = Tree("f", [Tree("x"), Tree("x")])
+    batch = TreeBatch.from_trees([Tree("f", [inner, Tree("x")]), inner], vocabulary)
+    layer = TreeCell(2, vocabulary, dropout=0.4, leaf_dropout=0.2, shared_kinds=True).double()
     names, parameters = zip(*layer.named_parameters(), strict=True)
 
     def run(*values: torch.Tensor) -> torch.Tensor:
