@@ -147,6 +147,10 @@ def test_pages_that_cannot_be_made_are_told(tmp_path: Path) -> None:
         tree_page(GOLD, {"seed 0": RUNS["seed 0"]})
     with pytest.raises(RecipeError, match="no runs"):
         tree_page(GOLD, {})
+    with pytest.raises(GraphError, match="put the single Tree in a list"):
+        tree_page(GOLD[0], RUNS)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"bare: a list of trees is needed, .* put the single Tree in a list"):
+        tree_page(GOLD, {**RUNS, "bare": RunTrees(LEFT[0], ALL)})  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="short has 5 trees and 4 predictions, not 5 of each"):
         tree_page(GOLD, {**RUNS, "short": RunTrees(LEFT, ALL[:4])})
     with pytest.raises(GraphError, match="odd: the trees of sentence 0 have other words: 'a' against 'u' at word 0"):

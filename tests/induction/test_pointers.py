@@ -79,6 +79,8 @@ def test_a_chain_of_100000_tokens_is_a_tree() -> None:
         ([0.5], ["a"], "whole numbers"),
         ([[0]], ["a"], "whole numbers"),
         ([], [], "no tokens"),
+        ([[0, 1], [2]], ["a", "b"], "2 tokens need so many whole numbers as pointers, not rows of unequal length"),
+        ([0], None, "tokens must be several strings, not None"),
         ([0, 1], "ab", "not the one string 'ab'"),
         ([0, 1], ["a", 1], "token 1 must be a string, not int"),
         ([0, 3], ["a", "b"], r"must be slots, 0 to 2; these are 3 to 3"),
@@ -97,6 +99,7 @@ def test_wrong_pointers_are_told(pointers: list[Any], tokens: Any, message: str)
         ([0.0, 1.0], "slots"),
         (np.zeros((2, 0)), "slots"),
         ([["x"], ["y"]], "slots"),
+        ([[0.0, 1.0], [1.0]], r"2 tokens need probabilities \[2, slots\], not rows of unequal length"),
         ([[0.0, 1.0], [0.0, float("nan")]], r"at token 1 \('b'\) are not finite"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from treemem.errors import GraphError
+from treemem.induction.word_values import array_for_words
 from treemem.induction.words import checked_words
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.tree import Tree
@@ -37,7 +38,7 @@ def tree_from_distances(distances: ArrayLike, tokens: Sequence[str]) -> Tree:
         '(X (X the cat) (X sat down))'
     """
     words = checked_words(tokens)
-    given = np.asarray(distances)
+    given = array_for_words(distances, words, "so many distances")
     if given.shape != (len(words),) or given.dtype.kind not in "fiu":
         raise GraphError(f"{len(words)} tokens need so many distances, not {given.dtype} {given.shape}")
     if np.isnan(given).any():

@@ -11,7 +11,7 @@ from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError
 from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.scores import sentence_f1
-from treemem.induction.spans import Span, bracketings, check_same_words, tree_spans
+from treemem.induction.spans import Span, bracketings, check_same_words, checked_trees, tree_spans
 from treemem.records import replacing
 from treemem.trees.brackets import format_brackets
 from treemem.trees.tree import Tree
@@ -54,10 +54,11 @@ def differing_sentences(runs: Mapping[str, RunTrees]) -> list[int]:
 
     Raises:
         RecipeError: fewer than two runs, or runs of other numbers of sentences.
+        GraphError: trees that stand in no list.
     """
     if len(runs) < 2:
         raise RecipeError(f"trees differ between at least two runs; there are {len(runs)}")
-    _check_lengths(runs, len(next(iter(runs.values())).trees))
+    _check_lengths(runs, len(checked_trees(next(iter(runs.values())).trees)))
     chosen, seen = [], set()
     for sentence, trees in enumerate(zip(*(run.trees for run in runs.values()), strict=True)):
         if len(set(trees)) > 1 and all(run.right[sentence] for run in runs.values()) and trees not in seen:
@@ -187,8 +188,8 @@ def _text(name: str, tree: Tree) -> str:
 def _check(gold: Sequence[Tree], runs: Mapping[str, RunTrees], sentences: Sequence[int] | None) -> None:
     if not runs:
         raise RecipeError("there are no runs whose trees could be shown")
-    _check_lengths(runs, len(gold))
     of_gold = bracketings(gold)
+    _check_lengths(runs, len(of_gold))
     for name, run in runs.items():
         try:
             check_same_words(of_gold, bracketings(run.trees))
@@ -201,7 +202,11 @@ def _check(gold: Sequence[Tree], runs: Mapping[str, RunTrees], sentences: Sequen
 
 def _check_lengths(runs: Mapping[str, RunTrees], num_sentences: int) -> None:
     for name, run in runs.items():
-        if len(run.trees) != num_sentences or len(run.right) != num_sentences:
+        try:
+            num_trees = len(checked_trees(run.trees))
+        except GraphError as error:
+            raise GraphError(f"{name}: {error}") from error
+        if num_trees != num_sentences or len(run.right) != num_sentences:
             raise RecipeError(
-                f"{name} has {len(run.trees)} trees and {len(run.right)} predictions, not {num_sentences} of each"
+                f"{name} has {num_trees} trees and {len(run.right)} predictions, not {num_sentences} of each"
             )

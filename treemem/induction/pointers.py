@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from treemem.errors import GraphError
+from treemem.induction.word_values import array_for_words
 from treemem.induction.words import checked_words
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.tree import Tree
@@ -35,7 +36,7 @@ def tree_from_pointers(pointers: ArrayLike, tokens: Sequence[str], *, slots: int
         '(X (X a b) (X c d))'
     """
     words = checked_words(tokens)
-    slot = np.asarray(pointers)
+    slot = array_for_words(pointers, words, "so many whole numbers as pointers")
     if slot.shape != (len(words),) or slot.dtype.kind not in "iu":
         raise GraphError(f"{len(words)} tokens need so many whole numbers as pointers, not {slot.dtype} {slot.shape}")
     attended = slot[1:].tolist()
@@ -74,7 +75,7 @@ def tree_from_pointer_probabilities(probabilities: ArrayLike, tokens: Sequence[s
         '(X a (X b c))'
     """
     words = checked_words(tokens)
-    table = np.asarray(probabilities)
+    table = array_for_words(probabilities, words, f"probabilities [{len(words)}, slots]")
     if table.ndim != 2 or len(table) != len(words) or not table.shape[1] or table.dtype.kind not in "fiu":
         raise GraphError(
             f"{len(words)} tokens need probabilities [{len(words)}, slots], not {table.dtype} {list(table.shape)}"

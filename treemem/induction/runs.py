@@ -101,7 +101,13 @@ def _score(average: str) -> Callable[[Sequence[Bracketing], Sequence[Bracketing]
 def _bracketings(runs: Mapping[str, Sequence[Tree]]) -> dict[str, list[Bracketing]]:
     if not runs:
         raise RecipeError("there are no runs to compare")
-    return {name: bracketings(trees) for name, trees in runs.items()}
+    found = {}
+    for name, trees in runs.items():
+        try:
+            found[name] = bracketings(trees)
+        except GraphError as error:
+            raise GraphError(f"{name}: {error}") from error
+    return found
 
 
 def _agreement(

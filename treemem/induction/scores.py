@@ -40,7 +40,7 @@ def corpus_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanScore:
 
     Raises:
         RecipeError: other numbers of trees, or none.
-        GraphError: a sentence with other words.
+        GraphError: a sentence with other words, or trees that stand in no list.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -65,7 +65,7 @@ def mean_sentence_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanSco
 
     Raises:
         RecipeError: other numbers of trees, or none.
-        GraphError: a sentence with other words.
+        GraphError: a sentence with other words, or trees that stand in no list.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from treemem.errors import GraphError, RecipeError
@@ -54,18 +54,34 @@ def bracketings(trees: Sequence[Tree]) -> list[Bracketing]:
     """The bracketing of each tree.
 
     Raises:
-        GraphError: something else than a tree.
+        GraphError: a single tree, or something else than a tree.
     """
     made = []
-    for sentence, tree in enumerate(trees):
-        if not isinstance(tree, Tree):
-            raise GraphError(f"sentence {sentence} must be a Tree, not {type(tree).__name__}")
+    for tree in checked_trees(trees):
         words = tuple(leaf.label for leaf in tree.leaves())
         spans = Counter(tree_spans(tree))
         whole = (0, len(words))
         inner = frozenset(span for span in spans if span[1] - span[0] > 1 and span != whole)
         made.append(Bracketing(words, spans, inner))
     return made
+
+
+def checked_trees(trees: Iterable[Tree]) -> list[Tree]:
+    """``trees`` as a list.
+
+    Raises:
+        GraphError: a single tree, or something else than a tree.
+    """
+    if not isinstance(trees, Iterable):
+        what = "a list of trees is needed, one for each sentence"
+        raise GraphError(
+            f"{what}; put the single Tree in a list" if isinstance(trees, Tree) else f"{what}, not {trees!r:.100}"
+        )
+    found = list(trees)
+    for sentence, tree in enumerate(found):
+        if not isinstance(tree, Tree):
+            raise GraphError(f"sentence {sentence} must be a Tree, not {type(tree).__name__}")
+    return found
 
 
 def check_same_words(gold: Sequence[Bracketing], predicted: Sequence[Bracketing]) -> None:

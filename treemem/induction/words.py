@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from treemem.errors import GraphError
 
@@ -11,10 +11,12 @@ def checked_words(tokens: Sequence[str]) -> list[str]:
     """``tokens`` as a list.
 
     Raises:
-        GraphError: there are none, one is no string, or all are one string.
+        GraphError: there are none, one is no string, or they are one string or no list.
     """
     if isinstance(tokens, str):
         raise GraphError(f"tokens must be several strings, not the one string {tokens[:40]!r}")
+    if not isinstance(tokens, Iterable):
+        raise GraphError(f"tokens must be several strings, not {tokens!r:.100}")
     words = list(tokens)
     if not words:
         raise GraphError("there are no tokens; a tree has at least one leaf")
