@@ -101,6 +101,17 @@ def test_both_sides_of_a_pair_have_a_tree() -> None:
     assert [leaves(tree) for tree in found] == [leaves(tree) for tree in (TREES[0], TREES[1], TREES[2], TREES[1])]
 
 
+def test_a_root_that_joins_two_sentences_is_told_to_give_them() -> None:
+    pair = Tree("pair", TREES[:2])
+    encoder = OrderedMemory(4, VOCABULARY, slots=3, form="leaves")
+    with pytest.raises(VocabularyError, match=r"'pair'; if 'pair' joins sentences, .* give its \.children"):
+        induced_trees(encoder, [TREES[2], pair])
+    assert [leaves(tree) for tree in induced_trees(encoder, pair.children)] == [["a", "not", "b"], ["b"]]
+    with pytest.raises(VocabularyError) as caught:
+        induced_trees(encoder, [parse_brackets("(X a or)")])
+    assert "children" not in str(caught.value)
+
+
 def test_the_encoder_is_left_in_the_mode_it_was_in() -> None:
     encoder = StandIn({"pointers": draw(3, 4, 2)})
     assert encoder.training

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice, checked_count
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.induction.distances import tree_from_distances
 from treemem.induction.pointers import tree_from_pointer_probabilities
 from treemem.nn.sequence_encoder import SequenceEncoder
@@ -44,7 +44,8 @@ def induced_trees(
     Args:
         encoder: one that traces ``pointers`` ``[sequences, longest, slots]``, or ``forget_distance`` and
             ``input_distance`` ``[sequences, layers, longest]``. The encoder of a ``Model`` is its ``encoder``.
-        sentences: trees whose tokens it reads, of any number; or a batch of them.
+        sentences: trees whose tokens it reads, of any number; or a batch of them. Of pairs, the sentences: the
+            ``children`` of what a task's ``parse`` gives.
         layer: whose distances, from 0; by default the second's, as Shen et al. 2019 (ON-LSTM) read them, or the only
             one's. Pointers have no layers.
         gate: whose distances: the master forget gate's as in the paper, or the master input gate's.
@@ -57,7 +58,7 @@ def induced_trees(
         RecipeError: an encoder that keeps no such trace, or a layer that it does not have.
         GraphError: a batch made from a graph; a sequence whose pointers or distances are not finite, or of other
             length than its tokens.
-        VocabularyError: tokens that the encoder does not know.
+        VocabularyError: tokens that the encoder does not know, or a root that joins sentences.
     """
     name = type(encoder).__name__
     if not isinstance(encoder, SequenceEncoder):
@@ -69,12 +70,24 @@ def induced_trees(
     if isinstance(sentences, TreeBatch):
         return _trees_of_batch(encoder, sentences, layer, gate, 0)
     forest = sentences if isinstance(sentences, Forest) else Forest.from_trees(sentences)
-    index = SubtreeIndex(forest, encoder.vocabulary)
+    index = _index(forest, encoder)
     trees: list[Tree] = []
     for first in range(0, len(forest), sentences_at_once):
         batch = TreeBatch.from_index(index, slice(first, first + sentences_at_once))
         trees += _trees_of_batch(encoder, batch.to(encoder.embedding.weight.device), layer, gate, first)
     return trees
+
+
+def _index(forest: Forest, encoder: SequenceEncoder) -> SubtreeIndex:
+    try:
+        return SubtreeIndex(forest, encoder.vocabulary)
+    except VocabularyError as error:
+        for root in forest.begin[1:] - 1:
+            label, arity = forest.labels[forest.label[root]], int(forest.arity[root])
+            if arity > 1 and encoder.vocabulary.find(label, arity) is None:
+                hint = f"if {label!r} joins sentences, as the root of a pair does, give its .children"
+                raise VocabularyError(f"{error}; {hint}") from error
+        raise
 
 
 def _trees_of_batch(
