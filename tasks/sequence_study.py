@@ -107,7 +107,7 @@ def tree_scores(
     examples: Examples,
     group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]],
 ) -> list[dict[str, Any]]:
-    """How the trees that runs found over the test sentences compare with the gold trees and with each other.
+    """How the trees that runs found over the test sentences compare with the given trees and with each other.
 
     Each fraction is an F1 of spans: ``corpus`` counts over all sentences, the whole sentence's span included, as EVALB
     does; ``sentence`` is the mean over sentences, without that span.

@@ -1,7 +1,7 @@
 """The published table of logical inference, made anew: one command that goes on where it stopped.
 
 The records of finished runs are kept in RESULTS/STUDY.jsonl, from which the page is written; what is in there is not
-run again. The studies over gold trees need --data, the folder of the published files.
+run again. The studies over given trees need --data, the folder of the published files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trees read out of trained sequence models, and how they compare with gold trees and with each other."""
+"""Trees read out of trained sequence models, and how they compare with given trees and with each other."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from treemem.trees.tree import Tree
 def remove_brackets(tree: Tree, brackets: Collection[str] = ("(", ")")) -> Tree:
     """``tree`` without the leaves that are brackets.
 
-    A model that reads brackets as tokens puts them into its trees; gold trees have none. Nodes that lose all their
+    A model that reads brackets as tokens puts them into its trees; given trees have none. Nodes that lose all their
     children go too, and a node of one child, whether it lost the others or never had any, gives way to the child. A
     binary tree stays binary. Other nodes keep their labels.
 

@@ -26,7 +26,7 @@ def tree_svg(tree: Tree, gold: Collection[Span] | None = None) -> str:
 
     Args:
         tree: its leaves are the words; labels of inner nodes are not shown.
-        gold: where given, nodes with other spans than these are dashed and of another colour, with an open dot.
+        gold: the spans of the given tree; nodes with other spans are dashed and of another colour, with an open dot.
 
     Returns:
         An ``svg`` element that needs nothing else. It depends on the arguments alone, and the words in it are escaped.

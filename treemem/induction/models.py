@@ -39,7 +39,7 @@ def induced_trees(
 
     The encoder runs as for scoring, without dropout, and is left in the mode that it was in. The leaves are the tokens
     that it read, brackets included: :func:`treemem.induction.remove_brackets` takes those out, as it must before trees
-    are compared with gold ones that have none.
+    are compared with given ones that have none.
 
     Args:
         encoder: one that traces ``pointers`` ``[sequences, longest, slots]``, or ``forget_distance`` and

@@ -98,14 +98,14 @@ def tree_page(
     sentences: Sequence[int] | None = None,
     most: int = 30,
 ) -> str:
-    """One HTML page, sentence by sentence: the gold tree and beside it the trees of the runs.
+    """One HTML page, sentence by sentence: the given tree and beside it the trees of the runs.
 
     Runs with the same tree share a picture. Each has its F1 (:func:`treemem.induction.sentence_f1`) and says which runs
-    predicted right; what it brackets and the gold tree does not is dashed. The page needs no other file and no script,
+    predicted right; what it brackets and the given tree does not is dashed. The page needs no other file and no script,
     its text is escaped, and it depends on the arguments alone.
 
     Args:
-        gold: the true trees.
+        gold: the given trees.
         runs: by name, in the order in which they are to be shown.
         title: of the page.
         sentences: which to show; by default those of :func:`differing_sentences`.
@@ -140,7 +140,7 @@ def tree_page(
 <h1>{safe_title}</h1>
 <p>{found} Shown: {"all" if len(shown) == len(chosen) else f"the first {len(shown)}"}. Runs: {names}.</p>
 <p>Each word has its line, and the same line in every tree of its sentence. A vertical line is a constituent: it joins
-what its branches lead to. Constituents that the gold tree does not have are dashed, with an open dot. F1 is of the
+what its branches lead to. Constituents that the given tree does not have are dashed, with an open dot. F1 is of the
 sentence, without the span of the whole sentence.</p>
 {body}
 </body>
@@ -155,10 +155,10 @@ def _section(number: int, gold: Tree, runs: Mapping[str, RunTrees]) -> str:
         names_of.setdefault(run.trees[number], []).append(name)
     words = html.escape(" ".join(shown_word(leaf.label) for leaf in gold.leaves()))
     spans = set(tree_spans(gold))
-    figures, texts = [_figure(gold, "<b>gold</b>", None)], [_text("gold", gold)]
+    figures, texts = [_figure(gold, "<b>given</b>", None)], [_text("given", gold)]
     for tree, names in names_of.items():
         verdicts = "".join(_verdict(name, runs[name].right[number]) for name in names)
-        same = ", as gold" if set(tree_spans(tree)) == spans else ""
+        same = ", as given" if set(tree_spans(tree)) == spans else ""
         figures.append(_figure(tree, f"{verdicts}F1 {100 * sentence_f1(gold, tree):.1f} %{same}", spans))
         texts.append(_text(", ".join(names), tree))
     return "\n".join(

@@ -56,11 +56,11 @@ class RunsScore:
 
 
 def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, average: Average = "corpus") -> RunsScore:
-    """Compare the trees of several runs, say of several seeds, with the gold trees and with each other.
+    """Compare the trees of several runs, say of several seeds, with the given trees and with each other.
 
     Args:
-        gold: the true trees.
-        runs: the trees of each run by its name, one for each gold tree.
+        gold: the given trees.
+        runs: the trees of each run by its name, one for each given tree.
         average: ``"corpus"`` as :func:`corpus_f1`, or ``"sentence"`` as :func:`mean_sentence_f1`.
 
     Raises:
@@ -83,7 +83,7 @@ def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, aver
 
 
 def run_agreement(runs: Mapping[str, Sequence[Tree]], *, average: Average = "corpus") -> Agreement:
-    """How alike the trees of several runs are, where there are no gold trees; see :func:`score_runs`.
+    """How alike the trees of several runs are, where no trees are given; see :func:`score_runs`.
 
     Raises:
         RecipeError: no runs, other numbers of trees, no trees, or there is no such average.

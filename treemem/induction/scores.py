@@ -14,8 +14,8 @@ class SpanScore:
     """How well predicted trees bracket their sentences; fractions.
 
     Attributes:
-        precision: of the predicted spans, the part that is gold.
-        recall: of the gold spans, the part that is predicted.
+        precision: of the predicted spans, the part that the given trees have.
+        recall: of the given trees' spans, the part that is predicted.
         f1: their harmonic mean, or the mean of the sentences' harmonic means.
         sentences: how many were compared.
     """
@@ -29,13 +29,13 @@ class SpanScore:
 def corpus_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanScore:
     """Unlabelled F1 over the spans of all sentences together, as EVALB counts: the F1 of Ordered Memory.
 
-    Every inner node counts, the root included; nodes with the same span count each, so that a gold node of one child
+    Every inner node counts, the root included; nodes with the same span count each, so that a given node of one child
     is a bracket of its own (:func:`treemem.induction.remove_brackets` with no brackets takes such nodes away, and with
     them the parts of speech above words). Sentences of one word have no spans. Between binary trees precision,
     recall and F1 are equal. EVALB as it was shipped drops sentences of over 200 words; this does not.
 
     Args:
-        gold: the true trees.
+        gold: the given trees.
         predicted: a tree for each, with the same words.
 
     Raises:
@@ -55,12 +55,12 @@ def mean_sentence_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanSco
     """Unlabelled F1 of each sentence, averaged: the F1 that is published of ON-LSTM on the Wall Street Journal.
 
     Only spans of several words and not of the whole sentence count, each once, so that nodes of one child change
-    nothing. A sentence without such gold spans has recall 1, and precision 1 if it has no predicted ones either, else
-    0; one with gold spans and no predicted ones has F1 0. (The authors' code adds 1e-8 to the denominators; this does
+    nothing. A given tree without such spans has recall 1, and precision 1 if it has no predicted ones either, else
+    0; one with some and no predicted ones has F1 0. (The authors' code adds 1e-8 to the denominators; this does
     not, so that a tree scores 1 against itself.) Precision and recall are means over the sentences too.
 
     Args:
-        gold: the true trees.
+        gold: the given trees.
         predicted: a tree for each, with the same words.
 
     Raises:
