@@ -35,6 +35,7 @@ from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, parse_logic
+from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -210,6 +211,7 @@ class LogicalInference(Task):
 
     def parse(self, text: str) -> Tree:
         """A pair from ``LEFT<TAB>RIGHT``, as a tree whose root joins the two formulas."""
+        text = decode_source(text)
         sides = text.split("\t")
         if len(sides) != 2:
             raise ParseError(f"{len(sides)} parts between tabs", text, 0, "LEFT<TAB>RIGHT")
