@@ -19,6 +19,7 @@ from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Model, NetworkConfig
 from treemem.training import TrainingOptions, fit
+from treemem.trees.tree import Tree
 
 NETWORKS = [
     NetworkConfig("RNN", {}),
@@ -66,6 +67,15 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
     (together.encoding.sum() + together.outputs.sum()).backward()
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+def test_the_page_of_the_architecture_names_every_trace() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    traces = next(paragraph for paragraph in page.split("\n- ") if "encoder(batch, trace=True).trace" in paragraph)
+    batch = TreeBatch.from_trees([Tree(VOCABULARY.leaves[0])], VOCABULARY)
+    for network in (*NETWORKS, NetworkConfig("OrderedMemory", {"slots": 2, "bidirectional": True})):
+        for name in make(network)(batch, trace=True).trace:
+            assert f"`{name}`" in traces
 
 
 @pytest.mark.parametrize("lengths", [[4, 1], [3, -1], [3], [3, 1, 1]], ids=str)
