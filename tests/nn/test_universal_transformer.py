@@ -122,16 +122,16 @@ def test_positions_start_and_restart_with_a_bias_to_halt() -> None:
 
 
 def test_ponder_weight_adds_the_mean_ponder_time_to_the_gradients_of_any_loss() -> None:
-    lengths = LENGTHS.clamp(min=1)
+    assert 0 in LENGTHS, "an empty sequence has no position to count"
     plain, weighted = halting_at_different_steps(), halting_at_different_steps(ponder_weight=0.3)
     weighted.load_state_dict(plain.state_dict())
-    reading = plain.read(random_inputs(), lengths, trace=True)
+    reading = plain.read(random_inputs(), LENGTHS, trace=True)
     ponder = reading.trace["ponder"]
     expected = gradients(plain, fixed_weights(reading.encoding) + 0.3 * ponder.sum() / (ponder > 0).sum())
-    found = weighted.read(random_inputs(), lengths)
+    found = weighted.read(random_inputs(), LENGTHS)
     assert torch.equal(found.encoding, reading.encoding)
     assert_same(gradients(weighted, fixed_weights(found.encoding)), expected, "ponder_weight")
-    without = gradients(plain, fixed_weights(plain.read(random_inputs(), lengths).encoding))
+    without = gradients(plain, fixed_weights(plain.read(random_inputs(), LENGTHS).encoding))
     assert not torch.allclose(expected["gradient of halting.bias"], without["gradient of halting.bias"])
 
 

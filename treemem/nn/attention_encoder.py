@@ -149,8 +149,8 @@ class AttentionEncoder(SequenceEncoder):
         bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
         place = torch.where(present, source, len(bank) - 1).to(inputs.device)
         vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
-        absent = None if bool(present.all()) else self._absent(present).to(inputs.device)
-        outputs, traced = self.run(vectors, absent, trace)
+        padding = None if bool(present.all()) else ~present.to(inputs.device)
+        outputs, traced = self.run(vectors, padding, trace)
         present = present.to(inputs.device)
         outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
@@ -164,13 +164,6 @@ class AttentionEncoder(SequenceEncoder):
         return Reading(encoding, outputs[:, :longest] * self._tokens_only(lengths, longest).to(outputs), traced)
 
     @staticmethod
-    def _absent(present: torch.Tensor) -> torch.Tensor:
-        """Which keys are padding; an empty sequence keeps one, since attention to nothing is no number."""
-        absent = ~present
-        absent[:, :1] &= present.any(1, keepdim=True)
-        return absent
-
-    @staticmethod
     def _tokens_only(lengths: torch.Tensor, longest: int) -> torch.Tensor:
         return (torch.arange(longest) < lengths[:, None])[:, :, None]
 
@@ -182,15 +175,31 @@ class AttentionEncoder(SequenceEncoder):
 
     @abstractmethod
     def run(
-        self, vectors: torch.Tensor, absent: torch.Tensor | None, trace: bool
+        self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The outputs of the last layer, ``[sequences, longest, hidden_size]``, and the trace.
 
         Args:
             vectors: tokens and marks, 0 where there is padding, ``[sequences, longest, hidden_size]``.
-            absent: bool ``[sequences, longest]``, where there is padding; None where there is none.
+            padding: bool ``[sequences, longest]``, where there is padding, all along an empty sequence; None where
+                there is none. What is not attended to is :func:`absent_keys` of it.
             trace: whether to fill the trace; else it is empty.
         """
+
+
+def absent_keys(padding: torch.Tensor | None) -> torch.Tensor | None:
+    """The keys that are not attended to: padding, but for one key of an empty sequence.
+
+    Attention to nothing is no number.
+
+    Args:
+        padding: see :meth:`AttentionEncoder.run`.
+    """
+    if padding is None:
+        return None
+    absent = padding.clone()
+    absent[:, :1] &= ~padding.all(1, keepdim=True)
+    return absent
 
 
 def sinusoids(number: torch.Tensor, size: int) -> torch.Tensor:
@@ -212,7 +221,7 @@ def attention_weights(
     Args:
         layer: the layer.
         inputs: what it reads, ``[sequences, longest, hidden_size]``.
-        absent: see :meth:`AttentionEncoder.run`.
+        absent: those of :func:`absent_keys`.
     """
     attention = layer.self_attn
     read = layer.norm1(inputs) if layer.norm_first else inputs

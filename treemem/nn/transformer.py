@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
+from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, absent_keys, attention_weights, sinusoids
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -101,11 +101,12 @@ class Transformer(AttentionEncoder):
         self.last_norm = self.new_last_norm()
 
     def run(
-        self, vectors: torch.Tensor, absent: torch.Tensor | None, trace: bool
+        self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Run all layers; see :meth:`AttentionEncoder.run`."""
         sequences, longest = vectors.shape[:2]
         values = functional.dropout(vectors + self._positions(longest).to(vectors), self.dropout, self.training)
+        absent = absent_keys(padding)
         attention = []
         for layer in self.layers if values.numel() else ():
             if trace:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability, checked_scale
 from treemem.errors import RecipeError
-from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, attention_weights, sinusoids
+from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, absent_keys, attention_weights, sinusoids
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -111,14 +111,15 @@ class UniversalTransformer(AttentionEncoder):
             torch.nn.init.ones_(self.halting.bias)  # as in the code of the authors: at first most halt early
 
     def run(
-        self, vectors: torch.Tensor, absent: torch.Tensor | None, trace: bool
+        self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Repeat the layer; see :meth:`AttentionEncoder.run`."""
         sequences, longest = vectors.shape[:2]
         place = sinusoids(1 + torch.arange(longest, device=vectors.device), self.hidden_size).to(vectors)
         time = sinusoids(1 + torch.arange(self.num_steps, device=vectors.device), self.hidden_size).to(vectors)
         state, output = functional.dropout(vectors, self.dropout, self.training), torch.zeros_like(vectors)
-        ponder = _Ponder(vectors, absent, self.threshold)
+        ponder = _Ponder(vectors, padding, self.threshold)
+        absent = absent_keys(padding)
         attention = []
         for step in range(self.num_steps if vectors.numel() else 0):
             inputs = state + place + time[step]
@@ -148,17 +149,17 @@ class _Ponder:
 
     Args:
         vectors: ``[sequences, longest, hidden_size]``.
-        absent: where there is padding, which is not read at all; None where there is none.
+        padding: where there is padding, which is not read at all; None where there is none.
         threshold: halting probability over which a position halts.
 
     Attributes:
         running: bool ``[sequences, longest]``, which positions have not halted.
     """
 
-    def __init__(self, vectors: torch.Tensor, absent: torch.Tensor | None, threshold: float) -> None:
+    def __init__(self, vectors: torch.Tensor, padding: torch.Tensor | None, threshold: float) -> None:
         self.threshold = threshold
         self._halting = self._remainder = self._num_steps = vectors.new_zeros(vectors.shape[:2])
-        self.running = torch.ones_like(self._halting, dtype=torch.bool) if absent is None else ~absent
+        self.running = torch.ones_like(self._halting, dtype=torch.bool) if padding is None else ~padding
         self._present = self.running
 
     def step(self, probability: torch.Tensor) -> torch.Tensor:
