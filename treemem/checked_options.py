@@ -1,8 +1,9 @@
-"""Options that are numbers, flags or names: what is none, or lies outside, is refused by its name."""
+"""Options that are numbers, flags, paths or names: what is none, or lies outside, is refused by its name."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TypeVar
@@ -50,6 +51,18 @@ def checked_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise RecipeError(f"{name} must be True or False, not {value!r}")
     return value
+
+
+def checked_path(name: str, value: object) -> str:
+    """``value`` as text if it is a path: a text, or what stands for one, such as a :class:`pathlib.Path`.
+
+    Raises:
+        RecipeError: it is none.
+    """
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise RecipeError(f"{name} must be a path, a text, not {value!r}")
+    return path
 
 
 def checked_probability(name: str, value: object) -> float:

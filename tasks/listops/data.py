@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_count, checked_path
 from treemem.errors import RecipeError
 from treemem.task import SPLITS, TaskData
 from treemem.tasks.listops.evaluation import values_of
@@ -81,7 +81,10 @@ class ListOpsDataOptions:
         checked_count("data.pool", self.pool, least=0)
         if self.training_length is not None:
             checked_count("data.training_length", self.training_length)
-        if isinstance(self.test_sets, str):
+        for name in ("training_file", "validation_file", "test_file"):
+            if getattr(self, name) is not None:
+                checked_path(f"data.{name}", getattr(self, name))
+        if not isinstance(self.test_sets, (list, tuple)):
             raise RecipeError(f"data.test_sets must be a list of names, such as [{IID}], not {self.test_sets!r}")
         for index, name in enumerate(self.test_sets):
             if name in self.test_sets[:index]:

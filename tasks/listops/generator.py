@@ -13,10 +13,12 @@ that drawing and throwing away would give, at the same cost for rare lengths as 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_flag
 from treemem.errors import RecipeError
 from treemem.trees.listops import OPERATORS
 from treemem.trees.listops_arrays import END_TOKEN, TOKENS, Expressions, join
@@ -69,8 +71,9 @@ class ListOpsDistribution:
             raise RecipeError(f"depths must be 0 or more, and rise: not {self.min_depth} to {self.max_depth}")
         if self.max_arguments < 2:
             raise RecipeError(f"max_arguments must be at least 2, not {self.max_arguments}")
-        if not 0 < self.list_probability <= 1:
-            raise RecipeError(f"list_probability must be above 0 and at most 1, not {self.list_probability}")
+        checked_flag("bare_digits", self.bare_digits)
+        if not isinstance(self.list_probability, Real) or not 0 < self.list_probability <= 1:
+            raise RecipeError(f"list_probability must be above 0 and at most 1, not {self.list_probability!r}")
         if not self.operators or any(name not in OPERATORS for name in self.operators):
             raise RecipeError(f"operators must be some of {', '.join(OPERATORS)}, not {self.operators!r}")
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_path, checked_probability
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import (
@@ -98,6 +98,8 @@ class LogicDataOptions:
     hide_test: bool = False
 
     def __post_init__(self) -> None:
+        if self.path is not None:
+            checked_path("path", self.path)
         checked_count("size", self.size)
         checked_count("seed", self.seed, least=0)
         checked_count("max_operations", self.max_operations)

@@ -210,6 +210,12 @@ def test_a_warning_counts_the_training_expressions_that_are_tested_with(
         ({"test_sets": ["iid", "iid"]}, "data.test_sets holds 'iid' twice"),
         ({"test_sets": "iid"}, r"data.test_sets must be a list of names, such as \[iid\], not 'iid'"),
         ({"test_sets": []}, "data.test_sets is empty"),
+        ({"test_sets": 3}, "data.test_sets must be a list of names, .*, not 3"),
+        ({"test_sets": [3]}, "a set must be a name such as 'iid', not 3"),
+        ({"validation_set": 3}, "a set must be a name such as 'iid', not 3"),
+        ({"training_file": 3}, "data.training_file must be a path, a text, not 3"),
+        ({"validation_file": ["a"]}, "data.validation_file must be a path, a text, not "),
+        ({"test_file": True}, "data.test_file must be a path, a text, not True"),
         (
             {"validation_set": "31-50", "validation_file": "own.tsv"},
             "data.validation_set is '31-50', and data.validation_file names .*choose one",

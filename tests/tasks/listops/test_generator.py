@@ -143,6 +143,8 @@ def test_a_seed_says_all() -> None:
         ),
         ({"max_arguments": 1}, "max_arguments must be at least 2"),
         ({"list_probability": 0.0}, "list_probability must be above 0"),
+        ({"list_probability": "a quarter"}, "list_probability must be above 0 and at most 1, not 'a quarter'"),
+        ({"bare_digits": "no"}, "bare_digits must be True or False, not 'no'"),
         ({"operators": ("[PM",)}, "operators must be some of"),
         ({"max_length": 30.0}, "max_length must be a whole number"),
     ],

@@ -157,6 +157,8 @@ def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> Non
         ({"seed": "a"}, "seed must be a whole number, not 'a'"),
         ({"size": 0}, "size must be at least 1"),
         ({"training_size": 0}, "training_size must be at least 1"),
+        ({"path": 3}, "path must be a path, a text, not 3"),
+        ({"path": b"folder"}, "path must be a path, a text, not b'folder'"),
         ({"hide_test": True}, "hide_test goes with path"),
         ({"path": "folder", "hide_test": "no"}, "hide_test must be True or False, not 'no'"),
     ],
