@@ -201,7 +201,7 @@ class LogicalInference(Task):
             if options.training_size > len(training):
                 raise RecipeError(
                     f"training_size is {options.training_size}, and these options leave {len(training)} pairs for "
-                    "training; ask for fewer, or for more pairs"
+                    "training; data.training_size=null takes them all, or ask for more pairs"
                 )
             split[training[options.training_size :]] = ""
         kept = np.flatnonzero(split != "")

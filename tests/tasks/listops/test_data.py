@@ -180,7 +180,7 @@ def test_a_training_size_takes_so_many_of_a_training_file_as_the_seed_shuffles_t
     assert some == all_of_it[:40]
     assert sorted(some) != sorted(others)
     made(**options, training_size=250)
-    with pytest.raises(RecipeError, match=r"leaves 250, and data.training_size is 251; null takes all that are left"):
+    with pytest.raises(RecipeError, match=r"leaves 250, and data.training_size is 251; data.training_size=null takes"):
         made(**options, training_size=251)
 
 

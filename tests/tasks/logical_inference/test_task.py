@@ -177,7 +177,8 @@ def test_options_that_leave_nothing_to_test_are_refused() -> None:
 
 
 def test_more_training_pairs_than_there_are_is_refused() -> None:
-    with pytest.raises(RecipeError, match="training_size is 300, and these options leave 162 pairs for training"):
+    problem = "training_size is 300, and these options leave 162 pairs for training; data.training_size=null takes them"
+    with pytest.raises(RecipeError, match=problem):
         LogicalInference().make_data(LogicDataOptions(size=300, training_size=300))
 
 
