@@ -26,6 +26,9 @@ class ParseError(TreememError, ValueError):
     Attributes:
         line, column: where the problem is; both count from 1. In a text of several lines that stands in a file or list,
             ``line`` is where the text stands, and the column counts in the text's own line, which the message says.
+            So too where the text is one field of a line: the column counts in the field, not in the line, in which
+            quotes or escapes may stand too. Of a line that cannot be taken apart into fields, the line is the text. The
+            message shows what the column counts in.
         expected: what would have been right.
     """
 

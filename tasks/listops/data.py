@@ -209,7 +209,7 @@ def _file_pool(
         raise RecipeError(
             f"{path} holds {len(different)} different expressions to train on; {held_out} of them are to validate and "
             f"test with, which leaves {max(0, left)}"
-            + (f", and data.training_size is {size}; data.training_size=null takes all that are left" if left > 0 else "")
+            + (f", and data.training_size is {size}; data.training_size=null takes all of these" if left > 0 else "")
             + "; ask for fewer, or give files to validate and test with"
         )
     pool = expressions.chosen(random.permutation(different)[: held_out + size])

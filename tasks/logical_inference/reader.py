@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,42 +61,24 @@ def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
     tables.
 
     Raises:
-        ParseError: a line of another number of columns, a label that is no relation, a side that is no formula, a label
-            or a number of operations that contradicts the formulas; with the line.
+        ParseError: the first line of another number of columns, or with a field that is no number of operations,
+            relation or formula, or with a number or label that contradicts its formulas; of one line the leftmost
+            field that is none, then what contradicts. Columns count in that field.
         RecipeError: there is no such file.
     """
     source = os.fspath(path)
-    lines: list[int] = []
-    labels: list[str] = []
-    numbers: list[str | None] = []
-    sides: list[str] = []
-    for record in read_records(path, format="text", text_fields=_HEADER):
-        parts = [part.strip() for part in record.fields.values()]
-        if parts in ([""], []) or (not lines and parts in ([*_HEADER], [*_HEADER[1:]])):
-            continue
-        if len(parts) < 3:
-            text = "\t".join(record.fields.values())
-            problem = f"{len(parts)} column{'s' * (len(parts) != 1)}, and a pair has 3"
-            raise ParseError(problem, text, 0, _EXPECTED, line=record.line, source=source)
-        if len(parts) == 3 and parts[0].isdecimal() and parts[1] in RELATIONS:
-            problem = "3 columns, a number of operations, a label and one side; the right side is missing"
-            raise ParseError(problem, "\t".join(parts), 0, _EXPECTED, line=record.line, source=source)
-        lines.append(record.line)
-        numbers.append(parts[0] if len(parts) == 4 else None)
-        labels.append(parts[-3])
-        sides.extend(parts[-2:])
-    label = _relation_numbers(labels, lines, source)
-    forest, tables = _formulas(sides, lines, source)
-    operations = pair_operations(forest)
-    _check_numbers(numbers, operations, lines, source)
-    found = relations(*tables.reshape(-1, 2).T)
-    if (found != label).any():
-        pair = int(np.argmax(found != label))
-        said, is_so = RELATIONS[label[pair]], RELATIONS[found[pair]]
-        raise ParseError(
-            f"the label {said!r} contradicts the formulas, whose relation is {is_so!r}", line=lines[pair], source=source
-        )
-    return LogicPairs(forest, label, operations)
+    rows: list[_Row] = []
+    try:
+        for record in read_records(path, format="text", text_fields=_HEADER):
+            fields = list(record.fields.values())
+            words = [field.strip() for field in fields]
+            if words in ([""], []) or (not rows and words in ([*_HEADER], [*_HEADER[1:]])):
+                continue
+            rows.append(_checked_row(fields, record.line, source))
+    except ParseError:
+        _pairs(rows, source)  # a line before this one may be wrong too
+        raise
+    return _pairs(rows, source)
 
 
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:
@@ -164,36 +147,92 @@ def pair_operations(forest: Forest) -> NDArray[np.int64]:
     return np.minimum(of_formula.reshape(-1, 2).max(1), MOST_OPERATIONS)
 
 
-def _relation_numbers(labels: Sequence[str], lines: Sequence[int], source: str) -> NDArray[np.int64]:
-    known = {name: place for place, name in enumerate(RELATIONS)}
-    for line, label in zip(lines, labels, strict=True):
-        if label not in known:
-            problem = "the label is missing" if not label else f"{shorten(label)} is no relation"
-            expected = f"one of {' '.join(RELATIONS)}{near_names(label, RELATIONS)}"
-            raise ParseError(problem, label, 0, expected, line=line, source=source)
-    return np.array([known[label] for label in labels], np.int64)
+class _Row(NamedTuple):
+    """The fields of a line as they stand there."""
+
+    line: int
+    number: str | None
+    label: str
+    left: str
+    right: str
 
 
-def _formulas(sides: Sequence[str], lines: Sequence[int], source: str) -> tuple[Forest, NDArray[np.uint64]]:
+def _checked_row(fields: Sequence[str], line: int, source: str) -> _Row:
+    """The fields of a line, as far as they can be checked without the formulas."""
+
+    def wrong(problem: str, text: str, offset: int = 0, expected: str = _EXPECTED) -> ParseError:
+        return ParseError(problem, text, offset, expected, line=line, source=source)
+
+    if len(fields) < 3:
+        raise wrong(f"{len(fields)} column{'s' * (len(fields) != 1)}, and a pair has 3", "\t".join(fields))
+    if len(fields) == 3 and fields[0].strip().isdecimal() and fields[1].strip() in RELATIONS:
+        problem = "3 columns, a number of operations, a label and one side; the right side is missing"
+        raise wrong(problem, "\t".join(fields))
+    number = fields[0] if len(fields) == 4 else None
+    if number is not None and not number.strip().isdecimal():
+        raise wrong(f"{shorten(number.strip())} is no number of operations", number, _first_character(number))
+    label = fields[-3].strip()
+    if label not in RELATIONS:
+        problem = f"{shorten(label)} is no relation" if label else "the label is missing"
+        expected = f"one of {' '.join(RELATIONS)}{near_names(label, RELATIONS)}"
+        raise wrong(problem, fields[-3], _first_character(fields[-3]), expected)
+    return _Row(line, number, *fields[-3:])
+
+
+def _first_character(field: str) -> int:
+    return len(field) - len(field.lstrip())
+
+
+def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
+    """The pairs of some lines.
+
+    Raises:
+        ParseError: the first line with a side that is no formula, or with what contradicts its formulas.
+    """
+    try:
+        forest, tables = _formulas(rows, source)
+    except ParseError as error:
+        before = next(place for place, row in enumerate(rows) if row.line == error.line)
+        _pairs(rows[:before], source)  # one of these may be the first wrong line
+        _check_sides(rows[before : before + 1], source)  # and of this line the left side, where the right one is told
+        raise
+    place = {name: index for index, name in enumerate(RELATIONS)}
+    label = np.array([place[row.label.strip()] for row in rows], np.int64)
+    operations, found = pair_operations(forest), relations(*tables.reshape(-1, 2).T)
+    for row, number, is_so in zip(rows, operations.tolist(), found.tolist(), strict=True):
+        _check_against_formulas(row, number, RELATIONS[is_so], source)
+    return LogicPairs(forest, label, operations)
+
+
+def _formulas(rows: Sequence[_Row], source: str) -> tuple[Forest, NDArray[np.uint64]]:
     """The sides as trees, and their truth tables."""
-    line_of_side = [line for line in lines for _ in range(2)]
-    forest = forest_of_bracketed(sides, source=source, lines=line_of_side, parse=parse_logic)
+    lines = [row.line for row in rows for _ in range(2)]
+    sides = [side for row in rows for side in (row.left, row.right)]
+    forest = forest_of_bracketed(sides, source=source, lines=lines, parse=parse_logic)
     try:
         return forest, truth_tables(forest)
     except GraphError:
-        for line, side in zip(line_of_side, sides, strict=True):
-            try:
-                parse_logic(side)
-            except ParseError as error:
-                raise error.at(line, source) from error
+        _check_sides(rows, source)
         raise
 
 
-def _check_numbers(
-    numbers: Sequence[str | None], operations: NDArray[np.int64], lines: Sequence[int], source: str
-) -> None:
-    """Make sure that the numbers of operations that a file gives are those of its formulas."""
-    for line, said, number in zip(lines, numbers, operations.tolist(), strict=True):
-        if said is not None and said != str(number):
-            problem = f"{shorten(said)} is said to be the number of operations, which is {number}"
-            raise ParseError(problem, said, 0, _EXPECTED, line=line, source=source)
+def _check_sides(rows: Sequence[_Row], source: str) -> None:
+    """Raise a ``ParseError`` for the first side that is no formula."""
+    for row in rows:
+        for side in (row.left, row.right):
+            try:
+                parse_logic(side)
+            except ParseError as error:
+                raise error.at(row.line, source) from error
+
+
+def _check_against_formulas(row: _Row, operations: int, relation: str, source: str) -> None:
+    """Make sure that a line says the number of operations, where it says one, and the relation of its formulas."""
+    number, label = row.number, row.label
+    if number is not None and number.strip() != str(operations):
+        problem = f"{shorten(number.strip())} is said to be the number of operations, which is {operations}"
+        raise ParseError(problem, number, _first_character(number), str(operations), row.line, source)
+    if label.strip() != relation:
+        problem = f"the label {label.strip()!r} contradicts the formulas, whose relation is {relation!r}"
+        expected = f"{relation}, or other formulas"
+        raise ParseError(problem, label, _first_character(label), expected, row.line, source)

@@ -97,6 +97,20 @@ def test_the_first_of_several_wrong_lines_is_named(tmp_path: Path) -> None:
         assert caught.value.line == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "column", "shown"),
+    [
+        ("9\t  [MAX 2 x ]", 10, "  [MAX 2 x ]"),
+        (f"8\t{NINE}", 1, NINE),
+        (f"9\t{NINE}\t9", 13, f"9\t{NINE}\t9"),
+    ],
+)
+def test_columns_count_in_the_field_that_is_shown(tmp_path: Path, line: str, column: int, shown: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        read_listops(write(tmp_path, f"9\t{NINE}\n{line}\n"))
+    assert (caught.value.line, caught.value.column, caught.value.text) == (2, column, shown)
+
+
 def test_a_wrong_label_far_down_is_named_by_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, f"9\t{NINE}\n" * 10_000 + f"3\t{ZERO}\n")
     with pytest.raises(ParseError, match=r"line 10001, .*the label is 3, and the expression comes to 0"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, e
         ("~\ta\ta", "'~' is no relation"),
         ("<\ta\ta", "'<' contradicts the formulas, whose relation is '='"),
         ("2\t=\ta\ta", "'2' is said to be the number of operations, which is 0"),
+        ("two\t=\ta\ta", "'two' is no number of operations"),
         ("=\t( a ( and b )\ta", "is not closed"),
         ("=\ta\t( a ( xor b ) )", "unknown operator 'xor'"),
         ("=\ta\tg", "'g' is no variable"),
@@ -67,6 +69,40 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(ParseError, match=r"pairs\.tsv, line 3") as caught:
         read_logic(path)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "shown"),
+    [
+        ("x\t~\tg\th", 1, "x"),
+        ("1\t~\tg\th", 1, "~"),
+        ("1\t <>\tg\th", 2, " <>"),
+        ("1\t=\t( a ( or g ) )\t( a", 10, "( a ( or g ) )"),
+        ("1\t=\ta\t  ( a", 6, "  ( a"),
+        ("1\t <\ta\ta", 1, "1"),
+        ("0\t <\ta\ta", 2, " <"),
+        ("0\t=\ta", 1, "0\t=\ta"),
+        ("0\t=\ta\ta\ta", 8, "0\t=\ta\ta\ta"),
+    ],
+)
+def test_of_several_wrong_fields_the_first_is_named_and_columns_count_in_it(
+    tmp_path: Path, line: str, column: int, shown: str
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"0\t=\ta\ta\n{line}\n")
+    with pytest.raises(ParseError) as caught:
+        read_logic(path)
+    assert (caught.value.line, caught.value.column, caught.value.text) == (2, column, shown)
+
+
+def test_the_first_of_several_wrong_lines_is_named(tmp_path: Path) -> None:
+    wrong = ["~\ta\ta", "<\ta\ta", "=\tg\ta", "=\t( a\ta", "3\t=\ta\ta", "=\ta", "=\ta\t\udcff"]
+    for first, second in itertools.permutations(wrong, 2):
+        path = tmp_path / "pairs.tsv"
+        path.write_bytes(f"=\ta\ta\n{first}\n{second}\n".encode("utf-8", "surrogateescape"))
+        with pytest.raises(ParseError) as caught:
+            read_logic(path)
+        assert caught.value.line == 2, (first, second)
 
 
 def test_a_folder_may_have_a_file_for_each_number_of_operations(tmp_path: Path) -> None:
