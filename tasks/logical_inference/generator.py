@@ -21,7 +21,12 @@ _NEGATED = 1 / 3
 _JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # how often a formula is no variable, by the operators and, or around it
 _TEST_SHARE = 0.15
 _EVERYWHERE = 2**64 - 1
-_FRUITLESS = 1000  # pairs in a row that were there before, after which there are no more
+_FRUITLESS = 250  # pairs in a row that were there before, after which there are hardly more
+
+# With so few operators no formula is true everywhere or nowhere, and no pair has over four variables: a formula is a
+# variable; or one negated, or "and" or "or" of two.
+_NUM_VARIABLES = len(VARIABLES)
+_NUM_PAIRS = {0: _NUM_VARIABLES**2, 1: (2 * _NUM_VARIABLES + 2 * _NUM_VARIABLES**2) ** 2}
 
 _Word = tuple[str, int]  # label and arity, in post-order
 
@@ -43,10 +48,17 @@ def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> 
         The pairs, and which are for the test: 15 % of them, drawn at random.
 
     Raises:
-        RecipeError: there are not so many pairs, or a number that is none, or below 0.
+        RecipeError: there are not so many pairs, or the rest of them are so rare that none of many draws is a new one;
+            or a number that is none, or below 0.
     """
     checked_count("size", size, least=0)
     checked_count("max_operations", max_operations, least=0)
+    there_are = _NUM_PAIRS.get(max_operations)
+    if there_are is not None and size > there_are:
+        raise RecipeError(
+            f"there are {there_are} pairs of at most {max_operations} operations, and size is {size}; ask for fewer, "
+            "or for more operations"
+        )
     draw = random.Random(f"logic {VERSION} {seed}")
     seen: set[tuple[_Word, ...]] = set()
     words: list[_Word] = []
@@ -59,7 +71,8 @@ def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> 
         fruitless += 1
         if fruitless > _FRUITLESS:
             raise RecipeError(
-                f"there are hardly more than {len(seen)} pairs of {max_operations} operations; ask for fewer"
+                f"the last {_FRUITLESS} pairs drawn of at most {max_operations} operations were all there before, and "
+                f"size is {size}; ask for {len(seen)} or fewer, or for more operations"
             )
         if pair in seen:
             continue
