@@ -9,21 +9,25 @@ from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, percent_of
 from treemem.tasks.sequence_study import BASELINES, TREE_FIELDS, TREES, tree_page_name
-from treemem.tasks.study_tables import Records, cost, grouped, mean_over_seeds, overall, percent
-from treemem.training import Recipe, read_study
+from treemem.tasks.study_tables import Records, cost, examples_by_group, grouped, mean_over_seeds, overall, percent
+from treemem.training import read_study
 
 
-def sequence_section(records: Records, results: Path, recipe: Recipe, command: str, group: str, about: str) -> str:
+def sequence_section(records: Records, results: Path, task: str, command: str, group: str, about: str) -> str:
     """What the small recipe of a task came to, as Markdown.
 
     Args:
         records: of its runs.
         results: folder of the records of trees.
-        recipe: what was run.
+        task: its name.
         command: what makes the page.
         group: what the task calls its groups.
         about: what the data are.
+
+    Raises:
+        RecipeError: records of other data.
     """
+    examples_by_group(records, "test")
     by_row = grouped(records)
     scores = {name: mean_over_seeds(runs, "test") for name, runs in by_row.items()}
     rows = [
@@ -36,18 +40,17 @@ def sequence_section(records: Records, results: Path, recipe: Recipe, command: s
         ]
         for name, runs in by_row.items()
     ]
-    hashes = sorted({run["data"]["hash"] for run in records})
     trees = read_study(results / f"{TREES}.jsonl", TREE_FIELDS)
     return f"""## The small recipe
 
-{about} Settings are those of the recipe `{recipe.task}/small`. Command: `{command} small --processes 2`;
-{cost(records)}. SHA-256 of trees, labels and splits: {", ".join(f"`{digest}`" for digest in hashes)}.
+{about} Settings stand in the records; they are those of the recipe `{task}/small` when it was run. Command:
+`{command} small --processes 2`; {cost(records)}. SHA-256 of trees, labels and splits: `{records[0]["data"]["hash"]}`.
 
 {markdown_table([["network", "weights", "minutes a run", "validation", "test"], *rows])}
 
 Test accuracy by {group}:
 
-{accuracy_table(scores, group=group)}{_trees_section(trees, recipe.task)}"""
+{accuracy_table(scores, group=group)}{_trees_section(trees, task)}"""
 
 
 def _trees_section(trees: Records, task: str) -> str:

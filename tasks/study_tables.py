@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.task import Score
 from treemem.training import compare, mean_scores, recorded_scores, right_answers
@@ -65,6 +66,54 @@ def grouped(records: Records, by: str = "row") -> dict[str, Records]:
 def overall(record: Mapping[str, Any], part: str) -> Score:
     """The score of a run on a whole split or file."""
     return recorded_scores(record, part)[-1]
+
+
+def examples_by_group(records: Records, part: str) -> dict[int | str, int]:
+    """How many examples the runs were scored on, by group and last for all.
+
+    Raises:
+        RecipeError: there are no records, one was not scored on this part, or they are of other data.
+    """
+    found: dict[int | str, int] = {}
+    for record in records:
+        name = record.get("run", record["row"])
+        if part not in record["scores"]:
+            raise RecipeError(f"the record of {name!r} has no scores on {part!r}; remove it and run it again")
+        own = {score.group: score.examples for score in recorded_scores(record, part)}
+        if record["data"]["hash"] != records[0]["data"]["hash"] or own != (found or own):
+            first = records[0].get("run", records[0]["row"])
+            raise RecipeError(
+                f"the runs {first!r} and {name!r} are of other data, and one table cannot say of which; keep the "
+                "records of one of them"
+            )
+        found = own
+    if not found:
+        raise RecipeError("there are no records to tell the data from")
+    return found
+
+
+def greatest_group(examples: Mapping[int | str, int]) -> int:
+    """The greatest of the groups that are numbers, of those of :func:`examples_by_group`."""
+    return max(group for group in examples if isinstance(group, int))
+
+
+def common_training(records: Records) -> dict[str, Any]:
+    """The training options that all runs have, which differ in their seed alone.
+
+    Raises:
+        RecipeError: there are no records, or runs with other options.
+    """
+    if not records:
+        raise RecipeError("there are no records to tell the training from")
+    first, *others = ({**record["training"], "seed": None} for record in records)
+    for record, other in zip(records[1:], others, strict=True):
+        changed = [name for name in {**first, **other} if first.get(name) != other.get(name)]
+        if changed:
+            raise RecipeError(
+                f"the run {record.get('run', record['row'])!r} was trained with other {' and '.join(changed)} than the "
+                "first one, and one table cannot say with which; keep the records of one of them"
+            )
+    return first
 
 
 def mean_over_seeds(runs: Records, part: str) -> list[Score]:

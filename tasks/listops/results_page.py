@@ -9,8 +9,8 @@ from treemem.records import replacing
 from treemem.tasks.listops.published import PUBLISHED_FIGURES, SOURCE
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.sequence_results import sequence_section
-from treemem.tasks.sequence_study import STUDY, small_recipe
-from treemem.tasks.study_tables import RUN_FIELDS, Records
+from treemem.tasks.sequence_study import STUDY
+from treemem.tasks.study_tables import RUN_FIELDS, Records, examples_by_group, greatest_group
 from treemem.training import read_study
 
 COMMAND = f"python -m treemem.tasks.{ListOps.name}.reproduce"
@@ -40,13 +40,13 @@ validation accuracy; the test expressions were scored once, with that epoch."""
 
 
 def _sequences(records: Records, results: Path) -> str:
-    recipe = small_recipe(ListOps.name)
+    train, test = (examples_by_group(records, part) for part in ("train", "test"))
     about = (
-        f"Networks read the tokens of {recipe.data.training_size:,} expressions of the published distribution, cut at "
-        f"{recipe.data.max_length} tokens and without bare digits. Tested are as long ones and longer ones, "
-        f"{recipe.data.test_size:,} of each. Of lengths, 10 stands for up to 10 tokens, 20 for 11 to 20, and so on."
+        f"Networks learn from the tokens of {train['all']:,} expressions of up to {greatest_group(train)} tokens, and "
+        f"are tested on {test['all']:,} of up to {greatest_group(test)}. Of lengths, 10 stands for up to 10 tokens, 20 "
+        "for 11 to 20, and so on."
     )
-    return sequence_section(records, results, recipe, COMMAND, ListOps.group, about)
+    return sequence_section(records, results, ListOps.name, COMMAND, ListOps.group, about)
 
 
 def _published() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,17 @@ from treemem.explore import markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
 from treemem.task import PublishedFigure, Score
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
-from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT, HIDDEN_SIZE, TRAINING
+from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT
 from treemem.tasks.logical_inference.task import LogicalInference
 from treemem.tasks.sequence_results import sequence_section
-from treemem.tasks.sequence_study import small_recipe
 from treemem.tasks.study_tables import (
     RUN_FIELDS,
     Records,
+    common_training,
     comparisons,
     cost,
+    examples_by_group,
+    greatest_group,
     grouped,
     mean_over_seeds,
     overall,
@@ -76,14 +77,17 @@ def _gold_trees(records: Records, page: Path) -> str:
         group="operations",
         title="Logical inference over given trees, trained on at most 6 operations",
     )
-    training = dataclasses.asdict(TRAINING)
+    training = common_training(records)
+    train, validation, test = (examples_by_group(records, part) for part in ("train", "validation", "test"))
+    hidden_size = " and ".join(map(str, sorted({run["network"]["options"]["hidden_size"] for run in records})))
     return f"""## Over the given trees
 
-The networks learn from the published pairs of at most 6 operations and are tested on pairs of up to 12. Every bracket
-is a node of two children and every word a leaf. Hidden size {HIDDEN_SIZE}, no dropout in networks or head;
+The networks learn from the published pairs of at most {greatest_group(train)} operations and are tested on pairs of up
+to {greatest_group(test)}. Every bracket is a node of two children and every word a leaf. Hidden size {hidden_size}, no
+dropout in networks or head;
 {training["epochs"]} epochs of Adam, batches of {training["batch_size"]}, rate {training["learning_rate"]:g} falling
 as half a cosine wave, L2 of {training["weight_decay"]:g}. Splits are the published ones: of the training files'
-135,529 pairs of at most 6 operations every tenth validates. Command:
+{train["all"] + validation["all"]:,} pairs of at most {greatest_group(train)} operations every tenth validates. Command:
 `{COMMAND} gold-trees --data FOLDER --processes 2`; {cost(records)}. SHA-256 of trees, labels and splits:
 {_hashes(records)}.
 
@@ -139,12 +143,12 @@ pairs. One seed, which is none of those above. Command: `{COMMAND} gold-trees-tr
 
 def _sequences(records: Records, results: Path) -> str:
     """Networks over words and brackets, on generated pairs."""
-    recipe = small_recipe(LogicalInference.name)
+    train, test = (examples_by_group(records, part) for part in ("train", "test"))
     about = (
-        f"Networks read the words and brackets of {recipe.data.size:,} generated pairs of at most "
-        f"{recipe.data.max_operations} operations, and train on those of at most {recipe.data.max_training_operations}."
+        f"Networks learn from the words and brackets of {train['all']:,} pairs of at most {greatest_group(train)} "
+        f"operations, and are tested on {test['all']:,} of up to {greatest_group(test)}."
     )
-    return sequence_section(records, results, recipe, COMMAND, LogicalInference.group, about)
+    return sequence_section(records, results, LogicalInference.name, COMMAND, LogicalInference.group, about)
 
 
 def _by_operations(scores: Mapping[str, list[Score]], whole: Mapping[str, Records]) -> str:

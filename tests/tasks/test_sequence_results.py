@@ -7,12 +7,11 @@ import pytest
 from markdown_pages import table_below
 
 from treemem.records import write_records
-from treemem.task import NetworkConfig, Score
+from treemem.task import Score
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import BASELINES
-from treemem.training import Recipe, TrainingOptions, score_row
+from treemem.training import score_row
 
-RECIPE = Recipe("listops", {}, None, {"A": NetworkConfig("LSTM"), "B": NetworkConfig("LSTM")}, TrainingOptions())
 NETWORKS = ("A", "B")
 GROUPS = {10: 3, 20: 7, "all": 10}
 PARTS = ("train", "validation", "test")
@@ -65,7 +64,7 @@ def tree_record(network: str, seeds: tuple[int, ...]) -> dict[str, Any]:
 
 
 def section(folder: Path, *records: dict[str, Any]) -> str:
-    return sequence_section(list(records), folder, RECIPE, "the command", "length", "About the data.")
+    return sequence_section(list(records), folder, "listops", "the command", "length", "About the data.")
 
 
 @pytest.fixture
@@ -121,7 +120,10 @@ def test_the_pages_of_trees_of_networks_with_several_seeds_are_linked(text: str)
 
 def test_the_section_says_what_was_run_on_which_data_and_how_long_it_took(text: str) -> None:
     joined = " ".join(text.split())
-    assert "About the data. Settings are those of the recipe `listops/small`." in joined
+    assert (
+        "About the data. Settings stand in the records; they are those of the recipe `listops/small` when it was run."
+        in joined
+    )
     assert "Command: `the command small --processes 2`; 3 runs of the seeds 1, 3, 0.1 hours of training" in joined
     assert "SHA-256 of trees, labels and splits: `abc`." in joined
 

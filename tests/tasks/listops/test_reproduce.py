@@ -10,7 +10,6 @@ from markdown_pages import table_below
 
 from treemem.checkpoint import load
 from treemem.tasks.listops import reproduce
-from treemem.tasks.listops import results_page as results_page_module
 from treemem.training import Recipe, evaluate, parse_recipe
 
 
@@ -32,8 +31,7 @@ def tiny_recipe(task: str) -> Recipe:
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (reproduce, results_page_module):
-        monkeypatch.setattr(module, "small_recipe", tiny_recipe)
+    monkeypatch.setattr(reproduce, "small_recipe", tiny_recipe)
 
 
 def run(folder: Path, *arguments: str) -> int:

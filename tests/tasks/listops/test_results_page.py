@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from markdown_pages import table_below
 
+from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.task import Score
 from treemem.tasks.listops.results_page import write_page
@@ -20,8 +21,9 @@ def record(run: StudyRun, place: int) -> dict[str, Any]:
         score_row(run.row, Score(group, count, 0.2 + 0.01 * place + 0.001 * row, 0.1), "length")
         for row, (group, count) in enumerate(GROUPS.items())
     ]
+    train = [score_row(run.row, Score(group, 7000, 0.9, 0.1), "length") for group in (10, 20, "all")]
     about = {"row": run.row, "training": {"seed": run.training.seed}, "data": {"hash": "abc"}, "seconds": 120.0}
-    return {**about, "parameters": 1000 + place, "scores": {"validation": scores[-1:], "test": scores}}
+    return {**about, "parameters": 1000 + place, "scores": {"train": train, "validation": scores[-1:], "test": scores}}
 
 
 def page_of(folder: Path, records: list[dict[str, Any]]) -> str:
@@ -50,9 +52,20 @@ def test_scores_by_length_are_those_of_the_records(text: str) -> None:
 
 def test_the_page_says_what_was_trained_on_and_tested(text: str) -> None:
     joined = " ".join(text.split())
-    assert "tokens of 80,000 expressions of the published distribution, cut at 30 tokens" in joined
-    assert "Tested are as long ones and longer ones, 2,000 of each. Of lengths, 10 stands for up to 10 tokens" in joined
+    assert "Networks learn from the tokens of 7,000 expressions of up to 20 tokens, and are tested on 400" in joined
+    assert "of up to 50. Of lengths, 10 stands for up to 10 tokens, 20 for 11 to 20" in joined
     assert "Command: `python -m treemem.tasks.listops.reproduce small --processes 2`; 15 runs" in joined
+
+
+@pytest.mark.parametrize("changed", ["hash", "examples"])
+def test_records_of_other_data_are_refused(tmp_path: Path, changed: str) -> None:
+    first, second, *_ = (record(run, place) for place, run in enumerate(small_runs(small_recipe("listops"))))
+    if changed == "hash":
+        second["data"] = {"hash": "def"}
+    else:
+        second["scores"]["test"][0]["examples"] += 1
+    with pytest.raises(RecipeError, match="the runs 'Ordered Memory' and 'ON-LSTM' are of other data"):
+        page_of(tmp_path, [first, second])
 
 
 def test_published_figures_stand_in_a_table_of_their_own_and_last(text: str) -> None:

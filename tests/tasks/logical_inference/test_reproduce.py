@@ -12,7 +12,6 @@ from markdown_pages import table_below
 
 from treemem.checkpoint import load
 from treemem.tasks.logical_inference import RELATIONS, LogicalInference, LogicDataOptions, generate_logic, reproduce
-from treemem.tasks.logical_inference import results_page as results_page_module
 from treemem.tasks.logical_inference.studies import (
     GOLD_TREES,
     SEEDS,
@@ -86,8 +85,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "gold_tree_runs", tiny_runs)
     monkeypatch.setattr(reproduce, "held_out_runs", tiny_held_out)
     monkeypatch.setattr(reproduce, "trial_runs", tiny_trials)
-    for module in (reproduce, results_page_module):
-        monkeypatch.setattr(module, "small_recipe", tiny_recipe)
+    monkeypatch.setattr(reproduce, "small_recipe", tiny_recipe)
 
 
 def run(folder: Path, *arguments: str) -> int:

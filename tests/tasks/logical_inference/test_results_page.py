@@ -10,6 +10,7 @@ import pytest
 import torch
 from markdown_pages import table_below
 
+from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.task import Model, Score
 from treemem.tasks.logical_inference import LogicalInference
@@ -27,6 +28,7 @@ from treemem.training import StudyRun, packed_answers, score_row
 
 DATA = (ALL_PAIRS, *HELD_OUT)
 OPERATIONS = range(13)
+LEARNED = [Score(5, 300, 0.5, 0.5), Score("all", 700, 0.5, 0.5)]
 
 
 def all_runs() -> list[StudyRun]:
@@ -57,10 +59,16 @@ def record(run: StudyRun, right: str = "1111") -> dict[str, Any]:
     return {
         "run": run.name,
         "row": run.row,
+        "network": dataclasses.asdict(run.network),
         "training": dataclasses.asdict(run.training),
         "data": {"name": run.data, "hash": run.data * 64},
         "seconds": 3600.0,
-        "scores": {"test": [score_row(run.row, score, "operations") for score in scores]},
+        "scores": {
+            **{
+                part: [score_row(run.row, score, "operations") for score in LEARNED] for part in ("train", "validation")
+            },
+            "test": [score_row(run.row, score, "operations") for score in scores],
+        },
         "right": {"test": packed_answers(np.array([answer == "1" for answer in right]))},
     }
 
@@ -168,9 +176,18 @@ def test_the_page_says_what_was_run_on_which_data(text: str) -> None:
     assert "36 runs of the seeds 1111, 2222, 3333, 36.0 hours of training" in joined
     for data in DATA:
         assert f"{data} `{(data * 64)[:16]}`" in joined
+    assert "published pairs of at most 5 operations and are tested on pairs of up to 12." in joined
+    assert "1,400 pairs of at most 5 operations every tenth validates" in joined
     assert "20 epochs of Adam, batches of 128, rate 0.003 falling as half a cosine wave, L2 of 1e-05" in joined
     assert "![Accuracy by number of operations](logical_inference_gold_trees.svg)" in joined
     assert "## The small recipe" not in joined
+
+
+def test_runs_over_given_trees_that_were_trained_otherwise_are_refused(tmp_path: Path) -> None:
+    first, second, *_ = gold_tree_runs()
+    other = dataclasses.replace(second, training=dataclasses.replace(second.training, epochs=3, clip=0.5))
+    with pytest.raises(RecipeError, match=f"'{second.name}' was trained with other epochs and clip than the first"):
+        page_of(tmp_path, [first, other])
 
 
 def test_what_was_not_run_yet_is_left_out_or_empty(tmp_path: Path) -> None:
@@ -193,8 +210,9 @@ def test_the_small_recipe_has_a_section_of_its_own(tmp_path: Path) -> None:
         scores = [
             score_row(run.row, Score(group, 10, 0.5 + 0.01 * place, 0.25), "operations") for group in (5, 6, "all")
         ]
+        train = [score_row(run.row, Score(group, 123, 0.9, 0.25), "operations") for group in (0, 3, "all")]
         about = {"row": run.row, "training": {"seed": run.training.seed}, "data": {"hash": "abc"}, "seconds": 60.0}
-        records.append({**about, "parameters": 1, "scores": {"validation": scores, "test": scores}})
+        records.append({**about, "parameters": 1, "scores": {"train": train, "validation": scores, "test": scores}})
     write_records(tmp_path / "small.jsonl", records)
     write_page(tmp_path, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
@@ -204,6 +222,6 @@ def test_the_small_recipe_has_a_section_of_its_own(tmp_path: Path) -> None:
     assert rows[0][1] == "55.00 ± 5.00", "the first network's runs are the 1st, 6th and 11th"
     assert majority[1] == "25.00"
     joined = " ".join(text.split())
-    assert "30,000 generated pairs of at most 6 operations, and train on those of at most 4." in joined
+    assert "brackets of 123 pairs of at most 3 operations, and are tested on 10 of up to 6." in joined
     assert "Command: `python -m treemem.tasks.logical_inference.reproduce small --processes 2`; 15 runs" in joined
     assert "## Over the given trees" not in joined
