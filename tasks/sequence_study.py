@@ -58,15 +58,13 @@ def tree_page_name(task: str, network: str) -> str:
     return f"{task}_{network.lower().replace(' ', '_')}_trees.html"
 
 
-def run_small(
-    options: argparse.Namespace, recipe: Recipe, group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]]
-) -> None:
+def run_small(options: argparse.Namespace, recipe: Recipe, unit: str) -> None:
     """Train and score what was not yet, compare the trees that the networks find, and draw some.
 
     Args:
         options: of :func:`treemem.tasks.study_command.study_parser`.
         recipe: what to run.
-        group_of: what trees are told apart by, from the groups of their examples.
+        unit: what the groups of the task count, in the plural.
     """
     task = recipe.make_task()
     data = task.make_data(recipe.data, progress=False).forest
@@ -95,11 +93,27 @@ def run_small(
             continue
         models = {run: load(folder / record["run"]) for run, record in runs.items()}
         trees = {run: found_trees(model, examples) for run, model in models.items()}
-        found.append({"network": name, "weights": weights, "groups": tree_scores(trees, examples, group_of)})
+        found.append(
+            {"network": name, "weights": weights, "groups": tree_scores(trees, examples, by_training(examples, unit))}
+        )
         if len(runs) > 1:
             _write_trees(page, f"{name} on {recipe.task}", models, trees, examples)
     if found:
         write_records(path, found)
+
+
+def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:
+    """Tells groups up to the greatest of a training example from greater ones, and calls them by it.
+
+    Where groups are ranges, called by their ends, what was trained on may end within one; all of that one counts.
+
+    Args:
+        examples: of the task.
+        unit: what the groups count, in the plural.
+    """
+    most = int(examples.group[examples.part("train")].max())
+    names = np.array([f"at most {most} {unit}", f"more than {most}"])
+    return lambda group: names[(group > most).astype(int)]
 
 
 def tree_scores(

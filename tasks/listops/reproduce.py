@@ -10,8 +10,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-import numpy as np
-
 from treemem.tasks.listops.results_page import write_page
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.sequence_study import STUDY, run_small, small_recipe
@@ -28,10 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     check_studies(options, STUDIES)
     if options.studies:
-        recipe = small_recipe(ListOps.name)
-        longest = recipe.data.max_length
-        names = np.array([f"at most {longest} tokens", f"more than {longest}"])
-        run_small(options, recipe, lambda length: names[(length > longest).astype(int)])
+        run_small(options, small_recipe(ListOps.name), "tokens")
     write_page(options.results, options.page)
 
 

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from treemem.errors import RecipeError
 from treemem.tasks.logical_inference.results_page import write_page
 from treemem.tasks.logical_inference.studies import (
@@ -59,10 +57,7 @@ def _run(options: argparse.Namespace) -> None:
             processes=options.processes,
         )
     if "small" in options.studies:
-        recipe = small_recipe(LogicalInference.name)
-        most = recipe.data.max_training_operations
-        names = np.array([f"at most {most} operations", f"more than {most}"])
-        run_small(options, recipe, lambda operations: names[(operations > most).astype(int)])
+        run_small(options, small_recipe(LogicalInference.name), "operations")
     write_page(options.results, options.page)
 
 

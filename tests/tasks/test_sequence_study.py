@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from treemem.checkpoint import load
 from treemem.induction import RunTrees, baseline_trees, corpus_f1, induced_trees, mean_sentence_f1, remove_brackets
@@ -20,7 +19,16 @@ from treemem.records import write_records
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Examples, Model
 from treemem.tasks import sequence_study
-from treemem.tasks.sequence_study import BASELINES, found_trees, gold_trees, run_small, small_runs, tree_scores
+from treemem.tasks.listops import ListOps, ListOpsDataOptions
+from treemem.tasks.sequence_study import (
+    BASELINES,
+    by_training,
+    found_trees,
+    gold_trees,
+    run_small,
+    small_runs,
+    tree_scores,
+)
 from treemem.training import Recipe, evaluate, parse_recipe
 from treemem.training.study import weights_digest
 from treemem.trees.forest import Forest
@@ -65,12 +73,8 @@ def options(folder: Path) -> argparse.Namespace:
     )
 
 
-def group_of(task: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:
-    return lambda group: np.where(group > MOST[task], "longer", "as long")
-
-
 def run(folder: Path, task: str, *seeds: int, networks: Sequence[str] = tuple(NETWORKS)) -> None:
-    run_small(options(folder), tiny(task, *seeds).with_networks(networks), group_of(task))
+    run_small(options(folder), tiny(task, *seeds).with_networks(networks), "words")
 
 
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -160,7 +164,10 @@ def test_the_record_of_trees_holds_the_scores_of_each_group(finished: Callable[[
         models = {f"seed {seed}": load(folder / name / f"seed-{seed}") for seed in (1, 2)}
         assert record["weights"] == {run: weights_digest(model) for run, model in models.items()}
         trees = {run: found_trees(model, examples) for run, model in models.items()}
-        assert [part["group"] for part in record["groups"]] == ["as long", "longer"]
+        assert [part["group"] for part in record["groups"]] == [
+            f"at most {MOST[task]} words",
+            f"more than {MOST[task]}",
+        ]
         for part, chosen in zip(record["groups"], (group <= MOST[task], group > MOST[task]), strict=True):
             places = np.flatnonzero(chosen)
             assert part["sentences"] == len(places) > 0
@@ -172,6 +179,17 @@ def test_the_record_of_trees_holds_the_scores_of_each_group(finished: Callable[[
                 for branching in BASELINES:
                     trivial = baseline_trees([words(tree) for tree in own], branching)
                     assert part[average][branching] == score(own, trivial).f1
+
+
+def test_what_is_as_long_as_in_training_is_told_by_the_training_examples_where_groups_are_ranges() -> None:
+    task = ListOps()
+    sizes = {"training_size": 40, "validation_size": 5, "test_size": 20, "pool": 0}
+    options = ListOpsDataOptions(max_length=25, test_sets=["iid", "31-50"], **sizes)  # type: ignore[arg-type]
+    data = task.make_data(options).forest
+    examples = task.examples(data)
+    called = by_training(examples, "tokens")(examples.group)
+    assert set(called[data.tree_data["set"] == "iid"]) == {"at most 30 tokens"}
+    assert set(called[data.tree_data["set"] == "31-50"]) == {"more than 30"}
 
 
 def test_one_run_alone_agrees_with_no_other(finished: Callable[[str], Path]) -> None:
