@@ -17,6 +17,7 @@ from treemem.tasks.logical_inference.studies import (
     gold_tree_runs,
     held_out_pairs,
     held_out_runs,
+    longer_runs,
     published_pairs,
     trial_pairs,
     trial_runs,
@@ -26,7 +27,7 @@ from treemem.tasks.sequence_study import run_small, small_recipe
 from treemem.tasks.study_command import check_studies, run_command, study_parser
 from treemem.training import run_study
 
-STUDIES = ("gold-trees-trials", "gold-trees", "gold-trees-held-out", "small")
+STUDIES = ("gold-trees-trials", "gold-trees", "gold-trees-longer", "gold-trees-held-out", "small")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +42,7 @@ def _run(options: argparse.Namespace) -> None:
     over_given_trees = {
         "gold-trees-trials": (trial_runs, trial_pairs),
         "gold-trees": (gold_tree_runs, published_pairs),
+        "gold-trees-longer": (longer_runs, published_pairs),
         "gold-trees-held-out": (held_out_runs, held_out_pairs),
     }
     for study, (runs, pairs) in over_given_trees.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 from treemem.explore import markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
-from treemem.task import PublishedFigure, Score
+from treemem.task import PublishedFigure
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
 from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT
 from treemem.tasks.logical_inference.task import LogicalInference
@@ -41,6 +41,7 @@ def write_page(results: Path, page: Path) -> None:
     """
     makers: dict[str, Callable[[Records], str]] = {
         "gold-trees": lambda records: _gold_trees(records, page),
+        "gold-trees-longer": _longer,
         "gold-trees-held-out": _held_out,
         "gold-trees-trials": _trials,
         "small": lambda records: _sequences(records, results),
@@ -67,8 +68,7 @@ accuracy; the test pairs were scored once, with that epoch."""
 
 def _gold_trees(records: Records, page: Path) -> str:
     """Networks over the given trees, on the published pairs."""
-    by_row = grouped(records)
-    whole = {name: by_row[f"{name}, {ALL_PAIRS}"] for name in GOLD_TREES if f"{name}, {ALL_PAIRS}" in by_row}
+    whole = _on_all_pairs(records)
     scores = {name: mean_over_seeds(runs, "test") for name, runs in whole.items()}
     plot = page.with_name("logical_inference_gold_trees.svg")
     plot_accuracy(
@@ -93,7 +93,7 @@ as half a cosine wave, L2 of {training["weight_decay"]:g}. Splits are the publis
 
 ### By number of operations
 
-{_by_operations(scores, whole)}
+{_by_operations(whole)}
 
 12 stands for 12 and more, as in the published files. Published runs are one for each network over given trees.
 
@@ -105,6 +105,19 @@ The difference of accuracies on the test pairs and its 95 % interval by bootstra
 together; and McNemar's exact test for each seed.
 
 {comparisons(whole, GOLD_TREES[0], "test")}"""
+
+
+def _longer(records: Records) -> str:
+    """One network, trained longer."""
+    training = common_training(records)
+    return f"""### Trained longer
+
+As above, but for {training["epochs"]} epochs, at a rate from {training["learning_rate"]:g} down, which was chosen
+on longer pairs of the training files after test pairs had been scored with the recipe above. Command:
+`{COMMAND} gold-trees-longer --data FOLDER --processes 2`; {cost(records)}. SHA-256 of trees, labels and splits:
+{_hashes(records)}.
+
+{_by_operations(_on_all_pairs(records))}"""
 
 
 def _held_out(records: Records) -> str:
@@ -125,18 +138,18 @@ trees, labels and splits: {_hashes(records)}.
 def _trials(records: Records) -> str:
     """What was tried before the test."""
     lengths = range(7, 13)
-    rows = [["network", "batches of", "rate", "validation", *map(str, lengths), "7-12", "minutes"]]
+    rows = [["network", "epochs", "batches of", "rate", "seed", "validation", *map(str, lengths), "7-12", "minutes"]]
     for run in records:
         found = {score.group: score.accuracy for score in recorded_scores(run, "test")}
         training = run["training"]
         cells = [percent_of(found[length]) for length in lengths]
         beyond, validation = percent([_beyond_training(run)]), percent([overall(run, "validation").accuracy])
-        recipe = [str(training["batch_size"]), f"{training['learning_rate']:g}"]
+        recipe = [f"{training[name]:g}" for name in ("epochs", "batch_size", "learning_rate", "seed")]
         rows.append([run["row"], *recipe, validation, *cells, beyond, f"{run['seconds'] / 60:.0f}"])
     return f"""### How the recipe was chosen
 
 With the pairs of 7 to 12 operations in the published training files, on which no network trains and which are no test
-pairs. One seed, which is none of those above. Command: `{COMMAND} gold-trees-trials --data FOLDER --processes 2`.
+pairs, with seeds that are none of those above. Command: `{COMMAND} gold-trees-trials --data FOLDER --processes 2`.
 
 {markdown_table(rows)}"""
 
@@ -151,8 +164,14 @@ def _sequences(records: Records, results: Path) -> str:
     return sequence_section(records, results, LogicalInference.name, COMMAND, LogicalInference.group, about)
 
 
-def _by_operations(scores: Mapping[str, list[Score]], whole: Mapping[str, Records]) -> str:
+def _on_all_pairs(records: Records) -> dict[str, Records]:
+    by_row = grouped(records)
+    return {name: by_row[f"{name}, {ALL_PAIRS}"] for name in GOLD_TREES if f"{name}, {ALL_PAIRS}" in by_row}
+
+
+def _by_operations(whole: Mapping[str, Records]) -> str:
     """Accuracy by number of operations, the published one under ours."""
+    scores = {name: mean_over_seeds(runs, "test") for name, runs in whole.items()}
     figures = _published_accuracy()
     any_network = next(iter(scores.values()))
     by_group = {score.group: score for score in any_network}

@@ -20,10 +20,22 @@ HELD_OUT = ("A", "B", "C")
 HIDDEN_SIZE = 100
 TRAINING = TrainingOptions(epochs=20, batch_size=128, learning_rate=3e-3, schedule="cosine", weight_decay=1e-5)
 
+LONGEST_TRAINED = "Tree-RNN"
+"""The network that was also trained longer: of all, it takes the least time."""
+LONGER_TRAINING = dataclasses.replace(TRAINING, epochs=60)
+
 TRIED = ("Tree-RNN", "TreeCell")
-TRIALS = ((64, 1e-3), (TRAINING.batch_size, TRAINING.learning_rate), (256, 3e-3))
-"""Batch sizes and learning rates among which that of ``TRAINING`` was chosen, and the networks they were tried with."""
-TRIAL_SEED = 4444
+TRIALS = tuple(
+    dataclasses.replace(TRAINING, batch_size=batch_size, learning_rate=rate, seed=4444)
+    for batch_size, rate in ((64, 1e-3), (TRAINING.batch_size, TRAINING.learning_rate), (256, 3e-3))
+)
+"""The recipes among which ``TRAINING`` was chosen, for the networks ``TRIED``."""
+LONGER_TRIALS = tuple(
+    dataclasses.replace(LONGER_TRAINING, learning_rate=rate, seed=seed)
+    for rate in (1e-3, LONGER_TRAINING.learning_rate)
+    for seed in (5555, 6666)
+)
+"""Those among which ``LONGER_TRAINING`` was chosen, for the network ``LONGEST_TRAINED``."""
 LONGER_PAIRS = "test hidden"
 
 
@@ -47,13 +59,18 @@ def held_out_runs() -> list[StudyRun]:
     return _runs("gold-trees-held-out", HELD_OUT)
 
 
-def _runs(study: str, data: Sequence[str]) -> list[StudyRun]:
+def longer_runs() -> list[StudyRun]:
+    """One network on all pairs, trained longer."""
+    return [run for run in _runs("gold-trees-longer", [ALL_PAIRS], LONGER_TRAINING) if run.row == _row(LONGEST_TRAINED)]
+
+
+def _runs(study: str, data: Sequence[str], training: TrainingOptions = TRAINING) -> list[StudyRun]:
     return [
         StudyRun(
-            f"{study}/{name}, {part}/seed-{seed}",
-            f"{name}, {part}",
+            f"{study}/{_row(name, part)}/seed-{seed}",
+            _row(name, part),
             network,
-            dataclasses.replace(TRAINING, seed=seed),
+            dataclasses.replace(training, seed=seed),
             part,
         )
         for seed in SEEDS
@@ -62,19 +79,25 @@ def _runs(study: str, data: Sequence[str]) -> list[StudyRun]:
     ]
 
 
+def _row(network: str, data: str = ALL_PAIRS) -> str:
+    return f"{network}, {data}"
+
+
 def trial_runs() -> list[StudyRun]:
-    """A run of one seed for each network and recipe that was tried."""
+    """A run for each network and recipe that was tried."""
     networks = gold_tree_networks()
+    tried = [(name, training) for name in TRIED for training in TRIALS]
+    tried += [(LONGEST_TRAINED, training) for training in LONGER_TRIALS]
     return [
         StudyRun(
-            f"gold-trees-trials/{name}, batches of {batch_size}, rate {rate:g}",
+            f"gold-trees-trials/{name}, {training.epochs} epochs, batches of {training.batch_size}, "
+            f"rate {training.learning_rate:g}/seed-{training.seed}",
             name,
             networks[name],
-            dataclasses.replace(TRAINING, batch_size=batch_size, learning_rate=rate, seed=TRIAL_SEED),
+            training,
             LONGER_PAIRS,
         )
-        for name in TRIED
-        for batch_size, rate in TRIALS
+        for name, training in tried
     ]
 
 

@@ -14,6 +14,8 @@ from treemem.checkpoint import load
 from treemem.tasks.logical_inference import RELATIONS, LogicalInference, LogicDataOptions, generate_logic, reproduce
 from treemem.tasks.logical_inference.studies import (
     GOLD_TREES,
+    LONGER_TRIALS,
+    LONGEST_TRAINED,
     SEEDS,
     TRIALS,
     TRIED,
@@ -21,6 +23,7 @@ from treemem.tasks.logical_inference.studies import (
     gold_tree_runs,
     held_out_pairs,
     held_out_runs,
+    longer_runs,
     published_pairs,
     trial_pairs,
     trial_runs,
@@ -63,7 +66,7 @@ def tiny_held_out() -> list[StudyRun]:
 
 def tiny_trials() -> list[StudyRun]:
     """One trial, of one epoch."""
-    return [tiny(trial_runs()[-1])]
+    return [tiny(next(run for run in trial_runs() if run.row == "TreeCell"))]
 
 
 def tiny_recipe(task: str) -> Recipe:
@@ -170,17 +173,28 @@ def test_the_published_pairs_are_read_whole_and_with_each_split_held_out(data: P
     assert len({data_digest(task.examples(forest)) for forest in forests.values()}) == 4
 
 
-def test_trials_differ_in_batches_and_rate_alone_and_have_the_recipe_of_the_study_among_them() -> None:
+def test_trials_have_the_recipes_of_the_studies_among_them_and_other_seeds() -> None:
     runs = trial_runs()
-    assert len({run.name for run in runs}) == len(runs) == len(TRIED) * len(TRIALS)
-    study = {run.row: run for run in gold_tree_runs()}
-    for name in TRIED:
+    assert len({run.name for run in runs}) == len(runs) == len(TRIED) * len(TRIALS) + len(LONGER_TRIALS)
+    assert not {run.training.seed for run in runs} & set(SEEDS)
+    studies = [*((name, gold_tree_runs()) for name in TRIED), (LONGEST_TRAINED, longer_runs())]
+    for name, study in studies:
+        chosen = next(run for run in study if run.row == f"{name}, all")
         own = [run for run in runs if run.row == name]
-        assert [(run.training.batch_size, run.training.learning_rate) for run in own] == list(TRIALS)
-        chosen = study[f"{name}, all"]
         alike = [dataclasses.replace(run.training, seed=chosen.training.seed) == chosen.training for run in own]
-        assert alike.count(True) == 1
-        assert all(run.network == chosen.network and run.training.seed not in SEEDS for run in own)
+        assert 0 < alike.count(True) < len(own)
+        assert all(run.network == chosen.network for run in own)
+
+
+def test_one_network_is_trained_longer_and_alike_otherwise() -> None:
+    usual = {run.training.seed: run for run in gold_tree_runs() if run.row == "Tree-RNN, all"}
+    runs = longer_runs()
+    assert [run.training.seed for run in runs] == list(SEEDS)
+    for run in runs:
+        as_usual = usual[run.training.seed]
+        assert run.network == as_usual.network
+        assert run.training.epochs > as_usual.training.epochs
+        assert dataclasses.replace(run.training, epochs=as_usual.training.epochs) == as_usual.training
 
 
 def test_a_trial_is_tested_with_longer_pairs_of_the_training_files(tmp_path: Path, data: Path) -> None:
@@ -191,9 +205,9 @@ def test_a_trial_is_tested_with_longer_pairs_of_the_training_files(tmp_path: Pat
     found = evaluate(model, longer, split="test")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     _, row = table_below(text, "### How the recipe was chosen")
-    assert row[:3] == ["TreeCell", "256", "0.003"]
-    assert row[3] == f"{100 * evaluate(model, longer, split='validation').overall.accuracy:.2f}"
-    assert row[4:11] == [f"{100 * score.accuracy:.2f}" for score in found.scores]
+    assert row[:5] == ["TreeCell", "1", "64", "0.001", "4444"]
+    assert row[5] == f"{100 * evaluate(model, longer, split='validation').overall.accuracy:.2f}"
+    assert row[6:13] == [f"{100 * score.accuracy:.2f}" for score in found.scores]
     assert [score.group for score in found.scores] == [*range(7, 13), "all"]
 
 
@@ -207,7 +221,8 @@ def test_a_trial_is_tested_with_longer_pairs_of_the_training_files(tmp_path: Pat
         (["gold-trees", "--data", "nowhere"], "no folder"),
         (
             ["table-1"],
-            "no study is called 'table-1'; there are gold-trees-trials, gold-trees, gold-trees-held-out, small",
+            "no study is called 'table-1'; there are gold-trees-trials, gold-trees, gold-trees-longer, "
+            "gold-trees-held-out, small",
         ),
         (["small", "--processes", "0"], "--processes must be at least 1, not 0"),
         ([], "there are no records in"),

@@ -22,6 +22,7 @@ from treemem.tasks.logical_inference.studies import (
     SEEDS,
     gold_tree_runs,
     held_out_runs,
+    longer_runs,
 )
 from treemem.tasks.sequence_study import small_recipe, small_runs
 from treemem.training import StudyRun, packed_answers, score_row
@@ -116,6 +117,14 @@ def test_runs_over_given_trees_are_a_row_a_network_and_data_with_each_seed() -> 
             model = Model(LogicalInference(), run.network)
             assert run.network.network == LogicalInference.networks[run.row.rsplit(", ", 1)[0]].network
             assert model.encoder.hidden_size == 100
+
+
+def test_a_network_that_was_trained_longer_has_a_table_of_its_own(tmp_path: Path) -> None:
+    text = page_of(tmp_path, [*gold_tree_runs(), *longer_runs()])
+    assert "for 60 epochs, at a rate from 0.003 down" in text
+    _, _, ours, published, _ = table_below(text, "### Trained longer")
+    assert ours[:2] == ["Tree-RNN", mean(accuracy(0, 0, 1))]
+    assert published[7:13] == PUBLISHED["Tree-RNN"]
 
 
 def test_the_published_row_stands_under_ours_by_number_of_operations(text: str) -> None:
