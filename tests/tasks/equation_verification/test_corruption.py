@@ -66,10 +66,10 @@ def test_false_equations_are_as_long_as_true_ones_at_each_depth(options: dict[st
 
 
 def test_kinds_of_edits_can_be_chosen() -> None:
-    forest = with_more_training(generate_equations(300, seed=1).forest, 700, edits=(0, 0, 1, 1))
-    edits = Counter(forest.tree_data["edit"][300:].tolist())
+    forest = with_more_training(generate_equations(200, seed=1).forest, 400, edits=(0, 0, 1, 1))
+    edits = Counter(forest.tree_data["edit"][200:].tolist())
     assert set(edits) == {-1, REPLACE, EXCHANGE}
-    only = training_equations(400, edits=(0, 0, 0, 1))
+    only = training_equations(200, edits=(0, 0, 0, 1))
     pairs = _false_with_sources(only)
     assert pairs
     assert all(first.size == second.size for first, second in pairs)

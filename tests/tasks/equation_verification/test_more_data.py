@@ -129,8 +129,8 @@ def test_labels_hold_by_another_evaluator(training: Forest, deep: Forest) -> Non
 
 
 def test_the_same_seed_gives_the_same_equations() -> None:
-    assert deep_equations(2, [9], seed=7) == deep_equations(2, [9], seed=7) != deep_equations(2, [9], seed=8)
-    first, again, other = (training_equations(100, seed=seed) for seed in (1, 1, 2))
+    assert deep_equations(1, [8], seed=7) == deep_equations(1, [8], seed=7)
+    first, again, other = (training_equations(50, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
 
 
