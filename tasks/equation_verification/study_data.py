@@ -54,11 +54,15 @@ class StudyData:
     Args:
         folder: where it is kept.
         size, seed: of the data set of Table 2.
+        true_per_depth: true equations of each depth in the sets ``DEEP_VALIDATION`` and ``DEEPER``; as many false ones.
     """
 
-    def __init__(self, folder: Path, size: int = SIZE, seed: int = DATA_SEED) -> None:
+    def __init__(
+        self, folder: Path, size: int = SIZE, seed: int = DATA_SEED, *, true_per_depth: tuple[int, int] = (500, 200)
+    ) -> None:
         self._folder = folder
         self._seed = seed
+        self._validation_per_depth, self._deeper_per_depth = true_per_depth
         data = self._kept("data", "", seed, lambda: generate_equations(size, seed=seed, progress=None).forest)
         if len(data) != size:
             raise _other_equations(folder / "data", data)
@@ -76,11 +80,11 @@ class StudyData:
 
     def deep_validation(self) -> Forest:
         """The equations called ``DEEP_VALIDATION``, as many true as false ones."""
-        return self._deep(DEEP_VALIDATION, 500, range(8, 14), self._seed + 2)
+        return self._deep(DEEP_VALIDATION, self._validation_per_depth, range(8, 14), self._seed + 2)
 
     def deeper(self) -> Forest:
         """The equations called ``DEEPER``, as many true as false ones."""
-        return self._deep(DEEPER, 200, range(14, 21), self._seed + 3)
+        return self._deep(DEEPER, self._deeper_per_depth, range(14, 21), self._seed + 3)
 
     def _deep(self, name: str, count: int, depths: range, seed: int) -> Forest:
         about = f"{count} true and {count} false ones of each depth {depths[0]}-{depths[-1]}, each deepened on its own."

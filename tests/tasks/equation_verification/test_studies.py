@@ -172,6 +172,8 @@ def test_nothing_is_chosen_on_test_or_published_equations(tmp_path: Path, monkey
     monkeypatch.setattr(reproduce, "write_page", lambda results, page, equations: None)
     monkeypatch.setattr(reproduce, "StudyData", lambda folder: StudyData(folder, size=400, seed=3))
     monkeypatch.setattr(StudyData, "forests", lambda self, names: dict.fromkeys(names, self.equations))
+    for name in ("deep_validation", "deeper"):
+        monkeypatch.setattr(StudyData, name, lambda self: self.equations)
     folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert reproduce.main([*STUDIES, "--dev", str(dev), *folders]) == 0
     assert scored["rates"] == {"train", "validation"}

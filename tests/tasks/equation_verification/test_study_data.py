@@ -8,7 +8,7 @@ import pytest
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.expressions import ExpressionTable
 from treemem.tasks.equation_verification.more_data import canonical_equations
-from treemem.tasks.equation_verification.study_data import StudyData, part_of
+from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER, StudyData, part_of
 from treemem.tasks.equation_verification.task import EquationDataOptions, EquationVerification
 from treemem.trees.forest import Forest
 
@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(folder: Path) -> StudyData:
-    return StudyData(folder, size=600, seed=3)
+    return StudyData(folder, size=600, seed=3, true_per_depth=(3, 1))
 
 
 def texts(forest: Forest, split: str) -> set[str]:
@@ -67,9 +67,24 @@ def test_sources_are_true_equations_of_the_same_depth(data: StudyData, name: str
 def test_deep_equations_are_in_no_other_set(data: StudyData) -> None:
     table = ExpressionTable()
     deep = canonical_equations(table, data.deep_validation())
-    assert len(deep) == len(data.deep_validation()) == 6000
+    assert len(deep) == len(data.deep_validation()) == 36
     assert not deep & canonical_equations(table, data.equations)
     assert set(data.deep_validation().tree_data["depth"].tolist()) == set(range(8, 14))
+
+
+def test_published_trials_were_scored_on_thousands_of_deep_equations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, int] = {}
+
+    def note(self: StudyData, name: str, count: int, depths: range, seed: int) -> None:
+        asked[name] = 2 * count * len(depths)
+
+    monkeypatch.setattr(StudyData, "_deep", note)
+    data = StudyData(tmp_path, size=10)
+    data.deep_validation()
+    data.deeper()
+    assert asked == {DEEP_VALIDATION: 6000, DEEPER: 2800}
 
 
 def test_a_folder_of_other_equations_is_refused(data: StudyData, folder: Path) -> None:
