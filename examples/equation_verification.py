@@ -22,13 +22,24 @@ from typing import Any
 
 from treemem import Forest, RecipeError, TreememError
 from treemem.explore import accuracy_table, overall_table, plot_accuracy
-from treemem.records import read_records, replacing, write_records, writing
-from treemem.task import Score
+from treemem.records import write_records
 from treemem.tasks.equation_verification import read_equations
-from treemem.training import FitResult, evaluate, fit_seeds, load_recipe, mean_scores, row_score, score_row
+from treemem.training import (
+    FitResult,
+    evaluate,
+    fit_seeds,
+    gathered_rows,
+    load_recipe,
+    mean_scores,
+    score_row,
+    scores_by_network,
+    take_back_results,
+    write_results,
+)
+from treemem.training.networks_folder import CARD, RESULTS
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
-RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"
+EVALUATION = "evaluation.jsonl"
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -80,32 +91,6 @@ def evaluation_rows(network: str, fits: Sequence[FitResult], path: Path, forest:
                 yield {"file": str(path), "holds": held or None, **score_row(network, score, "depth")}
 
 
-def gathered(output: Path, file: str, first: Sequence[str], card: str) -> list[dict[str, Any]]:
-    """The rows in ``file`` of the networks in ``output``: the ``first`` ones, then others trained on the same data."""
-    others = []
-    for path in sorted(output.glob(f"*/{CARD}")):
-        name = path.parent.name
-        if name in first or not path.with_name(file).exists():
-            continue
-        if path.read_bytes() == card.encode():
-            others.append(name)
-        else:
-            logging.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)
-    return [record.fields for name in (*first, *others) for record in read_records(output / name / file)]
-
-
-def scores_by_network(rows: Sequence[dict[str, Any]]) -> dict[str, list[Score]]:
-    scores: dict[str, list[Score]] = {}
-    for row in rows:
-        scores.setdefault(row["network"], []).append(row_score(row, "depth"))
-    return scores
-
-
-def write_card(path: Path, card: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_bytes(card.encode())
-
-
 def run(options: argparse.Namespace) -> None:
     given = {"data.size": options.size, "training.epochs": options.epochs, "seeds": options.seeds}
     overrides = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -119,10 +104,8 @@ def run(options: argparse.Namespace) -> None:
     for name, network in recipe.networks.items():
         logging.info("-- %s", name)
         folder = output / name
-        if options.overwrite and folder.is_dir():
-            with writing(folder):
-                for file in (RESULTS, EVALUATION):
-                    (folder / file).unlink(missing_ok=True)
+        if options.overwrite:
+            take_back_results(folder, (RESULTS, EVALUATION))
         result = fit_seeds(
             task, network, data, recipe.training,
             seeds=recipe.seeds or [recipe.training.seed], output=folder,
@@ -133,23 +116,22 @@ def run(options: argparse.Namespace) -> None:
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
             name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
         )  # fmt: skip
-        write_card(folder / CARD, data.card)
-        write_records(folder / RESULTS, [score_row(name, score, "depth") for score in result.scores])
+        write_results(folder, [score_row(name, score, "depth") for score in result.scores], data.card)
         if files:
             rows = [row for file, forest in files.items() for row in evaluation_rows(name, result.fits, file, forest)]
             write_records(folder / EVALUATION, rows)
 
-    rows = gathered(output, RESULTS, networks, data.card)
-    scores = scores_by_network(rows)
+    rows = gathered_rows(output, networks, data.card)
+    scores = scores_by_network(rows, "depth")
     print("\nTest equations: accuracy in %\n")
     print(accuracy_table(scores, task.published))
     print("\nTest equations, all depths: % (published figures in parentheses)\n")
     print(overall_table(scores, task.published))
-    evaluations = gathered(output, EVALUATION, networks, data.card) if files else []
+    evaluations = gathered_rows(output, networks, data.card, EVALUATION) if files else []
     for path in files:
         rows_of_file = [row for row in evaluations if row["file"] == str(path)]
         print(f"\n{path}: accuracy in %\n")
-        print(accuracy_table(scores_by_network([row for row in rows_of_file if row["holds"] is None])))
+        print(accuracy_table(scores_by_network([row for row in rows_of_file if row["holds"] is None], "depth")))
         held: dict[str, list[str]] = {}
         for row in rows_of_file:
             if row["holds"] is not None and row["depth"] == "all":
@@ -157,8 +139,7 @@ def run(options: argparse.Namespace) -> None:
         for name, parts in held.items():
             print(f"{name}, by where the equations hold: {', '.join(parts)}")
 
-    write_card(output / CARD, data.card)
-    write_records(output / RESULTS, rows)
+    write_results(output, rows, data.card)
     if files:
         write_records(output / EVALUATION, evaluations)
     plot = output / "accuracy_by_depth.png"

@@ -24,9 +24,18 @@ from treemem.errors import RecipeError
 from treemem.explore import accuracy_table, markdown_table, percent_of
 from treemem.induction import baseline_trees, induced_trees, score_runs
 from treemem.nn import ONLSTM, OrderedMemory
-from treemem.records import write_records
 from treemem.tasks.listops import ListOps
-from treemem.training import Recipe, fit_seeds, load_recipe, score_row
+from treemem.training import (
+    Recipe,
+    fit_seeds,
+    gathered_rows,
+    load_recipe,
+    score_row,
+    scores_by_network,
+    take_back_results,
+    write_results,
+)
+from treemem.training.networks_folder import CARD, RESULTS
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -80,17 +89,19 @@ def run(options: argparse.Namespace) -> None:
     results = {}
     for name, network in recipe.networks.items():
         logging.info("-- %s", name)
+        folder = options.output / name
+        if options.overwrite:
+            take_back_results(folder)
         results[name] = fit_seeds(
             task, network, data, recipe.training,
-            seeds=options.seeds or [recipe.training.seed], output=options.output / name,
+            seeds=options.seeds or [recipe.training.seed], output=folder,
             resume=not options.overwrite, overwrite=options.overwrite,
         )  # fmt: skip
-    scores = {name: result.scores for name, result in results.items()}
-    rows = [score_row(name, score, task.group) for name, own in scores.items() for score in own]
-    write_records(options.output / "results.jsonl", rows)
-    (options.output / "data.md").write_text(data.card, encoding="utf-8")
+        write_results(folder, [score_row(name, score, task.group) for score in results[name].scores], data.card)
+    rows = gathered_rows(options.output, list(results), data.card)
+    write_results(options.output, rows, data.card)
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
-    print(accuracy_table(scores, group=task.group))
+    print(accuracy_table(scores_by_network(rows, task.group), group=task.group))
 
     given = [tree for tree in data.forest[data.forest.tree_data["split"] == "test"] if tree.children]
     found = {
@@ -107,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
         for name, runs in found.items():
             print(f"{name:14} {bracketed(runs[0][place])}")
 
-    print(f"\nscores: {options.output / 'results.jsonl'}; data: {options.output / 'data.md'}")
+    print(f"\nscores: {options.output / RESULTS}; data: {options.output / CARD}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -177,6 +177,12 @@ def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes
     assert f"{tmp_path / 'out' / 'LSTM' / 'seed-12093'} is finished: epoch 1 was its last" in caplog.text
     assert capsys.readouterr().out == printed
 
+    assert listops.main([*options, "--networks", "LSTM"]) == 0
+    kept = rows(tmp_path / "out" / "results.jsonl")
+    assert networks(tmp_path / "out" / "results.jsonl") == ["LSTM", "Ordered Memory"]
+    assert sorted(map(str, kept)) == sorted(map(str, results)), "those trained before stay"
+    assert "| Ordered Memory" in capsys.readouterr().out
+
 
 def test_listops_scores_several_seeds_together_and_gives_networks_without_trees_no_row(
     listops: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
 from treemem.training.metrics import binary_scores, class_scores, row_score, score_row
+from treemem.training.networks_folder import gathered_rows, scores_by_network, take_back_results, write_results
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.paired import Comparison, compare
@@ -27,6 +28,7 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_seeds",
+    "gathered_rows",
     "load_recipe",
     "mean_scores",
     "packed_answers",
@@ -38,4 +40,7 @@ __all__ = [
     "row_score",
     "run_study",
     "score_row",
+    "scores_by_network",
+    "take_back_results",
+    "write_results",
 ]

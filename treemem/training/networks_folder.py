@@ -1,0 +1,84 @@
+"""Networks trained one after the other in one folder: the results of those that were trained on the same data.
+
+Each network's folder, ``OUTPUT/NETWORK``, holds the card of the data that it was trained on, and its rows of results. A
+later run with other networks, or other data, leaves them there; what is gathered are the rows of all networks of the
+same card.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from treemem.records import read_records, replacing, write_records, writing
+from treemem.task import Score
+from treemem.training.metrics import row_score
+
+RESULTS, CARD = "results.jsonl", "data.md"
+"""Names of the files of rows of scores, and of the card of the data."""
+
+_logger = logging.getLogger(__name__)
+
+
+def take_back_results(folder: Path, files: Sequence[str] = (RESULTS,)) -> None:
+    """Remove what an earlier run of a network wrote, before the network is trained anew.
+
+    Raises:
+        RecipeError: it cannot be removed.
+    """
+    if folder.is_dir():
+        with writing(folder):
+            for file in files:
+                (folder / file).unlink(missing_ok=True)
+
+
+def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str) -> None:
+    """Write the rows of a network, or of several, and the card of their data.
+
+    Args:
+        folder: of the network, or of all.
+        rows: those of :func:`treemem.training.score_row`.
+        card: of the data.
+
+    Raises:
+        RecipeError: they cannot be written.
+    """
+    with replacing(folder / CARD) as temporary:
+        temporary.write_bytes(card.encode())
+    write_records(folder / RESULTS, rows)
+
+
+def gathered_rows(output: Path, first: Sequence[str], card: str, file: str = RESULTS) -> list[dict[str, Any]]:
+    """The rows of the networks in ``output``: of the ``first`` ones, then of others that were trained on the same data.
+
+    Those that were trained on other data are left out, and named in the log.
+
+    Args:
+        output: the folder of the networks' folders.
+        first: names of networks.
+        card: of the data.
+        file: where a network's rows are.
+
+    Raises:
+        RecipeError: one of the ``first`` has no such file.
+    """
+    others = []
+    for path in sorted(output.glob(f"*/{CARD}")):
+        name = path.parent.name
+        if name in first or not path.with_name(file).exists():
+            continue
+        if path.read_bytes() == card.encode():
+            others.append(name)
+        else:
+            _logger.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)
+    return [record.fields for name in (*first, *others) for record in read_records(output / name / file)]
+
+
+def scores_by_network(rows: Iterable[Mapping[str, Any]], group: str) -> dict[str, list[Score]]:
+    """The scores of each network, out of rows of :func:`treemem.training.score_row` with that ``group``."""
+    scores: dict[str, list[Score]] = {}
+    for row in rows:
+        scores.setdefault(row["network"], []).append(row_score(row, group))
+    return scores
