@@ -16,15 +16,19 @@ if __name__ == "__main__":  # until all is imported, Ctrl-C ends the program at 
 
 import argparse
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from treemem import Forest, Tree, TreememError
 from treemem.errors import RecipeError
-from treemem.explore import accuracy_table, markdown_table, percent_of
-from treemem.induction import baseline_trees, induced_trees, score_runs
+from treemem.explore import accuracy_table
 from treemem.nn import ONLSTM, OrderedMemory
 from treemem.tasks.listops import ListOps
+from treemem.tasks.sequence_results import tree_table
+from treemem.tasks.sequence_study import found_trees, gold_trees, tree_scores
 from treemem.training import (
     Recipe,
     fit_seeds,
@@ -64,16 +68,9 @@ def chosen_recipe(options: argparse.Namespace) -> Recipe:
     return load_recipe(options.recipe, [*overrides, *options.set]).with_networks(options.networks)
 
 
-def tree_table(given: Sequence[Tree], found: Mapping[str, Sequence[Sequence[Tree]]]) -> str:
-    """The F1 of the trees of each network's runs, and of trivial ones."""
-    tokens = [[leaf.label for leaf in tree.leaves()] for tree in given]
-    trivial = {f"_{name}_": [baseline_trees(tokens, name)] for name in ("left", "right", "balanced", "random")}
-    rows = [["trees", "over all spans", "mean of expressions"]]
-    for name, runs in {**found, **trivial}.items():
-        by_run = {str(number): trees for number, trees in enumerate(runs)}
-        scores = [score_runs(given, by_run, average=average) for average in ("corpus", "sentence")]
-        rows.append([name, *(percent_of(score.mean, score.deviation) for score in scores)])
-    return markdown_table(rows)
+def together(group: NDArray[np.int64]) -> NDArray[np.str_]:
+    """One name for expressions of all lengths."""
+    return np.full(len(group), "all")
 
 
 def bracketed(tree: Tree) -> str:
@@ -103,20 +100,24 @@ def run(options: argparse.Namespace) -> None:
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
     print(accuracy_table(scores_by_network(rows, task.group), group=task.group))
 
-    given = [tree for tree in data.forest[data.forest.tree_data["split"] == "test"] if tree.children]
+    examples = task.examples(data.forest)
+    given, _ = gold_trees(examples)
     found = {
-        name: [induced_trees(fit.model.encoder, given) for fit in result.fits]
+        name: {fit.folder.name: found_trees(fit.model, examples) for fit in result.fits}
         for name, result in results.items()
         if isinstance(result.fits[0].model.encoder, (OrderedMemory, ONLSTM))
     }
-    print("\nTrees found over the test expressions, beside trees that know their lengths alone: F1 in %\n")
-    print(tree_table(given, found))
+    if found:
+        print("\nTrees found over the test expressions, beside trees that know their lengths alone: F1 in %,")
+        print("over all spans together (corpus), and the mean of the expressions' (sentence)\n")
+        scored = {name: tree_scores(runs, examples, together) for name, runs in found.items()}
+        print(tree_table([{"network": name, "groups": groups} for name, groups in scored.items()]))
     tokens = [[leaf.label for leaf in tree.leaves()] for tree in given]
     short_and_nested = [place for place, own in enumerate(tokens) if len(own) < 13 and own.count("]") > 1]
     for place in short_and_nested[:2] if found else ():
         print(f"\n{'given':14} {bracketed(given[place])}")
         for name, runs in found.items():
-            print(f"{name:14} {bracketed(runs[0][place])}")
+            print(f"{name:14} {bracketed(next(iter(runs.values()))[place])}")
 
     print(f"\nscores: {options.output / RESULTS}; data: {options.output / CARD}")
 

@@ -53,9 +53,13 @@ Test accuracy by {group}:
 {accuracy_table(scores, group=group)}{_trees_section(trees, task)}"""
 
 
-def _trees_section(trees: Records, task: str) -> str:
-    if not trees:
-        return ""
+def tree_table(trees: Records) -> str:
+    """The F1 of the trees that networks found, and of trivial ones, as a Markdown table.
+
+    Args:
+        trees: a record for each network, at least one: ``network``, its name, and ``groups``, which are those of
+            :func:`treemem.tasks.sequence_study.tree_scores`.
+    """
     rows = []
     for place, part in enumerate(trees[0]["groups"]):
         for average in ("corpus", "sentence"):
@@ -64,7 +68,12 @@ def _trees_section(trees: Records, task: str) -> str:
             cells = [percent_of(part[average][branching]) for branching in BASELINES]
             for branching, cell in zip(BASELINES, cells, strict=True):
                 rows.append([f"_{branching}_", part["group"], str(part["sentences"]), average, cell, ""])
-    head = ["trees", "sentences", "number", "average", "F1", "agreement between seeds"]
+    return markdown_table([["trees", "sentences", "number", "average", "F1", "agreement between seeds"], *rows])
+
+
+def _trees_section(trees: Records, task: str) -> str:
+    if not trees:
+        return ""
     return f"""
 
 ### The trees that they find
@@ -74,7 +83,7 @@ beside trivial trees (`random` draws each split uniformly). `corpus` counts span
 sentence included, as EVALB does; `sentence` is the mean over sentences without it. Agreement is the mean F1 of the
 trees of two seeds against each other.
 
-{markdown_table([head, *rows])}{_page_links(trees, task)}"""
+{tree_table(trees)}{_page_links(trees, task)}"""
 
 
 def _page_links(trees: Records, task: str) -> str:
