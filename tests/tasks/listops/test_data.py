@@ -34,11 +34,11 @@ def write(path: Path, expressions: Expressions) -> None:
 
 
 def test_splits_have_their_sizes_and_no_expression_in_common() -> None:
-    forest = made(test_sets=["iid", "31-50", "length 10-30"])
+    forest = made(test_sets=["iid", "31-50", "length 4"])  # the shortest, of which there are 400
     sets = list(zip(forest.tree_data["split"].tolist(), forest.tree_data["set"].tolist(), strict=True))
     assert [sets.count(each) for each in dict.fromkeys(sets)] == [300, 50, 60, 60, 60]
     assert list(dict.fromkeys(sets)) == [
-        ("train", "training"), ("validation", "iid"), ("test", "iid"), ("test", "31-50"), ("test", "length 10-30"),
+        ("train", "training"), ("validation", "iid"), ("test", "iid"), ("test", "31-50"), ("test", "length 4"),
     ]  # fmt: skip
     spellings = expressions_of_forest(forest.with_data()).spellings()
     assert len(set(spellings)) == len(spellings) == 530
@@ -127,6 +127,10 @@ def test_longer_training_expressions_are_left_out_where_that_is_asked_for() -> N
     train, test = (expressions_of(forest, split=split) for split in ("train", "test"))
     assert len(train) < 300
     assert train.length().max() <= 20 < test.length().max()
+    whole = expressions_of(made(**{**options, "training_length": None}), split="train")
+    kept = [spelling for spelling, length in zip(whole.spellings(), whole.length(), strict=True) if length <= 20]
+    assert train.spellings() == kept
+    assert 20 in train.length()
     card = make_listops_data(ListOpsDataOptions(**{**SMALL, **options})).card
     assert f"{300 - len(train)} training expressions of over 20 tokens are left out" in card
 

@@ -13,7 +13,7 @@ from treemem.checkpoint import load
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.task import TASKS, Examples, Model, NetworkConfig
 from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions, generate_logic, relations, truth_tables
-from treemem.tasks.logical_inference.splits import examples_with, held_out_pattern
+from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
 from treemem.training import TrainingOptions, evaluate, fit
 from treemem.trees.forest import Forest
 from treemem.trees.logic import parse_logic
@@ -97,6 +97,16 @@ def test_the_published_splits_have_the_published_sizes(
     assert examples.group[examples.part("train")].max() == 6
     if hold_out is not None:
         assert examples.group[examples.part("test")].min() == 7
+
+
+def test_the_last_of_every_so_many_short_pairs_validates_and_what_is_held_out_is_tested_beyond_them() -> None:
+    operations = np.array([1, 6, 7, 2, 3, 8, 4, 9, 7])
+    is_test = np.array([False, False, False, False, False, True, True, True, False])
+    limits = {"max_training_operations": 6, "validation_every": 2}
+    t, v, e = "train", "validation", "test"
+    assert divided(operations, is_test, None, **limits).tolist() == [t, v, "", t, v, e, e, e, ""]
+    held_out = np.array([False, True, False, False, True, True, True, False, True])
+    assert divided(operations, is_test, held_out, **limits).tolist() == [t, "", "", v, "", e, "", "", ""]
 
 
 def pairs_of(examples: Examples, split: str) -> Forest:
