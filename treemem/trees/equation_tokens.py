@@ -21,6 +21,10 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SAME_OPERATOR = {"**": "^", "==": "="}
+_PIECE = re.compile(
+    r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[A-Za-z_][A-Za-z_0-9]*|\*\*|==|[^ \t\r\n\f\v\u00a0]"
+)
+_LONGEST_KNOWN, _MOST_KNOWN = 16, 1 << 16
 _WRITTEN_INSTEAD = {
     **dict.fromkeys("−–—‐‑", "'-'"),
     **dict.fromkeys("×·⋅∙∗•", "'*'"),
@@ -59,10 +63,7 @@ def read_tokens(text: str) -> list[Token]:
     Raises:
         ParseError: a text longer than ``LONGEST_TEXT``.
     """
-    if len(text) > LONGEST_TEXT:
-        raise ParseError(
-            f"the text has {len(text)} characters", text, LONGEST_TEXT, f"at most {LONGEST_TEXT} in one equation"
-        )
+    _check_length(text)
     tokens = []
     for match in _TOKEN.finditer(text):
         sort = match.lastgroup or ""
@@ -73,6 +74,43 @@ def read_tokens(text: str) -> list[Token]:
             tokens.append(Token(sort, piece, match.start()))
     tokens.append(Token("end", "", len(text.rstrip("\r\n"))))
     return tokens
+
+
+class _Sorts(dict[str, str]):
+    """The sort of each piece of text, found out when it is first asked for."""
+
+    def __missing__(self, piece: str) -> str:
+        match = _TOKEN.match(piece)
+        sort = (match and match.lastgroup) or "strange"
+        if sort == "operator":
+            sort = _SAME_OPERATOR.get(piece, piece)
+        if len(piece) <= _LONGEST_KNOWN and len(self) < _MOST_KNOWN:
+            self[piece] = sort
+        return sort
+
+
+_SORTS = _Sorts()
+
+
+def split_tokens(text: str) -> tuple[list[str], list[str]]:
+    """The sorts and the texts of the tokens that :func:`read_tokens` gives, without their offsets: much faster.
+
+    Raises:
+        ParseError: a text longer than ``LONGEST_TEXT``.
+    """
+    _check_length(text)
+    pieces = _PIECE.findall(text)
+    sorts = [_SORTS[piece] for piece in pieces]
+    sorts.append("end")
+    pieces.append("")
+    return sorts, pieces
+
+
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise ParseError(
+            f"the text has {len(text)} characters", text, LONGEST_TEXT, f"at most {LONGEST_TEXT} in one equation"
+        )
 
 
 def describe_token(token: Token) -> str:
