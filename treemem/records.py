@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import functools
 import gzip
 import io
 import itertools
@@ -29,6 +30,7 @@ _FORMAT_OF_SUFFIX = {
     ".parquet": "parquet",
 }
 _PARQUET_ROWS = 8192
+_AS_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _LONGEST_CELL = 2**31 - 1
 _Line = tuple[int, str, ParseError | None]
 
@@ -76,7 +78,7 @@ def read_records(
         "jsonl": _jsonl_records,
         "parquet": _parquet_records,
     }
-    reader = readers[_format_of(name, format)]
+    reader = readers[format_of(name, format)]
     with open_source(source) as stream:
         line = 0
         try:
@@ -126,6 +128,7 @@ def write_records(
     *,
     format: str | None = None,
     fields: Sequence[str] | None = None,
+    types: Mapping[str, type] | None = None,
 ) -> int:
     """Write records as they come; the file appears under its name only when all are written.
 
@@ -133,6 +136,8 @@ def write_records(
         target: a path, or ``"-"`` for standard output. A name that ends in ``.gz`` is packed.
         format: one of ``FORMATS``; told from the name by default.
         fields: names of the fields, in order; those of the first record by default.
+        types: of each field, ``int``, ``float`` or ``str``, beside None: with them Parquet too is written without
+            holding all records in memory.
 
     Returns:
         The number of records written.
@@ -142,9 +147,10 @@ def write_records(
             cannot hold; or the place cannot be written, as where a disk is full.
     """
     name, path = _named(target)
-    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[
-        _format_of(name, format)
-    ]
+    wanted = format_of(name, format)
+    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[wanted]
+    if wanted == "parquet" and types is not None:
+        write = functools.partial(_write_typed_parquet, types)
     count = 0
 
     def counted() -> Iterator[Mapping[str, Any]]:
@@ -217,7 +223,12 @@ def _named(place: str | os.PathLike[str]) -> tuple[str, Path | None]:
     return (name, None) if name == "-" else (name, Path(name))
 
 
-def _format_of(name: str, format: str | None) -> str:
+def format_of(name: str, format: str | None) -> str:
+    """The format of a file: what ``format`` says, else what its name does.
+
+    Raises:
+        RecipeError: no such format, or a name that tells none.
+    """
     if format is not None:
         if format not in FORMATS:
             raise RecipeError(f"no format {format!r}; known are {', '.join(FORMATS)}{near_names(format, FORMATS)}")
@@ -420,14 +431,32 @@ def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fiel
     pyarrow.parquet.write_table(whole, stream)
 
 
+def _write_typed_parquet(
+    types: Mapping[str, type], stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None
+) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    schema = pyarrow.schema([(name, columns[types[name]]) for name in fields or types])
+    with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
+        while chunk := list(itertools.islice(records, _PARQUET_ROWS)):
+            try:
+                writer.write_table(pyarrow.Table.from_pylist(chunk, schema))
+            except (OverflowError, UnicodeEncodeError, pyarrow.ArrowException) as error:
+                raise RecipeError(f"Parquet cannot hold a value of these records: {error}") from error
+
+
 def json_line(record: Mapping[str, Any]) -> str:
     """One record as a line of JSONL, its end included; a number that JSON has no word for becomes null."""
-    plain = _finite_or_none(record)
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    try:
+        text = _AS_JSON(record)
+    except ValueError:  # a number that is not finite, or a record within itself
+        text = _AS_JSON(_finite_or_none(record))
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate, which only an escape can spell
-        text = json.dumps(plain, allow_nan=False)
+        text = json.dumps(_finite_or_none(record), allow_nan=False)
     return text + "\n"
 
 
