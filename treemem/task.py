@@ -19,6 +19,7 @@ from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import ParsedText, RecordReader
 from treemem.trees.tokens import TokenForm
 
 if TYPE_CHECKING:
@@ -211,6 +212,16 @@ class Task(ABC):
     def parse(self, text: str) -> Tree:
         """One example from a user's text. Raises ``ParseError``."""
 
+    @property
+    def reader(self) -> RecordReader:
+        """What reads examples out of a user's records; by default it parses text lines and the field ``text``."""
+        return ParsedText(self.parse)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes of :meth:`probabilities` are called, in their order; None where they are of true alone."""
+        return None
+
     @abstractmethod
     def examples(self, data: Forest) -> Examples:
         """The examples of a forest of the task's trees; ``tree_data`` has their labels, groups and splits."""
@@ -382,12 +393,14 @@ class Model(nn.Module):
         *,
         cache: RowCache | None = None,
         advance: Callable[[int], object] = lambda count: None,
+        allow_nan: bool = False,
     ) -> Tensor:
         """The outputs for the examples of a loader, whatever their order in its batches; see :meth:`outputs`.
 
         Args:
             loader: makes the batches; with a cache, which makes them itself, says what they hold.
             cache, advance: as in :meth:`outputs`.
+            allow_nan: return outputs that are not numbers, rather than raise.
 
         Returns:
             ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
@@ -413,7 +426,7 @@ class Model(nn.Module):
         outputs = torch.cat(done)
         ordered = torch.empty_like(outputs)
         ordered[torch.from_numpy(np.concatenate(plan))] = outputs
-        if ordered.isnan().any():
+        if not allow_nan and ordered.isnan().any():
             number = int(loader.examples[int(ordered.isnan().reshape(len(ordered), -1).any(1).nonzero()[0])])
             raise CellError(f"the network's output for example {number} is not a number; its weights may not be either")
         return ordered

@@ -21,6 +21,7 @@ import numpy as np
 
 from treemem.checkpoint import load
 from treemem.errors import RecipeError
+from treemem.ops.threads import torch_threads
 from treemem.records import write_records, writing
 from treemem.task import Model
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
@@ -32,7 +33,6 @@ from treemem.tasks.equation_verification.study_data import StudyData
 from treemem.tasks.study_command import run_command
 from treemem.training import packed_answers, read_study
 from treemem.training.progress import progress_bar
-from treemem.training.threads import torch_threads
 
 SETS = ("generated", "published_sample")
 """The true test equations of the studies of equation verification, and a sample of the published ones."""

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.equation_names import VariableNames
-from treemem.trees.equation_parser import parse_equation, parse_equation_sides
+from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
+from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
+from treemem.trees.record_reader import RecordReader, find_refused, text_of
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -108,13 +110,15 @@ def read_equations(
         identity = record.fields.get("id")
         identity = record.line if identity is None else identity
         try:
-            tree = equation_of(record, variables=variables, numeric=numeric, functions=functions)
+            if record.error is not None:
+                raise record.error
+            nodes = nodes_of_fields(record.fields, variables=variables, numeric=numeric, functions=functions)
             label = _label_of(record)
         except TreememError as error:
             collector.refuse(f"line {record.line}", identity, error, record.line)
         else:
             kept = [str(record.fields.get(field, "")) for field in keep]
-            collector.add(tree, label, f"line {record.line}", identity, kept)
+            collector.add(nodes, label, f"line {record.line}", identity, kept)
     return collector.finish()
 
 
@@ -145,48 +149,68 @@ def read_published(source: str | os.PathLike[str], *, numeric: bool = False, str
         if has_number and (not numeric or label == 0):
             collector.dropped += 1
         else:
-            collector.add(tree, label, place, place)
+            collector.add(tree_nodes(tree), label, place, place)
     return collector.finish()
 
 
-def equation_of(
-    record: Record,
+def nodes_of_fields(
+    fields: Mapping[str, Any],
     *,
     variables: VariableNames = "appearance",
     numeric: bool = False,
     functions: Mapping[str, int] | None = None,
-) -> Tree:
-    """The equation of one record; its root is ``Equality``.
+) -> list[Node]:
+    """The equation of one record as nodes in post-order; its root is ``Equality``.
 
     Raises:
-        ParseError: the record could not be read, has none of the fields, or its text is no equation.
+        ParseError: the record has none of the fields, or its text is no equation.
         GraphError: a tree whose root is not ``Equality`` over two sides.
         VocabularyError: more variables than there are.
     """
-    if record.error is not None:
-        raise record.error
-    fields = record.fields
+    options: dict[str, Any] = {"variables": variables, "numeric": numeric, "functions": functions}
     if fields.get("equation") is not None:
-        tree = parse_equation(_text(fields, "equation"), variables=variables, numeric=numeric, functions=functions)
-    elif fields.get("lhs") is not None and fields.get("rhs") is not None:
-        left, right = _text(fields, "lhs"), _text(fields, "rhs")
-        tree = parse_equation_sides(left, right, variables=variables, numeric=numeric, functions=functions)
-    elif fields.get("preorder") is not None:
-        tree = parse_preorder(_text(fields, "preorder"), functions=functions)
+        return equation_nodes(text_of(fields, ["equation"]), **options)
+    if fields.get("lhs") is not None and fields.get("rhs") is not None:
+        return equation_nodes(text_of(fields, ["lhs"]), text_of(fields, ["rhs"]), **options)
+    if fields.get("preorder") is not None:
+        tree = parse_preorder(text_of(fields, ["preorder"]), functions=functions)
     elif fields.get("tree") is not None:
-        tree = parse_brackets(_text(fields, "tree"))
+        tree = parse_brackets(text_of(fields, ["tree"]))
     else:
-        raise ParseError(f"no equation among the fields {', '.join(map(str, fields)) or '(none)'}", expected=_FORMS)
+        there = ", ".join(map(str, fields)) or "(none)"
+        raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)
+    return tree_nodes(_checked_equation(tree))
+
+
+def _checked_equation(tree: Tree) -> Tree:
     if tree.label != EQUALITY or tree.arity != 2:
         raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
     return tree
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    text = fields[name]
-    if not isinstance(text, str):
-        raise ParseError(f"the field {name!r} is {text!r}", expected="a text")
-    return text
+@dataclass(frozen=True)
+class EquationRecords(RecordReader):
+    """Reads equations as :func:`read_equations` does, labels left aside.
+
+    Args:
+        numeric: keep decimal numbers as they are, in ``Number`` leaves.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = ("equation", "label")
+
+    numeric: bool = False
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        """The equation of ``equation``, ``lhs`` and ``rhs``, ``preorder`` or ``tree``, whichever is first there."""
+        return nodes_of_fields(fields, numeric=self.numeric)
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        return _checked_equation(tree)
+
+    def joined(self, trees: Sequence[Tree]) -> Tree:
+        if len(trees) != 2:
+            raise GraphError(f"an equation has two sides, not {len(trees)}")
+        return Tree(EQUALITY, trees)
 
 
 def _label_of(record: Record) -> int:
@@ -207,15 +231,15 @@ class _Collector:
         self._chunks: list[Forest] = []
         self._ids: list[Any] = []
         self._bad: list[tuple[int, BadRecord]] = []
-        self._trees: list[Tree] = []
+        self._trees: list[list[Node]] = []
         self._labels: list[int] = []
         self._kept: list[Sequence[str]] = []
         self._places: list[tuple[int, str, Any]] = []
         self._count = 0
 
-    def add(self, tree: Tree, label: int, place: str, identity: Any, kept: Sequence[str] = ()) -> None:
+    def add(self, nodes: list[Node], label: int, place: str, identity: Any, kept: Sequence[str] = ()) -> None:
         """Take in an equation, and the fields of its record that are kept."""
-        self._trees.append(tree)
+        self._trees.append(nodes)
         self._kept.append(kept)
         self._labels.append(label)
         self._places.append((self._count, place, identity))
@@ -251,7 +275,8 @@ class _Collector:
 
     def _flush(self) -> None:
         kept = {name: np.array([row[place] for row in self._kept], str) for place, name in enumerate(self.keep)}
-        forest = Forest.from_trees(self._trees, tree_data={**kept, "label": np.array(self._labels, np.int8)})
+        data = {**kept, "label": np.array(self._labels, np.int8)}
+        forest = forest_of_nodes(self._trees).with_data(tree_data=data)
         unknown = _unknown_labels(forest, self.vocabulary)
         for index in sorted(unknown):
             self._refuse(*self._places[index], VocabularyError(unknown[index]))
@@ -262,18 +287,7 @@ class _Collector:
 
 
 def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, str]:
-    """The equations that the vocabulary does not know, with what it says of them; halving finds them among many."""
+    """The equations that the vocabulary does not know, with what it says of them."""
     sides = forest.split_roots()
-    problems: dict[int, str] = {}
-    ranges = [(0, len(forest))]
-    while ranges:
-        begin, end = ranges.pop()
-        try:
-            vocabulary.encode(sides[2 * begin : 2 * end])
-        except VocabularyError as error:
-            if end - begin == 1:
-                problems[begin] = str(error).partition(": ")[2]
-            else:
-                middle = (begin + end) // 2
-                ranges += [(begin, middle), (middle, end)]
-    return problems
+    refused = find_refused(len(forest), lambda begin, end: vocabulary.encode(sides[2 * begin : 2 * end]))
+    return {equation: str(error).partition(": ")[2] for equation, error in refused.items()}

@@ -34,7 +34,7 @@ from treemem.tasks.equation_verification.generator import EquationData, generate
 from treemem.tasks.equation_verification.more_data import with_more_training
 from treemem.tasks.equation_verification.numeric import generate_numeric
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
-from treemem.tasks.equation_verification.readers import read_equations
+from treemem.tasks.equation_verification.readers import EquationRecords, read_equations
 from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.training.metrics import binary_scores
@@ -217,6 +217,10 @@ class EquationVerification(Task):
 
     def parse(self, text: str) -> Tree:
         return parse_equation(text, numeric=self.numeric)
+
+    @property
+    def reader(self) -> EquationRecords:
+        return EquationRecords(self.numeric)
 
     def examples(self, data: Forest) -> Examples:
         """The two sides of each equation, adjacent.

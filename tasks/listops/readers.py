@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,10 @@ from treemem.errors import ParseError
 from treemem.records import Record, read_records
 from treemem.tasks.listops.evaluation import values_of
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, ListOpsForm
+from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
+from treemem.trees.postorder_nodes import Node, tree_nodes
+from treemem.trees.record_reader import RecordReader, text_of
 from treemem.trees.source_text import shorten
 
 _COLUMNS = ("label", "tree")
@@ -155,3 +158,30 @@ class _Chunk:
             problem = f"the label is {label[wrong]}, and the expression comes to {value[wrong]}"
             expected = f"the label {value[wrong]}, or another expression"
             raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)
+
+
+@dataclass(frozen=True)
+class ListOpsRecords(RecordReader):
+    """Reads expressions out of the records that :func:`read_listops` reads, and such as have no label.
+
+    A text line is an expression, or an expression and its label in either order. Records have the field ``tree``,
+    ``expression`` or ``Source``.
+
+    Args:
+        form: of the trees.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = _COLUMNS
+
+    form: ListOpsForm = "binary"
+
+    def is_header(self, parts: Sequence[str]) -> bool:
+        return tuple(part.strip().lower() for part in parts) in _HEADERS | _SWAPPED_HEADERS
+
+    def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
+        """The expression: of two parts the one that is no label. Two digits say the same where the label is right."""
+        is_label = [part.strip() in (*DIGITS, "") for part in parts]
+        return {"tree": parts[0] if len(parts) == 1 or (is_label[1] and not is_label[0]) else parts[1]}
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        return tree_nodes(parse_listops(text_of(fields, ("tree", "expression", "Source")), self.form))

@@ -16,6 +16,7 @@ from treemem.nn.heads import ClassifierHead
 from treemem.task import Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData, label_numbers, split_numbers
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
+from treemem.tasks.listops.readers import ListOpsRecords
 from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
@@ -131,6 +132,15 @@ class ListOps(Task):
 
     def parse(self, text: str) -> Tree:
         return parse_listops(text, self.form)
+
+    @property
+    def reader(self) -> ListOpsRecords:
+        return ListOpsRecords(self.form)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The digits."""
+        return DIGITS
 
     def examples(self, data: Forest) -> Examples:
         """Each expression is one example.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,21 @@ from treemem.records import read_records
 from treemem.tasks.logical_inference.relations import RELATIONS, relations, truth_tables
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, parse_logic
+from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
+from treemem.trees.postorder_nodes import Node, tree_nodes
+from treemem.trees.record_reader import RecordReader, text_of
 from treemem.trees.source_text import shorten
+from treemem.trees.tree import Tree
 
 MOST_OPERATIONS = 12
 """What numbers of operations are counted up to."""
 
+PAIR = "pair"
+"""Label of the root that joins the two formulas of a pair."""
+
 _HEADER = ("n_ops", "label", "left", "right")
 _EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
+_ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
 _PUBLISHED_NAME = re.compile(r"(train|test)([0-9]+)?(\.tsv|\.txt)?(\.gz)?\Z")
 
 
@@ -72,13 +79,65 @@ def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
         for record in read_records(path, format="text", text_fields=_HEADER):
             fields = list(record.fields.values())
             words = [field.strip() for field in fields]
-            if words in ([""], []) or (not rows and words in ([*_HEADER], [*_HEADER[1:]])):
+            if words in ([""], []) or (not rows and _is_header(words)):
                 continue
             rows.append(_checked_row(fields, record.line, source))
     except ParseError:
         _pairs(rows, source)  # a line before this one may be wrong too
         raise
     return _pairs(rows, source)
+
+
+def _is_header(parts: Sequence[str]) -> bool:
+    return tuple(parts) in (_HEADER, _HEADER[1:])
+
+
+def _lacks_right_side(parts: Sequence[str]) -> bool:
+    return len(parts) == 3 and parts[0].isdecimal() and parts[1] in RELATIONS
+
+
+@dataclass(frozen=True)
+class LogicRecords(RecordReader):
+    """Reads pairs of formulas out of the lines that :func:`read_logic` reads, and such as have no label.
+
+    A text line is ``LEFT<TAB>RIGHT``, before which a label, or a number of operations and a label, may stand. Records
+    have the fields ``left`` and ``right``, or ``lhs`` and ``rhs``.
+
+    Args:
+        form: of the trees.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = _HEADER
+
+    form: LogicForm = "binary"
+
+    def is_header(self, parts: Sequence[str]) -> bool:
+        stripped = [part.strip() for part in parts]
+        return _is_header(stripped) or tuple(stripped) == _HEADER[2:]
+
+    def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
+        """The two sides, which are the last parts."""
+        parts = [part.strip() for part in parts]
+        expected = "LEFT<TAB>RIGHT, before which a number of operations and a label may stand"
+        if _lacks_right_side(parts):
+            raise ParseError(_ONE_SIDE, "\t".join(parts), 0, expected)
+        if len(parts) < 2:
+            raise ParseError("one part between tabs, and a pair has two formulas", "\t".join(parts), 0, expected)
+        return dict(zip(_HEADER[2:], parts[-2:], strict=True))
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        names = _HEADER[2:] if fields.get("left") is not None or fields.get("lhs") is None else ("lhs", "rhs")
+        return tree_nodes(self.joined([parse_logic(text_of(fields, [name]), form=self.form) for name in names]))
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        if tree.label != PAIR or tree.arity != 2:
+            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {PAIR!r} with 2")
+        return tree
+
+    def joined(self, trees: Sequence[Tree]) -> Tree:
+        if len(trees) != 2:
+            raise GraphError(f"a pair is two formulas, not {len(trees)}")
+        return Tree(PAIR, trees)
 
 
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:
@@ -165,9 +224,8 @@ def _checked_row(fields: Sequence[str], line: int, source: str) -> _Row:
 
     if len(fields) < 3:
         raise wrong(f"{len(fields)} column{'s' * (len(fields) != 1)}, and a pair has 3", "\t".join(fields))
-    if len(fields) == 3 and fields[0].strip().isdecimal() and fields[1].strip() in RELATIONS:
-        problem = "3 columns, a number of operations, a label and one side; the right side is missing"
-        raise wrong(problem, "\t".join(fields))
+    if _lacks_right_side([field.strip() for field in fields]):
+        raise wrong(_ONE_SIDE, "\t".join(fields))
     number = fields[0] if len(fields) == 4 else None
     if number is not None and not number.strip().isdecimal():
         raise wrong(f"{shorten(number.strip())} is no number of operations", number, _first_character(number))

@@ -28,7 +28,13 @@ from treemem.task import (
 from treemem.tasks.logical_inference.generator import generate_logic
 from treemem.tasks.logical_inference.operator_form import with_operators
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.reader import MOST_OPERATIONS, pair_operations, read_logic_folder
+from treemem.tasks.logical_inference.reader import (
+    MOST_OPERATIONS,
+    PAIR,
+    LogicRecords,
+    pair_operations,
+    read_logic_folder,
+)
 from treemem.tasks.logical_inference.relations import RELATIONS
 from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
 from treemem.training.metrics import class_scores
@@ -41,9 +47,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 _LABEL = "the place of a relation among the seven, or -1 (not said), for each formula"
-
-PAIR = "pair"
-"""Label of the root that joins the two formulas of a pair."""
 
 
 def _networks() -> dict[str, NetworkConfig]:
@@ -218,6 +221,15 @@ class LogicalInference(Task):
         if len(sides) != 2:
             raise ParseError(f"{len(sides)} parts between tabs", text, 0, "LEFT<TAB>RIGHT")
         return Tree(PAIR, [parse_logic(side, form=self.form) for side in sides])
+
+    @property
+    def reader(self) -> LogicRecords:
+        return LogicRecords(self.form)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The relations."""
+        return RELATIONS
 
     def examples(self, data: Forest) -> Examples:
         """The pairs of a forest of two formulas each, or of trees that join two.

@@ -1,0 +1,173 @@
+"""How the examples of a task are read out of records: text lines, fields of a file, trees."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.trees.forest import Forest
+from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
+from treemem.trees.tree import Tree
+
+Example = str | Mapping[str, Any] | Tree
+"""A text line, the fields of a record, or a tree."""
+
+
+class RecordReader(ABC):
+    """Reads examples, each on its own; what one record says changes nothing about another.
+
+    It holds no weights, so that another process can be given it and read.
+
+    Attributes:
+        text_fields: what the tab-separated parts of a text line are, as far as there are any.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = ("text",)
+
+    def is_header(self, parts: Sequence[str]) -> bool:
+        """Whether these parts of a file's first text line name its columns, so that it is no record."""
+        return False
+
+    def fields_of_line(self, parts: Sequence[str]) -> Mapping[str, Any]:
+        """The fields that the parts of a text line are.
+
+        Raises:
+            ParseError: parts that are no example.
+        """
+        return dict(zip(self.text_fields, parts, strict=False))
+
+    @abstractmethod
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        """The nodes of the example that the fields of a record describe, as one tree in post-order.
+
+        Fields that say something else, such as a label, are not read.
+
+        Raises:
+            ParseError: none of the fields that an example is read from, or one that holds no example.
+            VocabularyError, GraphError: an example that cannot be.
+        """
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        """The tree of an example, as it is.
+
+        Raises:
+            GraphError: it is none.
+        """
+        return tree
+
+    def joined(self, trees: Sequence[Tree]) -> Tree:
+        """One tree of the trees of an example: the two sides of an equation, say.
+
+        Raises:
+            GraphError: another number of trees than an example has.
+        """
+        if len(trees) != 1:
+            raise GraphError(f"an example is one tree, not {len(trees)}")
+        return trees[0]
+
+    def read(self, example: Example) -> list[Node]:
+        """The nodes of an example, however it is given; errors are those of :meth:`nodes`."""
+        if isinstance(example, Tree):
+            return tree_nodes(self.checked_tree(example))
+        if isinstance(example, str):
+            parts = example.split("\t")
+            if len(parts) > len(self.text_fields):
+                problem = f"{len(parts)} parts between tabs"
+                raise ParseError(problem, example, 0, "<TAB>".join(self.text_fields))
+            return self.nodes(self.fields_of_line(parts))
+        if isinstance(example, Mapping):
+            return self.nodes(example)
+        raise ParseError(f"an example of type {type(example).__name__}", expected="a text, a record or a Tree")
+
+
+class ParsedText(RecordReader):
+    """Reads a task's texts by its parser, out of text lines and of the field ``text`` or ``tree`` of records.
+
+    Args:
+        parse: text to tree.
+    """
+
+    def __init__(self, parse: Callable[[str], Tree]) -> None:
+        self.parse = parse
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        return tree_nodes(self.parse(text_of(fields, ("text", "tree"))))
+
+
+def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The first of the fields that is there.
+
+    Raises:
+        ParseError: none is, or it is no text.
+    """
+    for name in names:
+        text = fields.get(name)
+        if text is not None:
+            if not isinstance(text, str):
+                raise ParseError(f"the field {name!r} is {text!r:.100}", expected="a text")
+            return text
+    there = ", ".join(map(str, fields)) or "(none)"
+    raise ParseError(f"no example among the fields {there:.200}", expected=" or ".join(names))
+
+
+class ReadExamples(NamedTuple):
+    """What was read of some examples.
+
+    Attributes:
+        forest: the good ones, in order.
+        places: which of the examples these are.
+        errors: what is wrong with the others, by their place.
+    """
+
+    forest: Forest
+    places: list[int]
+    errors: dict[int, str]
+
+
+def read_examples(reader: RecordReader, examples: Sequence[Example], lines: Sequence[int]) -> ReadExamples:
+    """Read examples one by one; a bad one is told and left out.
+
+    Args:
+        reader: reads one.
+        examples: what is to be read.
+        lines: where each of them stands, for the messages.
+    """
+    trees, places, errors = [], [], {}
+    for place, example in enumerate(examples):
+        try:
+            trees.append(reader.read(example))
+        except TreememError as error:
+            errors[place] = told_in_a_line(error, lines[place])
+        else:
+            places.append(place)
+    return ReadExamples(forest_of_nodes(trees), places, errors)
+
+
+def told_in_a_line(error: TreememError, line: int) -> str:
+    """What is wrong with the record of a line, without the excerpt of its text."""
+    told = str(error.at(line) if isinstance(error, (ParseError, VocabularyError)) else f"line {line}: {error}")
+    return " ".join(told.partition("\n")[0].split())
+
+
+def find_refused(count: int, check: Callable[[int, int], object]) -> dict[int, TreememError]:
+    """Which of many examples a check of several at once refuses, each with its error; halving finds them.
+
+    Args:
+        count: how many there are.
+        check: given the first and the end of a range of examples, raises ``TreememError`` where one of them is bad.
+    """
+    refused: dict[int, TreememError] = {}
+    ranges = [(0, count)] if count else []
+    while ranges:
+        begin, end = ranges.pop()
+        try:
+            check(begin, end)
+        except TreememError as error:
+            if end - begin == 1:
+                refused[begin] = error
+            else:
+                middle = (begin + end) // 2
+                ranges += [(begin, middle), (middle, end)]
+    return refused
