@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from treemem.errors import RecipeError
 from treemem.nn.row_cache import RowCache
 from treemem.ops import announced_run
+from treemem.ops.threads import torch_threads
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Model, Score, forest_of
 from treemem.training.progress import progress_bar
-from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)

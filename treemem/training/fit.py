@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.ops import announced_run
+from treemem.ops.threads import torch_threads
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
@@ -36,7 +37,6 @@ from treemem.training.state import (
     random_state,
     set_random_state,
 )
-from treemem.training.threads import torch_threads
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
