@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         TreememError,
         VocabularyError,
     )
+    from treemem.predict import TreePredictor, predict_file
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.forest import Forest
     from treemem.trees.tree import Tree
@@ -32,13 +33,18 @@ _HOME = {
     "RecipeError": "treemem.errors",
     "Tree": "treemem.trees.tree",
     "TreeBatch": "treemem.schedule.tree_batch",
+    "TreePredictor": "treemem.predict",
     "TreememError": "treemem.errors",
     "Vocabulary": "treemem.trees.vocabulary",
     "VocabularyError": "treemem.errors",
     "load": "treemem.checkpoint",
     "load_pretrained": "treemem.checkpoint",
+    "predict_file": "treemem.predict",
 }
-_ROOMS = ("checkpoint", "explore", "induction", "nn", "ops", "schedule", "task", "tasks", "training", "trees")
+_ROOMS = (
+    *("checkpoint", "explore", "induction", "nn", "ops", "predict"),
+    *("schedule", "task", "tasks", "training", "trees"),
+)
 
 __all__ = [
     "CellError",
@@ -49,12 +55,14 @@ __all__ = [
     "RecipeError",
     "Tree",
     "TreeBatch",
+    "TreePredictor",
     "TreememError",
     "Vocabulary",
     "VocabularyError",
     "__version__",
     "load",
     "load_pretrained",
+    "predict_file",
 ]
 
 

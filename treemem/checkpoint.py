@@ -45,8 +45,9 @@ def load(
     """A trained model, ready to predict.
 
     Args:
-        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken. Where it is
-            torn and the one before it is whole, that one is loaded, and a warning says so.
+        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken; where there is no
+            such folder, the name of a task that comes with a trained model. Where a checkpoint is torn and the one
+            before it is whole, that one is loaded, and a warning says so.
         device: where the weights shall be.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
@@ -58,6 +59,8 @@ def load(
         >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"])  # doctest: +SKIP
         array([0.998])
     """
+    if not exists(path) and os.fspath(path) in TASKS.names() and pretrained_folder(os.fspath(path)).exists():
+        return load_pretrained(os.fspath(path), device=device)
     folder = _folder_of(Path(path))
     files = verified_files(folder)
     try:

@@ -1,0 +1,207 @@
+"""A trained model that predicts records of a user, whatever is wrong with some of them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem import checkpoint as checkpoints
+from treemem.checked_options import checked_count, checked_probability
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.nn.row_cache import RowCache
+from treemem.nn.tree_network import TreeNetwork
+from treemem.ops.threads import torch_threads
+from treemem.predict.chunks import Chunk, Entry, chunks_of, id_of, read_chunks
+from treemem.schedule.loader import TreeLoader
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.task import Model
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import Example, ReadExamples, find_refused, told_in_a_line
+
+FIELDS = ("id", "prediction", "probability", "error")
+"""What is said of every record."""
+
+_NODE = re.compile(r"tree [0-9]+, (?=node )")
+
+
+class TreePredictor:
+    """Predicts records: one answer for each, in order, and for a bad one what is wrong with it.
+
+    A record is a text line of the task, a mapping of the fields that its readers take, or a ``Tree``. An answer has the
+    fields ``id`` (the record's own, else its line, from 1), ``prediction``, ``probability`` and ``error``. Where the
+    answer is yes or no, the prediction is 1 for a probability of yes above ``threshold`` and 0 otherwise; elsewhere it
+    is the name of the likeliest class, and the probability is of that. The error of a good record is None; a bad one
+    has neither prediction nor probability.
+
+    An object of this class is also an actor for Ray Data: it is made from plain arguments, and a call turns columns
+    into columns.
+
+    Args:
+        checkpoint: folder of a checkpoint or a run, name of a task that comes with a trained model, or a model.
+        batch_size: examples that run together.
+        threshold: of probability, where answers are yes or no.
+        device: where the model runs.
+        cache_bytes: room for the states of subtrees that recur in other batches of the same few thousand records; 0 for
+            none.
+        processes: how many read records besides the one that scores, where there are more than a few thousand; 1: none
+            does; by default as the machine has cores, at most 4. The answers are the same.
+
+    Raises:
+        CheckpointError: there is no such model, or it is damaged.
+        RecipeError: a threshold that is no probability, a size below 1.
+
+    Example:
+        >>> predictor = TreePredictor("equation_verification")  # doctest: +SKIP
+        >>> [answer["prediction"] for answer in predictor.predict(["x + y = y + x", "x ="])]  # doctest: +SKIP
+        [1, None]
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike[str] | Model,
+        *,
+        batch_size: int = 1024,
+        threshold: float = 0.5,
+        device: str | torch.device = "cpu",
+        cache_bytes: int = 2**28,
+        processes: int | None = None,
+    ) -> None:
+        self.batch_size = checked_count("batch_size", batch_size)
+        self.threshold = checked_probability("threshold", threshold)
+        self.cache_bytes = checked_count("cache_bytes", cache_bytes, least=0)
+        self.processes = None if processes is None else checked_count("processes", processes)
+        if isinstance(checkpoint, Model):
+            self.model = checkpoint.to(device).eval()
+        else:
+            self.model = checkpoints.load(checkpoint, device=device)
+        self.reader = self.model.task.reader
+
+    def with_threshold(self, threshold: float) -> TreePredictor:
+        """The same predictor with another threshold."""
+        other = copy.copy(self)
+        other.threshold = checked_probability("threshold", threshold)
+        return other
+
+    def predict(self, records: Iterable[Example]) -> Iterator[dict[str, Any]]:
+        """An answer for each record; some thousands of records are read before the first answers are there."""
+        for _, answers in self.answers(chunks_of(_entries(records)), self.processes):
+            yield from answers
+
+    def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The answers as columns, for the records whose fields are the columns of ``batch``, each ``[records]``.
+
+        Text lines are a single column ``text``. Records are read in this process. A bad record has the probability NaN.
+        """
+        columns = {name: np.asarray(column).tolist() for name, column in batch.items()}
+        lines = columns["text"] if list(columns) == ["text"] else None
+        records = lines or [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        answers = [answer for _, part in self.answers(chunks_of(_entries(records)), 1) for answer in part]
+        found: dict[str, NDArray[Any]] = {}
+        for name in FIELDS:
+            found[name] = np.empty(len(answers), object)
+            found[name][:] = [answer[name] for answer in answers]
+        found["probability"] = found["probability"].astype(np.float64)
+        return found
+
+    def answers(self, chunks: Iterable[Chunk], processes: int | None) -> Iterator[tuple[Chunk, list[dict[str, Any]]]]:
+        """Each chunk with the answers for its records, also for those that are done."""
+        for chunk, read in read_chunks(self.reader, chunks, processes):
+            with torch_threads(1):
+                found = self._answers(chunk, read)
+            yield chunk, found
+
+    def _answers(self, chunk: Chunk, read: ReadExamples) -> list[dict[str, Any]]:
+        entries, errors = chunk.entries, dict(read.errors)
+        probabilities, refused = self._scored(read.forest)
+        for number, error in refused.items():
+            place = read.places[number]
+            errors[place] = told_in_a_line(error, entries[place].line)
+        for place, entry in enumerate(entries):
+            if entry.problem is not None:
+                errors[place] = told_in_a_line(entry.problem, entry.line)
+        predictions, chances = self._said(probabilities)
+        place_of = [place for number, place in enumerate(read.places) if number not in refused]
+        said = dict(zip(place_of, zip(predictions, chances, strict=True), strict=True))
+        answers = []
+        for place, entry in enumerate(entries):
+            prediction, chance = said.get(place, (None, None))
+            problem = errors.get(place)
+            if chance is not None and chance != chance:
+                prediction, chance = None, None
+                problem = f"line {entry.line}: the network's output is not a number"
+            answers.append({"id": entry.id, "prediction": prediction, "probability": chance, "error": problem})
+        return answers
+
+    def _said(self, probabilities: NDArray[np.float64]) -> tuple[list[int | str], list[float]]:
+        """The predictions and what the model gives them."""
+        names = self.model.task.class_names
+        if names is None:
+            return (probabilities > self.threshold).astype(np.int64).tolist(), probabilities.tolist()
+        if not len(probabilities):
+            return [], []
+        return [names[place] for place in probabilities.argmax(1).tolist()], probabilities.max(1).tolist()
+
+    def _scored(self, forest: Forest) -> tuple[NDArray[np.float64], dict[int, TreememError]]:
+        """The probabilities of the examples that the model can be given, and what is wrong with the others."""
+        bad = (GraphError, VocabularyError, ParseError)
+        try:
+            return self._probabilities(forest), {}
+        except bad:
+            refused = find_refused(len(forest), lambda begin, end: self._probabilities(forest[begin:end]))
+            if not refused:
+                raise
+        for number, error in refused.items():
+            if not isinstance(error, bad):
+                raise error
+            refused[number] = type(error)(_NODE.sub("", str(error)))
+        kept = np.array([number not in refused for number in range(len(forest))], bool)
+        return self._probabilities(forest[kept]), refused
+
+    def _probabilities(self, forest: Forest) -> NDArray[np.float64]:
+        if not len(forest):
+            return np.empty(0)
+        model = self.model
+        examples = model.task.examples(forest)
+        index = SubtreeIndex(examples.forest, model.vocabulary)
+        loader = TreeLoader(index, None, self.batch_size, trees_per_example=examples.trees_per_example)
+        cache = RowCache(model.encoder, index, max_bytes=self.cache_bytes) if self._keeps_rows() else None
+        outputs = model.outputs_of(loader, cache=cache, allow_nan=True)
+        return model.task.probabilities(outputs, examples.targets)
+
+    def _keeps_rows(self) -> bool:
+        """Whether states of the network can be kept from batch to batch."""
+        network = self.model.encoder
+        goes_up = isinstance(network, TreeNetwork) and network.input_size is None and network.down is None
+        return bool(self.cache_bytes) and goes_up and network.engine in ("auto", "fused")
+
+
+def _entries(records: Iterable[Example]) -> Iterator[Entry]:
+    for line, record in enumerate(records, start=1):
+        yield Entry(line, id_of(record, line) if isinstance(record, Mapping) else line, record)
+
+
+def raise_problem(predictor: TreePredictor, entry: Entry, told: str, source: str) -> None:
+    """Raise what is wrong with a record, with its place.
+
+    Args:
+        predictor: has refused it.
+        entry: the record.
+        told: what its answer says.
+        source: name of the file.
+    """
+    problem = entry.problem
+    if problem is None and entry.example is not None:
+        try:
+            predictor.reader.read(entry.example)
+        except TreememError as error:
+            problem = error
+    if isinstance(problem, (ParseError, VocabularyError)):
+        raise problem.at(entry.line, source)
+    raise type(problem or GraphError())(f"{source}, {told}")
