@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
-from treemem.tasks.equation_verification.readers import BadRecord, EquationFile, read_equations, read_published
-from treemem.tasks.equation_verification.task import EquationDataOptions, EquationVerification
-from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
+    from treemem.tasks.equation_verification.readers import BadRecord, EquationFile, read_equations, read_published
+    from treemem.tasks.equation_verification.task import EquationDataOptions, EquationVerification
+    from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+
+_HOME = {
+    "PUBLISHED_FIGURES": "published",
+    "BadRecord": "readers",
+    "EquationDataOptions": "task",
+    "EquationFile": "readers",
+    "EquationVerification": "task",
+    "equation_vocabulary": "vocabulary",
+    "read_equations": "readers",
+    "read_published": "readers",
+}
 
 __all__ = [
     "PUBLISHED_FIGURES",
@@ -17,3 +32,11 @@ __all__ = [
     "read_equations",
     "read_published",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use, so that a process that only reads records needs no torch."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from treemem.tasks.logical_inference.generator import generate_logic
-from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.reader import LogicPairs, read_logic, read_logic_folder
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Not on first use: the module has the name of a function in it, and would take its place here.
 from treemem.tasks.logical_inference.relations import RELATIONS, relations, truth_tables
-from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
+
+if TYPE_CHECKING:
+    from treemem.tasks.logical_inference.generator import generate_logic
+    from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
+    from treemem.tasks.logical_inference.reader import LogicPairs, read_logic, read_logic_folder
+    from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
+
+_HOME = {
+    "LogicDataOptions": "task",
+    "LogicPairs": "reader",
+    "LogicalInference": "task",
+    "PUBLISHED_FIGURES": "published",
+    "generate_logic": "generator",
+    "read_logic": "reader",
+    "read_logic_folder": "reader",
+}
 
 __all__ = [
     "PUBLISHED_FIGURES",
@@ -20,3 +36,11 @@ __all__ = [
     "relations",
     "truth_tables",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use, so that a process that only reads records needs no torch."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value

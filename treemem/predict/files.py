@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from treemem.errors import RecipeError, near_names
+from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError, near_names
 from treemem.predict.chunks import Chunk, Entry, chunks_of, id_of
 from treemem.predict.graphs import read_graphs
 from treemem.predict.partial_output import PartialOutput
-from treemem.predict.predictor import FIELDS, TreePredictor, raise_problem
+from treemem.predict.predictor import FIELDS, TreePredictor
 from treemem.records import FORMATS, format_of, json_line, read_records, write_records
 from treemem.task import Model
 from treemem.trees.forest import Forest
@@ -179,10 +179,17 @@ class _Run:
         for entry, answer in zip(chunk.entries[chunk.num_done :], answers, strict=True):
             if answer["error"] is not None:
                 if self.strict:
-                    raise_problem(self.predictor, entry, answer["error"], self.source)
+                    raise self._error(entry, answer["error"])
                 self.rejected += 1
             self.records += 1
             yield answer
+
+    def _error(self, entry: Entry, told: str) -> TreememError:
+        """What is wrong with a record, told with its place."""
+        problem = self.predictor.problem_of(entry)
+        if isinstance(problem, (ParseError, VocabularyError)):
+            return problem.at(entry.line, self.source)
+        return type(problem or CellError())(f"{self.source}, {told}")
 
     def _not_done(self, chunks: Iterator[Chunk], partial: PartialOutput) -> Iterator[Chunk]:
         """The chunks whose answers are not all there, so that each holds the same records as in the run before."""

@@ -23,6 +23,7 @@ from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import Model
 from treemem.trees.forest import Forest
+from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, find_refused, told_in_a_line
 
 FIELDS = ("id", "prediction", "probability", "error")
@@ -117,6 +118,16 @@ class TreePredictor:
                 found = self._answers(chunk, read)
             yield chunk, found
 
+    def problem_of(self, entry: Entry) -> TreememError | None:
+        """What is wrong with a record, as an error; None for one whose output is no number, or that is good."""
+        if entry.problem is not None or entry.example is None:
+            return entry.problem
+        try:
+            nodes = self.reader.read(entry.example)
+        except TreememError as error:
+            return error
+        return self._scored(forest_of_nodes([nodes]))[1].get(0)
+
     def _answers(self, chunk: Chunk, read: ReadExamples) -> list[dict[str, Any]]:
         entries, errors = chunk.entries, dict(read.errors)
         probabilities, refused = self._scored(read.forest)
@@ -185,23 +196,3 @@ class TreePredictor:
 def _entries(records: Iterable[Example]) -> Iterator[Entry]:
     for line, record in enumerate(records, start=1):
         yield Entry(line, id_of(record, line) if isinstance(record, Mapping) else line, record)
-
-
-def raise_problem(predictor: TreePredictor, entry: Entry, told: str, source: str) -> None:
-    """Raise what is wrong with a record, with its place.
-
-    Args:
-        predictor: has refused it.
-        entry: the record.
-        told: what its answer says.
-        source: name of the file.
-    """
-    problem = entry.problem
-    if problem is None and entry.example is not None:
-        try:
-            predictor.reader.read(entry.example)
-        except TreememError as error:
-            problem = error
-    if isinstance(problem, (ParseError, VocabularyError)):
-        raise problem.at(entry.line, source)
-    raise type(problem or GraphError())(f"{source}, {told}")

@@ -74,8 +74,8 @@ class RecordReader(ABC):
         if isinstance(example, str):
             parts = example.split("\t")
             if len(parts) > len(self.text_fields):
-                problem = f"{len(parts)} parts between tabs"
-                raise ParseError(problem, example, 0, "<TAB>".join(self.text_fields))
+                offset = sum(len(part) + 1 for part in parts[: len(self.text_fields)]) - 1
+                raise ParseError(f"{len(parts)} parts between tabs", example, offset, "<TAB>".join(self.text_fields))
             return self.nodes(self.fields_of_line(parts))
         if isinstance(example, Mapping):
             return self.nodes(example)

@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from models import small_model
+from pyarrow import parquet
+
+import treemem
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.predict import TreePredictor, chunks, files, predict_file
+from treemem.predict.partial_output import PartialOutput
+from treemem.records import read_records, write_records
+from treemem.trees.brackets import parse_brackets
+from treemem.trees.dgl_bridge import forest_to_dgl
+from treemem.trees.forest import Forest
+
+TEXTS = ["x + y = y + x", "x =", "sin(x)^2 = 1 - cos(x)^2", "x = -x", "log(x, 2) = x", "2*x = x + x", "x = y", "y = y"]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(chunks, "MOST_PROCESSES", 1)
+
+
+@pytest.fixture(scope="module")
+def predictor() -> TreePredictor:
+    return TreePredictor(small_model())
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "equations.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    return path
+
+
+def answers_in(path: Path) -> list[dict[str, Any]]:
+    return [record.fields for record in read_records(path, text_fields=files.FIELDS)]
+
+
+def left_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"equations.txt"}
+
+
+def test_answers_stand_in_the_order_of_the_records_and_are_counted(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    counts = predict_file(predictor, text, tmp_path / "out.jsonl")
+    assert (counts.records, counts.predicted, counts.rejected) == (8, 7, 1)
+    assert answers_in(tmp_path / "out.jsonl") == list(predictor.predict(TEXTS))
+    assert left_in(tmp_path) == {"out.jsonl"}
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz", "in.jsonl", "in.jsonl.gz", "in.parquet", "in.txt.gz"])
+@pytest.mark.parametrize("output", ["out.csv.gz", "out.parquet"])
+def test_every_format_is_read_and_written(tmp_path: Path, predictor: TreePredictor, name: str, output: str) -> None:
+    source, records = tmp_path / name, [{"equation": text} for text in TEXTS]
+    if "txt" not in name:
+        records = [{**record, "id": f"e{number}", "label": 1} for number, record in enumerate(records)]
+    write_records(source, records)
+    predict_file(predictor, source, tmp_path / output)
+    expected = list(predictor.predict(TEXTS if "txt" in name else records))
+    for answer, record in zip(answers_in(tmp_path / output), expected, strict=True):
+        if "csv" in name:
+            record["error"] = record["error"] and record["error"].replace("line 2", "line 3")
+        if "csv" in output:
+            record = {name: "" if value is None else str(value) for name, value in record.items()}
+        assert answer == record
+    assert left_in(tmp_path) == {name, output}
+
+
+def test_parquet_has_one_type_for_a_column(tmp_path: Path, predictor: TreePredictor) -> None:
+    source = tmp_path / "in.jsonl"
+    for ids, kind in (([7, 8], "int64"), ([7, "b"], "string"), ([7, 2**70], "string")):
+        source.write_text("".join(json.dumps({"id": each, "equation": "x ="}) + "\n" for each in ids))
+        predict_file(predictor, source, tmp_path / "out.parquet", overwrite=True)
+        table = parquet.read_table(tmp_path / "out.parquet")
+        assert [str(column) for column in table.schema.types] == [kind, "int64", "double", "string"]
+        assert [str(each) for each in table["id"].to_pylist()] == [str(each) for each in ids]
+
+
+def test_text_has_one_line_for_an_answer(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    predict_file(predictor, text, tmp_path / "out.tsv")
+    lines = (tmp_path / "out.tsv").read_text().splitlines()
+    assert len(lines) == 8
+    assert lines[1].startswith("2\t\t\tline 2, column 4: unexpected end")
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"equation": "x = x", "id": "a\\tb"}\n')
+    with pytest.raises(RecipeError, match=r"the id 'a\\tb' has a tab or line end; write CSV or JSONL"):
+        predict_file(predictor, source, tmp_path / "out.txt")
+
+
+BAD_LINES = {
+    "in.txt": b"x = x\nsin(\xff) = 1\nx =\n\n" + b"x + " * 2_500_000 + b"x = x\ny = y",
+    "in.jsonl": b'{"equation": "x = x"}\n{"equation": \n[1]\n{"label": 1}\n{"equation": "\xff"}\n{"equation": "y = y"}',
+    "in.csv": b'id,equation\n1,x = x\n2\n3,"x\n4,\xff\n5,x =\n6,y = y\n',
+}
+
+
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_no_bad_record_stops_a_run(tmp_path: Path, predictor: TreePredictor, name: str) -> None:
+    (tmp_path / name).write_bytes(BAD_LINES[name])
+    counts = predict_file(predictor, tmp_path / name, tmp_path / "out.jsonl")
+    answers = answers_in(tmp_path / "out.jsonl")
+    assert (counts.records, counts.rejected) == (6, 4) == (len(answers), sum(bool(each["error"]) for each in answers))
+    assert [answer["error"] is None for answer in answers] == [True, False, False, False, False, True]
+    assert all(answer["error"] is None or str(tmp_path) not in answer["error"] for answer in answers)
+
+
+def test_a_chain_of_a_hundred_thousand_nodes_is_predicted(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.txt").write_text("x = " + "sin(" * 3000 + "x" + ")" * 3000 + "\nx = x\n")
+    assert predict_file(predictor, tmp_path / "in.txt", tmp_path / "out.jsonl").predicted == 2
+
+
+@pytest.mark.parametrize("texts", [["x = x", "x =", "y = y"], ["x = x"] * 4 + ["x ="]])
+def test_strict_stops_at_the_first_bad_record(tmp_path: Path, predictor: TreePredictor, texts: list[str]) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(texts))
+    line = texts.index("x =") + 1
+    with pytest.raises(ParseError, match=rf"in\.txt, line {line}, column 4: unexpected end"):
+        predict_file(predictor, tmp_path / "in.txt", tmp_path / "out.jsonl", strict=True)
+    assert not (tmp_path / "out.jsonl").exists()
+    assert len((tmp_path / "out.jsonl.partial").read_text().splitlines()) == line - 1
+    assert predict_file(predictor, tmp_path / "in.txt", tmp_path / "out.jsonl", resume=True).rejected == 1
+
+
+def test_strict_tells_of_bytes_and_labels(tmp_path: Path, predictor: TreePredictor) -> None:
+    for content, error, match in (
+        (b"\xff", ParseError, "in, line 1, column 1: byte 0xff"),
+        (b'{"tree": "(Equality (foo x) x)"}', VocabularyError, "in, line 1: node 0 .*unknown leaf 'x'"),
+    ):
+        (tmp_path / "in").write_bytes(content)
+        format = "jsonl" if content.startswith(b"{") else "text"
+        with pytest.raises(error, match=match):
+            predict_file(predictor, tmp_path / "in", tmp_path / "out.jsonl", format=format, strict=True)
+    assert left_in(tmp_path) == {"in"}
+
+
+def test_the_threshold_can_be_given(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    predict_file(predictor, text, tmp_path / "out.jsonl", threshold=0.0)
+    assert [answer["prediction"] for answer in answers_in(tmp_path / "out.jsonl")] == [1, None, *[1] * 6]
+
+
+def test_an_empty_input_gives_an_empty_output(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.txt").write_text("")
+    for name in ("out.jsonl", "out.csv", "out.parquet"):
+        assert predict_file(predictor, tmp_path / "in.txt", tmp_path / name).records == 0
+        assert answers_in(tmp_path / name) == []
+
+
+def test_a_header_of_a_text_file_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("Source\tTarget\n[MAX 2 9 ]\t9\n")
+    predict_file(small_model("listops"), tmp_path / "in.tsv", tmp_path / "out.jsonl")
+    assert [(answer["id"], answer["error"]) for answer in answers_in(tmp_path / "out.jsonl")] == [(2, None)]
+
+
+def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious\n")
+    for options, match in (({}, r"out\.jsonl exists; choose another name, or replace it with overwrite"),):
+        with pytest.raises(RecipeError, match=match):
+            predict_file(predictor, text, out, **options)
+    assert out.read_text() == "precious\n"
+    predict_file(predictor, text, out, overwrite=True)
+    assert len(answers_in(out)) == 8
+    with pytest.raises(RecipeError, match="is the input"):
+        predict_file(predictor, out, out, overwrite=True)
+    with pytest.raises(RecipeError, match="contradict"):
+        predict_file(predictor, text, out, overwrite=True, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "options", "match"),
+    [
+        ("equations.txt", "none/out.jsonl", {}, "there is no folder"),
+        ("equations.txt", ".", {"output_format": "jsonl"}, "it is a folder"),
+        ("none.txt", "out.jsonl", {}, "cannot read .*none.txt"),
+        ("equations.txt", "out.xyz", {}, "cannot tell the format"),
+        ("equations.txt", "out.jsonl", {"format": "jsno"}, "no format 'jsno'; known are .*did you mean jsonl"),
+        ("equations.txt", "-", {"resume": True}, "standard output cannot be resumed"),
+        ("none.bin", "out.jsonl", {}, "there is no such file|No such file"),
+    ],
+)
+def test_places_that_cannot_be_are_told(
+    tmp_path: Path, text: Path, predictor: TreePredictor, source: str, output: str, options: dict[str, Any], match: str
+) -> None:
+    to = output if output == "-" else tmp_path / output
+    with pytest.raises(RecipeError, match=match):
+        predict_file(predictor, tmp_path / source, to, **options)
+    assert left_in(tmp_path) == set()
+
+
+def test_a_full_disk_is_told_and_the_run_goes_on_later(
+    tmp_path: Path, text: Path, predictor: TreePredictor, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("full_disk")
+    with pytest.raises(RecipeError, match=r"cannot write .*out\.jsonl\.partial.*: No space left on device; free some"):
+        predict_file(predictor, text, tmp_path / "out.jsonl")
+    request.getfixturevalue("monkeypatch").undo()
+    assert predict_file(predictor, text, tmp_path / "out.jsonl", resume=True).records == 8
+
+
+def broken_off(predictor: TreePredictor, text: Path, output: Path) -> bytes:
+    """What a run leaves beside ``output`` that wrote all answers and was killed then; the answers."""
+    run = files._Run(predictor, text, "text", strict=False, progress=False)
+    with PartialOutput(output, run.depends_on(), resume=False) as partial:
+        run.write_to(partial, "jsonl")
+    return partial.path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_output(
+    tmp_path: Path, text: Path, predictor: TreePredictor, name: str
+) -> None:
+    out, partial = tmp_path / name, tmp_path / f"{name}.partial"
+    predict_file(predictor, text, out)
+    whole = out.read_bytes()
+    out.unlink()
+    answers = broken_off(predictor, text, out)
+    state = (tmp_path / f"{name}.partial.json").read_bytes()
+    ends = [place + 1 for place, byte in enumerate(answers) if byte == ord("\n")]
+    for end in {0, 1, 40, *ends, *(place - 1 for place in ends), *(place + 1 for place in ends[:-1])}:
+        partial.write_bytes(answers[:end])
+        (tmp_path / f"{name}.partial.json").write_bytes(state)
+        counts = predict_file(predictor, text, out, resume=True)
+        assert out.read_bytes() == whole, end
+        assert (counts.records, counts.predicted, counts.rejected) == (8, 7, 1)
+        assert left_in(tmp_path) == {name}
+        out.unlink()
+
+
+def test_resume_begins_a_run_and_leaves_a_complete_one(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    for name in ("out.jsonl", "out.csv", "out.parquet", "out.txt"):
+        out = tmp_path / name
+        counts = predict_file(predictor, text, out, resume=True)
+        before = out.read_bytes(), out.stat().st_mtime_ns
+        again = predict_file(predictor, tmp_path / "equations.txt", out, resume=True)
+        assert (again.records, again.predicted, again.rejected) == (counts.records, counts.predicted, counts.rejected)
+        assert (out.read_bytes(), out.stat().st_mtime_ns) == before
+
+
+def test_a_run_that_would_replace_an_output_is_resumed_with_the_old_one_there(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("old\n")
+    whole = broken_off(predictor, text, out)
+    (tmp_path / "out.jsonl.partial").write_bytes(whole[:300])
+    predict_file(predictor, text, out, resume=True)
+    assert out.read_bytes() == whole
+
+
+def test_a_run_is_not_resumed_with_another_model_threshold_or_input(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    out = tmp_path / "out.jsonl"
+    whole = broken_off(predictor, text, out)
+    other = small_model()
+    with torch.no_grad():
+        next(other.parameters()).add_(1e-3)
+    with pytest.raises(RecipeError, match="cut off; go on with it with resume"):
+        predict_file(predictor, text, out)
+    with pytest.raises(RecipeError, match="the model is another one; give the same"):
+        predict_file(other, text, out, resume=True)
+    with pytest.raises(RecipeError, match=r"the threshold is another one \(0\.5 before, 0\.7 now\)"):
+        predict_file(predictor, text, out, resume=True, threshold=0.7)
+    (tmp_path / "other.txt").write_bytes(text.read_bytes())
+    with pytest.raises(RecipeError, match=r"the input file is another one \(equations\.txt before, other\.txt now\)"):
+        predict_file(predictor, tmp_path / "other.txt", out, resume=True)
+    text.write_text("x = x\n")
+    with pytest.raises(RecipeError, match="the size of the input file is another one"):
+        predict_file(predictor, text, out, resume=True)
+    assert (tmp_path / "out.jsonl.partial").read_bytes() == whole
+    assert predict_file(predictor, text, out, overwrite=True).records == 1
+
+
+def test_records_that_changed_are_noticed_by_their_ids(tmp_path: Path, predictor: TreePredictor) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [json.dumps({"id": name, "equation": "x = x"}) + "\n" for name in "abcd"]
+    source.write_text("".join(lines))
+    run = files._Run(predictor, source, "jsonl", strict=False, progress=False)
+    with PartialOutput(out, run.depends_on(), resume=False) as partial:
+        run.write_to(partial, "jsonl")
+    source.write_text("".join([lines[0], lines[2], lines[1], lines[3]]))
+    with pytest.raises(RecipeError, match=r"its record 2 has the id 'b', and that of .* has 'c'"):
+        predict_file(predictor, source, out, resume=True)
+    source.write_text("".join(lines[:2]) + "\n" * (2 * len(lines[2])))
+    with pytest.raises(RecipeError, match=r"it has 4 answers, and .* has 2 records"):
+        predict_file(predictor, source, out, resume=True)
+    partial.path.write_bytes(b"\0\0\0\n")
+    with pytest.raises(RecipeError, match="is damaged: line 1 is no answer"):
+        predict_file(predictor, source, out, resume=True)
+    (tmp_path / "out.jsonl.partial.json").write_text("{")
+    with pytest.raises(RecipeError, match="does not say what it depends on"):
+        predict_file(predictor, source, out, resume=True)
+
+
+def test_two_processes_do_not_write_one_output(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    with (
+        PartialOutput(tmp_path / "out.jsonl", {}, resume=False),
+        pytest.raises(RecipeError, match=r"another process is writing .*out\.jsonl"),
+    ):
+        predict_file(predictor, text, tmp_path / "out.jsonl", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["in.txt.gz", "in.parquet"])
+def test_answers_before_the_damage_of_an_input_are_kept(tmp_path: Path, predictor: TreePredictor, name: str) -> None:
+    source = tmp_path / name
+    if name.endswith(".gz"):
+        source.write_bytes(gzip.compress("".join(f"x + {n}*y = x\n" for n in range(40)).encode(), 0)[:-200])
+    else:
+        write_records(source, [{"equation": f"x = {n}"} for n in range(20_000)])
+        content = bytearray(source.read_bytes())
+        content[len(content) // 4 :: 97] = b"\xff" * len(content[len(content) // 4 :: 97])
+        content[-4:] = b"PAR1"
+        source.write_bytes(content)
+    with pytest.raises(ParseError, match=r"damaged after this line|no Parquet data"):
+        predict_file(predictor, source, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+    if name.endswith(".gz"):
+        kept = (tmp_path / "out.jsonl.partial").read_text().splitlines()
+        assert 10 < len(kept) < 40
+        assert [json.loads(line)["id"] for line in kept] == [*range(1, len(kept) + 1)]
+
+
+def test_standard_input_and_output(tmp_path: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(predictor.predict(TEXTS))
+    for format in (None, "csv"):
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("\n".join(TEXTS).encode())))
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out))
+        assert predict_file(predictor, "-", "-", output_format=format).records == 8
+        lines = out.getvalue().decode().splitlines()
+        if format is None:
+            assert [json.loads(line) for line in lines] == expected
+        else:
+            assert [row["id"] for row in csv.DictReader(lines)] == [str(answer["id"]) for answer in expected]
+
+
+def graph_of(*trees: str) -> Any:
+    model = small_model()
+    forest = Forest.from_trees([parse_brackets(tree) for tree in trees])
+    known = {label: number for number, label in enumerate(model.vocabulary.labels)}
+    return forest_to_dgl(forest, torch.tensor([known[label] for label in forest.labels]).numpy()[forest.label])
+
+
+def test_graphs_of_dgl_hold_the_trees_of_examples(tmp_path: Path, predictor: TreePredictor) -> None:
+    dgl = pytest.importorskip("dgl")
+    source = tmp_path / "graphs.bin"
+    left, right = "(Add Symbol:var_0 Symbol:var_1)", "(Add Symbol:var_1 Symbol:var_0)"
+    cycle = dgl.graph(([0, 1], [1, 0]))
+    cycle.ndata["label"] = torch.zeros(2, dtype=torch.int64)
+    dgl.save_graphs(str(source), [graph_of(left, right), cycle, graph_of(left), graph_of(right, left, left, left)])
+    counts = predict_file(predictor, source, tmp_path / "out.jsonl")
+    answers = answers_in(tmp_path / "out.jsonl")
+    assert (counts.records, counts.rejected) == (5, 2)
+    assert [answer["id"] for answer in answers] == [1, 2, 3, 4, 5]
+    records = [{"tree": f"(Equality {one} {other})"} for one, other in ((left, right), (right, left), (left, left))]
+    expected = [answer["probability"] for answer in predictor.predict(records)]
+    assert [answers[place]["probability"] for place in (0, 3, 4)] == pytest.approx(expected, abs=1e-6)
+    assert "cycle" in answers[1]["error"]
+    assert answers[2]["error"] == "line 3: the graph holds 1 trees, and an example has 2"
+    content = source.read_bytes()
+    source.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ParseError, match=r"graphs\.bin, line 1.*: it holds no graphs, or is damaged"):
+        predict_file(predictor, source, tmp_path / "torn.jsonl")
+    assert left_in(tmp_path) == {"graphs.bin", "out.jsonl"}
+
+
+KILLED = """
+import os, signal, sys
+from treemem.predict import TreePredictor, chunks, predict_file
+from treemem.predict.partial_output import PartialOutput
+from models import small_model
+chunks.CHUNK_RECORDS = 3
+append = PartialOutput.append
+def killed(self, lines):
+    if self._stream.seek(0, 2):
+        append(self, lines[:-7])
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(self, lines)
+PartialOutput.append = killed
+predict_file(TreePredictor(small_model(), processes=1), sys.argv[1], sys.argv[2])
+"""
+
+
+def test_a_process_killed_while_it_writes_is_resumed(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    search = os.pathsep.join([str(Path(treemem.__file__).parents[1]), str(Path(__file__).parent)])
+    command = [sys.executable, "-c", KILLED, str(text), str(tmp_path / "out.jsonl")]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": search}).returncode == -signal.SIGKILL
+    assert not (tmp_path / "out.jsonl.partial").read_bytes().endswith(b"\n")
+    predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
+    predict_file(predictor, text, tmp_path / "whole.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_other_processes_change_no_byte(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    predict_file(predictor, text, tmp_path / "one.jsonl")
+    predict_file(TreePredictor(predictor.model, processes=2), text, tmp_path / "two.jsonl")
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+
+
+def test_a_file_is_read_as_it_is_needed(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def counted(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for record in read_records(*arguments, **options):
+            taken.append(record.line)
+            yield record
+
+    monkeypatch.setattr(files, "read_records", counted)
+    seen = []
+    append = PartialOutput.append
+
+    def noted(self: PartialOutput, lines: bytes) -> None:
+        seen.append(len(taken))
+        append(self, lines)
+
+    monkeypatch.setattr(PartialOutput, "append", noted)
+    predict_file(predictor, text, tmp_path / "out.jsonl")
+    assert seen == [3, 6, 8]
