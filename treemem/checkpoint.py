@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import os
 import shutil
 import zipfile
@@ -76,6 +77,7 @@ def load(
         weights = _weights(files[_WEIGHTS], expected, folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
+        model.temperature = _checked_temperature(config.get("temperature", 1.0))
     except _MALFORMED as error:
         if isinstance(error, CheckpointError):
             raise
@@ -146,6 +148,8 @@ def save(
         "task": {"name": model.task.name, "version": model.task.version, "options": model.task.options},
         "network": {"name": model.network.network, "options": dict(model.network.options)},
     }
+    if model.temperature != 1.0:
+        config["temperature"] = model.temperature
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     files = {
         _CONFIG: yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode(),
@@ -157,11 +161,38 @@ def save(
         buffer = io.BytesIO()
         torch.save(dict(training_state), buffer)
         files[_TRAINING_STATE] = buffer.getvalue()
-    files[_MANIFEST] = json.dumps(
-        {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}, indent=1
-    ).encode()
+    _write_checkpoint(path, files)
+
+
+def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
+    """Write the temperature of a model into its checkpoint; all else stays. The one without it is kept beside.
+
+    Args:
+        path: the folder of the checkpoint: of a run, its ``best``.
+        temperature: see :mod:`treemem.calibration`.
+
+    Raises:
+        CheckpointError: it is torn or altered, or cannot be written, or the temperature is no positive number.
+    """
+    folder = Path(path)
+    files = verified_files(folder)
+    config = yaml.safe_load(files[_CONFIG])
+    config["temperature"] = _checked_temperature(temperature)
+    files[_CONFIG] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+    _write_checkpoint(folder, files)
+
+
+def _checked_temperature(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < math.inf:
+        raise CheckpointError(f"a temperature must be a positive number, not {given!r}")
+    return float(given)
+
+
+def _write_checkpoint(path: Path, files: dict[str, bytes]) -> None:
+    """Write files with their manifest."""
+    manifest = {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}
     try:
-        _write_folder(path, files)
+        _write_folder(path, {**files, _MANIFEST: json.dumps(manifest, indent=1).encode()})
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {cannot_write(error)}") from error
 

@@ -249,6 +249,13 @@ class Task(ABC):
         Of true is for a task whose target ``"label"`` is 1 for yes and 0 for no.
         """
 
+    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
+        """Outputs by which a model is surer (below 1) or less sure (above 1), and says the same.
+
+        By default all outputs are divided: scores of true, or of classes. What is no such score must stay as it is.
+        """
+        return outputs / temperature
+
     @abstractmethod
     def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Which examples the outputs are right about, ``[examples]``."""
@@ -328,6 +335,7 @@ class Model(nn.Module):
         encoder: the network; gives ``[examples, trees_per_example, hidden_size]``, or ``[examples, 1, hidden_size]``
             where it has an attribute ``joint`` that is true: it reads the trees of an example as one sequence.
         head: gives the outputs that the task's loss and scores read.
+        temperature: what outputs are divided by before they become probabilities; see :mod:`treemem.calibration`.
     """
 
     def __init__(
@@ -343,12 +351,19 @@ class Model(nn.Module):
         self.network = network
         self.vocabulary = task.vocabulary if vocabulary is None else vocabulary
         self.encoder = network.build(self.vocabulary, networks, form=task.token_form)
+        self.temperature = 1.0
         make_head = task.joint_head if getattr(self.encoder, "joint", False) else task.head
         self.head = make_head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
 
     def forward(self, batch: TreeBatch) -> Tensor:
         """The outputs ``[examples, ...]`` for a batch."""
         return self.head(self.encoder(batch))
+
+    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """The outputs as probabilities, at the model's temperature; see :meth:`Task.probabilities`."""
+        if self.temperature != 1.0:
+            outputs = self.task.tempered(outputs.double(), self.temperature)
+        return self.task.probabilities(outputs, targets)
 
     @property
     def device(self) -> torch.device:
@@ -462,7 +477,7 @@ class Model(nn.Module):
         if not len(data):
             return np.empty(0)
         examples = self.task.examples(data)
-        return self.task.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
+        return self.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
 
 
 TASKS: Registry[type[Task]] = Registry(

@@ -272,6 +272,12 @@ class EquationVerification(Task):
         close = NumberDecoder.correct(_decoded(outputs, side), torch.from_numpy(targets["value"])).double()
         return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
 
+    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
+        """The scores divided; the values that sides decode to stay as they are."""
+        if not self.numeric:
+            return outputs / temperature
+        return torch.cat([outputs[:, :1] / temperature, outputs[:, 1:]], dim=1)
+
     def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Which equations are judged rightly.
 

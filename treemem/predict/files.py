@@ -308,6 +308,7 @@ def _digest(model: Model) -> str:
         "task": [model.task.name, model.task.version, model.task.options],
         "network": [model.network.network, model.network.options],
         "vocabulary": model.vocabulary.digest,
+        "temperature": model.temperature,
     }
     digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
     for name, weight in sorted(model.state_dict().items()):

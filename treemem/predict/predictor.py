@@ -184,7 +184,7 @@ class TreePredictor:
         loader = TreeLoader(index, None, self.batch_size, trees_per_example=examples.trees_per_example)
         cache = RowCache(model.encoder, index, max_bytes=self.cache_bytes) if self._keeps_rows() else None
         outputs = model.outputs_of(loader, cache=cache, allow_nan=True)
-        return model.task.probabilities(outputs, examples.targets)
+        return model.probabilities(outputs, examples.targets)
 
     def _keeps_rows(self) -> bool:
         """Whether states of the network can be kept from batch to batch."""

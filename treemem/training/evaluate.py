@@ -128,7 +128,7 @@ def evaluate(
         loader.seconds = time.perf_counter() - begin
         outputs = model.outputs_of(loader, cache=cache, advance=bar.update)
         seconds = time.perf_counter() - begin
-    probabilities = model.task.probabilities(outputs, targets)
+    probabilities = model.probabilities(outputs, targets)
     evaluation = Evaluation(
         model.task.scores(outputs, targets, examples.group[chosen]),
         chosen,

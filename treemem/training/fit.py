@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from treemem import checkpoint
+from treemem.calibration import fit_temperature
 from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
@@ -97,9 +98,9 @@ def fit(
     """Train a network on the ``train`` split and keep the epoch that does best on the ``validation`` split.
 
     The folder ``output`` receives ``metrics.jsonl`` and the checkpoints ``best`` and ``last``; of averaged weights
-    ``best`` holds the average, and ``last`` what to go on with. The same seed on the
-    same machine gives the same numbers, also when the run was killed in between and resumed. The caller's random
-    generators are left as they were.
+    ``best`` holds the average, and ``last`` what to go on with. ``best`` has the temperature that suits the validation
+    split (:mod:`treemem.calibration`). The same seed on the same machine gives the same numbers, also when the run was
+    killed in between and resumed. The caller's random generators are left as they were.
 
     Args:
         task: what to learn.
@@ -180,6 +181,7 @@ class _Run:
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.progress = Progress()
         self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
+        self.validated: tuple[Tensor, Mapping[str, Any]] | None = None  # outputs and targets of the last evaluation
 
     def loader_of(self, epoch: int) -> TreeLoader:
         """What goes through the examples of an epoch, counted from 0, in its order."""
@@ -401,6 +403,7 @@ class _Run:
         targets = self.examples.targets_of(chosen)
         tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
         scores = self.model.task.scores(outputs, targets, self.examples.group[chosen])
+        self.validated = outputs, targets
         record["validation_loss"] = float(self.model.task.loss(outputs, tensors))
         record["validation_accuracy"] = scores[-1].accuracy
         record["validation_seconds"] = time.perf_counter() - begin
@@ -420,6 +423,8 @@ class _Run:
             }
             if self.average is not None:
                 state["average"] = dict(self.average.state_dict())
+        seen = self.validated if name == "best" else None
+        model.temperature = 1.0 if seen is None else fit_temperature(model.task, *seen)
         checkpoint.save(self.folder / name, model, training_state=state, metrics=self.progress.records)
         self.saved_at = time.perf_counter()
 
