@@ -300,3 +300,16 @@ def test_text_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(Endless())))
     records = read_records("-", format="jsonl")
     assert [next(records).line for _ in range(3)] == [1, 2, 3]
+
+
+def test_parquet_of_given_types_holds_columns_without_values(tmp_path: Path) -> None:
+    path, types = tmp_path / "a.parquet", {"a": int, "b": str, "c": float}
+    records = [{"a": None, "b": None, "c": 0.5 * number} for number in range(10_000)]
+    assert write_records(path, iter(records), types=types) == 10_000
+    assert fields_of(path) == records
+    assert [str(column) for column in parquet.read_schema(path).types] == ["int64", "string", "double"]
+    assert parquet.ParquetFile(path).num_row_groups > 1
+    write_records(path, [], fields=["a", "b", "c"], types=types)
+    assert parquet.read_schema(path).names == ["a", "b", "c"]
+    with pytest.raises(RecipeError, match="Parquet cannot hold a value"):
+        write_records(path, [{"a": 2**70, "b": None, "c": None}], types=types)

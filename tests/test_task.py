@@ -24,6 +24,7 @@ from treemem.task import (
     label_numbers,
     split_numbers,
 )
+from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
@@ -196,6 +197,12 @@ def test_predict_reads_texts_and_forests_alike() -> None:
     np.testing.assert_array_equal(model.predict(texts), model.predict(data))
     assert model.predict(texts).shape == (3,)
     assert ((model.predict(texts) > 0) & (model.predict(texts) < 1)).all()
+
+
+def test_a_task_reads_records_by_its_parser_unless_it_says_more() -> None:
+    reader, text = MoreX().reader, "(f x y)"
+    assert reader.read(text) == reader.read({"text": text, "label": 1}) == reader.read(parse_brackets(text))
+    assert MoreX().class_names is None
 
 
 def test_predict_of_nothing_is_empty() -> None:

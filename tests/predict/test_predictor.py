@@ -9,8 +9,11 @@ from models import small_model
 
 from treemem.errors import RecipeError
 from treemem.predict import TreePredictor, chunks
+from treemem.task import Model, NetworkConfig
+from treemem.tasks.equation_verification import EquationVerification
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_equation
+from treemem.trees.vocabulary import Vocabulary
 
 GOOD = ["x + y = y + x", "sin(x)^2 = 1 - cos(x)^2", "x = -x", "log(x, 2) = sqrt(x)/17", "x*(y + z) = x*y + x*z"]
 
@@ -108,6 +111,22 @@ def test_pairs_of_formulas_are_read_from_the_last_parts_of_a_line_or_from_fields
             next(part for part in ("one part", "right side is missing", "fields left", "fields lhs") if part in told)
             for told in (answer["error"] for answer in answers[5:])
         ] == ["one part", "right side is missing", "fields left", "fields lhs"]
+
+
+def test_a_label_that_the_model_does_not_know_is_an_error_of_its_record() -> None:
+    vocabulary = Vocabulary(["Symbol:var_0", "Symbol:var_1"], [("Add", 2)])
+    model = Model(EquationVerification(), NetworkConfig("TreeLSTM", {"hidden_size": 4}), vocabulary)
+    texts = ["x + y = y + x", "sin(x) = x", "x = y", "x + y + z = x", "x = x"]
+    answers = list(TreePredictor(model).predict(texts))
+    assert [answer["error"] for answer in answers] == [
+        None,
+        "line 2: node 1 (in post-order): unknown function 'sin'",
+        None,
+        "line 4: node 2 (in post-order): unknown leaf 'Symbol:var_2'; did you mean Symbol:var_1 or Symbol:var_0?",
+        None,
+    ]
+    found = [answers[place]["probability"] for place in (0, 2, 4)]
+    np.testing.assert_allclose(found, model.predict([texts[place] for place in (0, 2, 4)]), atol=1e-6)
 
 
 def test_an_output_that_is_no_number_is_an_error_of_its_record_alone() -> None:
