@@ -159,6 +159,12 @@ def test_records_are_read_as_they_are_needed() -> None:
     assert taken == 12
 
 
+@pytest.mark.parametrize("record", ["x = x", {"equation": "x = x"}, parse_equation("x = x")])
+def test_a_single_record_must_stand_in_a_list(record: object) -> None:
+    with pytest.raises(RecipeError, match="put a single one in a list"):
+        TreePredictor(small_model()).predict(record)  # type: ignore[arg-type]  # the point of the test
+
+
 def test_a_chunk_ends_where_its_texts_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 20)
     entries = [chunks.Entry(line, line, text) for line, text in enumerate(["x" * 19, "y", "z", {"a": "w" * 20}, "v"])]

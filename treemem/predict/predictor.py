@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from treemem import checkpoint as checkpoints
 from treemem.checked_options import checked_count, checked_probability
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.nn.row_cache import RowCache
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
@@ -25,6 +25,7 @@ from treemem.task import Model
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, find_refused, told_in_a_line
+from treemem.trees.tree import Tree
 
 FIELDS = ("id", "prediction", "probability", "error")
 """What is said of every record."""
@@ -90,10 +91,16 @@ class TreePredictor:
         other.threshold = checked_probability("threshold", threshold)
         return other
 
-    def predict(self, records: Iterable[Example]) -> Iterator[dict[str, Any]]:
-        """An answer for each record; some thousands of records are read before the first answers are there."""
-        for _, answers in self.answers(chunks_of(_entries(records)), self.processes):
-            yield from answers
+    def predict(self, records: Iterable[Example]) -> Generator[dict[str, Any], None, None]:
+        """An answer for each record; some thousands of records are read before the first answers are there.
+
+        Raises:
+            RecipeError: a single record.
+        """
+        if isinstance(records, (str, bytes, Mapping, Tree)):
+            raise RecipeError("predict takes several records; put a single one in a list")
+        chunks = self.answers(chunks_of(_entries(records)), self.processes)
+        return (answer for _, answers in chunks for answer in answers)
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The answers as columns, for the records whose fields are the columns of ``batch``, each ``[records]``.
