@@ -188,7 +188,9 @@ class TreePredictor:
         model = self.model
         examples = model.task.examples(forest)
         index = SubtreeIndex(examples.forest, model.vocabulary)
-        loader = TreeLoader(index, None, self.batch_size, trees_per_example=examples.trees_per_example)
+        loader = TreeLoader(
+            index, None, self.batch_size, trees_per_example=examples.trees_per_example, sort_by_height=True
+        )
         cache = RowCache(model.encoder, index, max_bytes=self.cache_bytes) if self._keeps_rows() else None
         outputs = model.outputs_of(loader, cache=cache, allow_nan=True)
         return model.probabilities(outputs, examples.targets)
