@@ -181,6 +181,11 @@ def test_columns_become_columns() -> None:
     assert np.isnan(found["probability"]).tolist() == [False, True, False, False]
     assert found["probability"].dtype == np.float64
     assert "line 2, column 4" in found["error"][1]
+    holes = predictor({"text": np.array(["x = x", None], object)})
+    assert holes["error"].tolist() == [
+        None,
+        "line 2, column 1: there is no record but None; expected a text, a record or a Tree",
+    ]
     lines = predictor({"text": np.array(["x = x\t1"])})
     assert lines["probability"].tolist() == found["probability"][:1].tolist()
     assert [column.shape for column in predictor({"equation": np.array([])}).values()] == [(0,)] * 4

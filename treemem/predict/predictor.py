@@ -204,4 +204,8 @@ class TreePredictor:
 
 def _entries(records: Iterable[Example]) -> Iterator[Entry]:
     for line, record in enumerate(records, start=1):
+        if record is None:
+            problem = ParseError("there is no record but None", expected="a text, a record or a Tree")
+            yield Entry(line, line, None, problem)
+            continue
         yield Entry(line, id_of(record, line) if isinstance(record, Mapping) else line, record)
