@@ -14,7 +14,12 @@ from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.propagate import Engine
-from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
+from treemem.ops.stack_tree_lstm import (
+    StackTreeLSTMOptions,
+    StackTreeLSTMStepPair,
+    stack_tree_lstm_gates,
+    stack_tree_lstm_step,
+)
 from treemem.ops.stack_tree_lstm.options import Actions, Normalization
 from treemem.trees.vocabulary import Vocabulary
 
@@ -64,6 +69,18 @@ class StackTreeLSTMCell(OneProductCell):
         hidden, stack = stack_tree_lstm_step(preactivation, preactivation.new_zeros(len(x), 0, *size), self.stack)
         return {"h": hidden, "S": stack}
 
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The gates of inner nodes; see :func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_gates`."""
+        preactivation = self.gates(children, x, kind)["gates"]
+        return stack_tree_lstm_gates(preactivation, children["h"].shape[1], self.hidden_size, self.stack)
+
+    def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
+        """The gates of leaves that have features; others have none."""
+        if self.leaf_map is None:
+            return {}
+        preactivation = self.leaf_map(x).to(self.leaf_map.bias.dtype)
+        return stack_tree_lstm_gates(preactivation, 0, self.hidden_size, self.stack)
+
 
 class StackTreeLSTM(TreeLayer):
     """Tree-LSTM whose cell is a stack of ``stack_size`` rows (Arabshahi et al. 2020, eq. 15-28).
@@ -77,6 +94,10 @@ class StackTreeLSTM(TreeLayer):
     where ``x`` holds the children's ``h`` one after the other, then the features. The networks of the paper's
     Table 2 are ``StackTreeLSTM(n, vocabulary)``, with ``normalize=True``, and with ``normalize=True, no_op=True``. What
     the paper's text leaves open is as in the published code. Dropout, where asked for, is on ``u`` of inner nodes.
+
+    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
+    hidden_size]``; ``push``, ``pop`` and ``no_op`` as far as there are such actions, ``output`` and ``update`` (before
+    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``reading``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.

@@ -129,6 +129,16 @@ class StackTreeRNNCell(SplitTreeCell):
             hidden = activation(self.activation_name).function(self.leaf_map(x))
         return {"h": hidden, "S": hidden.new_zeros(len(x), self.stack_size, self.hidden_size)}
 
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The weights of the actions and what is pushed; with ``read="own"`` the weights of the rows read, too."""
+        products = self.gates(children, x, kind)
+        update, weights = products["control"].tensor_split([self.hidden_size], dim=1)
+        actions = torch.softmax(weights, dim=1).split(1, dim=1)
+        found = dict(zip(("push", "pop", "no_op"), actions, strict=False)) | {"update": torch.sigmoid(update)}
+        if self.read == "own":
+            found["reading"] = torch.sigmoid(products["hidden"][:, self.hidden_size :])
+        return found
+
     def _by_row(self, products: State) -> torch.Tensor:
         return products["rows"].unflatten(0, (-1, self.stack_size + self.pop_zero_before_map))
 
@@ -154,6 +164,10 @@ class OwnStackTreeRNNCell(torch.nn.Module):
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """See :meth:`StackTreeRNNCell.leaf`."""
         return self.parts.leaf(x, kind)
+
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """See :meth:`StackTreeRNNCell.trace`."""
+        return self.parts.trace(children, x, kind)
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The stack first, then ``h`` with what is read from it (eq. 10-11)."""
@@ -188,6 +202,10 @@ class StackTreeRNN(TreeLayer):
     published code), so that a node's stack reaches only its parent; or, with ``read="own"``, ``m`` is read from the
     node's own new stack, ``sum_{j < top_k} p_j S[j]`` with ``p = sigmoid(U_p x + b_p)`` (the paper's eq. 10-11). The
     paper's ``sigma`` is a softmax in eq. 3 only. Dropout, where asked for, is on ``h`` of inner nodes.
+
+    With ``trace=True`` the result's ``trace`` has ``a`` of every inner node, ``push``, ``pop`` and, with it, ``no_op``,
+    each ``[nodes, 1]``; ``update``, ``sigmoid(U_u x + b_u)``, ``[nodes, hidden_size]``; and with ``read="own"`` ``p``
+    as ``reading``, ``[nodes, top_k]``. Leaves have none of them.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.

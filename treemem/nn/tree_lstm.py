@@ -16,7 +16,7 @@ from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
-from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
+from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_gates, tree_lstm_step
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -55,6 +55,16 @@ class TreeLSTMCell(OneProductCell):
         hidden, cell = tree_lstm_step(preactivation, preactivation.new_zeros(len(x), 0, self.hidden_size))
         return {"h": hidden, "c": cell}
 
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The gates of inner nodes; see :func:`treemem.ops.tree_lstm.tree_lstm_gates`."""
+        return tree_lstm_gates(self.gates(children, x, kind)["gates"], children["h"].shape[1], self.hidden_size)
+
+    def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
+        """The gates of leaves that have features; others have none."""
+        if self.leaf_map is None:
+            return {}
+        return tree_lstm_gates(self.leaf_map(x).to(self.leaf_map.bias.dtype), 0, self.hidden_size)
+
 
 class TreeLSTM(TreeLayer):
     """Tree-LSTM with a forget gate for each child in order (Tai et al. 2015, eq. 9-14).
@@ -64,6 +74,9 @@ class TreeLSTM(TreeLayer):
     and has a bias of its own, as in the code published with Arabshahi et al. 2020, whose initialisation this is too:
     for two children and more each child's block of a weight has the bound ``1 / sqrt(hidden_size)`` and biases start at
     0; for one child both are drawn as by ``nn.Linear``. Dropout, where asked for, is on ``u`` of inner nodes.
+
+    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
+    hidden_size]``, ``input``, ``output`` and ``update`` (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.

@@ -18,6 +18,7 @@ from treemem.ops.cell import Cell, State
 from treemem.ops.downward import Direction, DownwardCell, propagate_both
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
+from treemem.ops.step_trace import trace_steps
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
@@ -134,6 +135,7 @@ class TreeNetwork(torch.nn.Module):
         *,
         keep: Literal["all", "roots"] = "all",
         rows_at_once: int = 32_768,
+        trace: bool = False,
     ) -> TreeStates: ...
 
     @overload
@@ -146,6 +148,7 @@ class TreeNetwork(torch.nn.Module):
         *,
         keep: Literal["all", "roots"] = "all",
         rows_at_once: int = 32_768,
+        trace: bool = False,
     ) -> TreeStates | torch.Tensor:
         """Run the cell over every node.
 
@@ -157,6 +160,10 @@ class TreeNetwork(torch.nn.Module):
                 more, with the same random numbers. The memory for a tree of a million nodes is then that for a part, at
                 the cost of a second forward pass. The same numbers and gradients; on the fused engine.
             rows_at_once: inner rows of a part.
+            trace: whether the result's ``trace`` shall hold what each node's step did, its gates, computed again from
+                the states, without gradients; of the upward pass, where there are two. The layer's class says what
+                there is; a cell of one's own tells it in a method ``trace``
+                (:func:`treemem.ops.step_trace.trace_steps`).
 
         Returns:
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its
@@ -166,11 +173,16 @@ class TreeNetwork(torch.nn.Module):
             GraphError: a graph that is no forest, features that do not fit, or nodes that the cell cannot take.
             VocabularyError: labels of another vocabulary.
             CellError: a cell whose states are not what the protocol says.
-            RecipeError: parts of less than a row, or roots only from an engine that keeps all states.
+            RecipeError: parts of less than a row, or roots only from an engine that keeps all states, or a trace of a
+                graph or of roots only.
         """
         checked_choice("keep", keep, ("all", "roots"))
+        if trace and (keep == "roots" or not isinstance(batch, TreeBatch)):
+            raise RecipeError("trace=True needs a TreeBatch and keep='all': it tells what the step of every node did")
         if isinstance(batch, TreeBatch):
-            return self._run(batch, feat) if keep == "all" else self._run_parts(batch, feat, rows_at_once)
+            if keep == "roots":
+                return self._run_parts(batch, feat, rows_at_once)
+            return self._run(batch, feat, trace=trace)
         if not hasattr(batch, "in_degrees"):
             raise GraphError(f"a layer takes a TreeBatch or a DGLGraph, not {type(batch).__name__}")
         return self._run(TreeBatch.from_dgl(batch, self.vocabulary), feat)[self.output]
@@ -184,7 +196,9 @@ class TreeNetwork(torch.nn.Module):
         """
         return self._run(batch, None, given)
 
-    def _run(self, batch: TreeBatch, feat: torch.Tensor | None, given: State | None = None) -> TreeStates:
+    def _run(
+        self, batch: TreeBatch, feat: torch.Tensor | None, given: State | None = None, *, trace: bool = False
+    ) -> TreeStates:
         self._check_labels(batch)
         like = next(self.parameters(), feat)
         if like is not None and like.device != batch.device:
@@ -197,9 +211,10 @@ class TreeNetwork(torch.nn.Module):
             leaf_inputs = torch.cat([leaf_inputs, leaf_inputs.new_zeros(num_given, leaf_inputs.shape[1])])
             cell = GivenRows(cell, given)
         states = propagate(cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
+        traced = trace_steps(cell, batch.schedule, states, leaf_inputs, inner_inputs) if trace else None
         if self.down is not None:
             states = propagate_both(self.down, batch, states, self.output, self.direction, engine=self.engine)
-        return TreeStates(states, batch.trees_per_example, self.output)
+        return TreeStates(states, batch.trees_per_example, self.output, trace=traced)
 
     def _run_parts(self, batch: TreeBatch, feat: torch.Tensor | None, rows_at_once: int) -> TreeStates:
         if rows_at_once < 1:

@@ -21,6 +21,8 @@ class TreeStates:
         trees_per_example: how many trees make an example.
         output: name of the state that encodes a tree.
         only_roots: whether the states are those of the roots, and no other node's are there.
+        trace: what each node's step did, by name, ``[nodes, ...]``; empty unless it was asked for. The network's class
+            says what the names mean.
 
     Attributes:
         names: of the states.
@@ -28,10 +30,16 @@ class TreeStates:
     """
 
     def __init__(
-        self, node_states: NodeStates, trees_per_example: int = 1, output: str = "h", only_roots: bool = False
+        self,
+        node_states: NodeStates,
+        trees_per_example: int = 1,
+        output: str = "h",
+        only_roots: bool = False,
+        trace: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self.rows: Mapping[str, torch.Tensor] = node_states.states
         self.names = tuple(node_states.states)
+        self.trace = {} if trace is None else dict(trace)
         self._row_of_node = node_states.row_of_node
         self._row_of_root = node_states.row_of_root
         self._trees_per_example = trees_per_example

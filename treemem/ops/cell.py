@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -229,6 +229,20 @@ def _redefined(thing: object, name: str, other: str) -> bool:
         if name in holder:
             return True
     return False
+
+
+def traces(cell: Cell, name: str) -> Callable[..., State] | None:
+    """The method ``trace`` or ``leaf_trace`` of ``cell`` that tells what its step, or that of its leaves, did.
+
+    There is none for a subclass that redefines what it stands for (``step``, ``gates``, ``forward``; ``leaf``) and not
+    itself.
+    """
+    method = getattr(cell, name, None)
+    if not callable(method):
+        return None
+    owner = getattr(method, "__self__", cell)
+    stood_for = ("leaf",) if name == "leaf_trace" else ("__call__", "forward", "gates", "step")
+    return None if any(_redefined(owner, other, name) for other in stood_for) else method
 
 
 def check_cell(cell: object) -> None:
