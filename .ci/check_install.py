@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+import tempfile
 from pathlib import Path
 
 import treemem
+from treemem.explore import explore
 from treemem.task import TASKS
 from treemem.training import load_recipe, recipe_names
 
@@ -20,6 +22,9 @@ assert TASKS.names() == ["equation_verification", "listops", "logical_inference"
 for described in ("listops", "logical_inference"):
     readme = Path(treemem.__file__).parent / "tasks" / described / "README.md"
     assert readme.is_file(), f"{readme} is not in the package"
+with tempfile.TemporaryDirectory() as folder:
+    page = explore(treemem.load_pretrained(), ["x + 1 = 1 + x"], Path(folder) / "page.html").read_text(encoding="utf-8")
+assert page.startswith("<!doctype html>"), "the explorer's page is not in the package"
 assert recipe_names(), "the recipes are not in the package"
 for name in recipe_names():
     load_recipe(name)

@@ -1,8 +1,9 @@
-"""Results to look at: tables and plots."""
+"""Results to look at: tables, plots, and the explorer, a page that shows what a model does."""
 
 from __future__ import annotations
 
+from treemem.explore.explorer import explore
 from treemem.explore.plots import plot_accuracy
 from treemem.explore.tables import accuracy_table, markdown_table, overall_table, percent_of
 
-__all__ = ["accuracy_table", "markdown_table", "overall_table", "percent_of", "plot_accuracy"]
+__all__ = ["accuracy_table", "explore", "markdown_table", "overall_table", "percent_of", "plot_accuracy"]

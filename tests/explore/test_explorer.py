@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toy_task  # registers the task more_x and the network KindSum
+from page_reading import PageData, rounded
+
+from treemem.checkpoint import save
+from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.explore import explore
+from treemem.explore.explorer import page_data
+from treemem.induction import induced_trees, sentence_f1
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Model, NetworkConfig
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.tasks.listops.task import ListOps
+from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+EQUATIONS = ["sin(x) + y = y", "x + y = y + x", "1 = cos(x)^2"]
+EXPRESSIONS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "7", "[SM 6 5 9 ]"]
+STACK = NetworkConfig("StackTreeLSTM", {"hidden_size": 4, "stack_size": 3, "normalize": True, "no_op": True})
+HOSTILE = '</script><img src=x onerror="alert(1)"><!--&amp;\u2028'
+
+
+def equation_model(network: NetworkConfig = STACK) -> Model:
+    torch.manual_seed(0)
+    return Model(EquationVerification(), network).eval()
+
+
+def listops_model(name: str, **options: Any) -> Model:
+    torch.manual_seed(0)
+    return Model(ListOps(), NetworkConfig(name, {"hidden_size": 6, **options})).eval()
+
+
+def toy_model(words: list[str]) -> Model:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(words, [("f", 2), (HOSTILE, 1)])
+    return Model(toy_task.MoreX(), NetworkConfig("TreeRNN", {"hidden_size": 3}), vocabulary)
+
+
+def whole_batch(model: Model, texts: list[str]) -> TreeBatch:
+    examples = model.task.examples(Forest.from_trees(map(model.task.parse, texts)))
+    return TreeBatch.from_forest(examples.forest, model.vocabulary, trees_per_example=examples.trees_per_example)
+
+
+@pytest.mark.parametrize(
+    ("network", "gates"),
+    [
+        (STACK, {"forget", "push", "pop", "no_op", "output", "update"}),
+        (NetworkConfig("StackTreeRNN", {"hidden_size": 4, "stack_size": 2}), {"push", "pop", "update"}),
+        (NetworkConfig("TreeLSTM", {"hidden_size": 4}), {"forget", "input", "output", "update"}),
+    ],
+    ids=lambda value: value.network if isinstance(value, NetworkConfig) else "",
+)
+def test_states_and_gates_of_every_node_are_the_networks_own(network: NetworkConfig, gates: set[str]) -> None:
+    model = equation_model(network)
+    page = PageData(page_data(model, EQUATIONS))
+    with torch.no_grad():
+        states = model.encoder(whole_batch(model, EQUATIONS), trace=True)
+    rows = page.rows("trees")
+    assert {name for name, field in page.fields.items() if field["sort"] == "gate"} == gates
+    assert len(rows) == len(states.h)
+    for name in states.names:
+        own = states[name].flatten(1, -2).double() if states[name].dim() > 2 else states[name][:, None].double()
+        assert [page.values(name, row) for row in rows] == rounded(own.tolist())
+    for name in gates:
+        for node, row in enumerate(rows):
+            expected = states.trace[name][node].double()
+            expected = expected if expected.dim() > 1 else expected[None]
+            told = [None if value.isnan().all() else rounded(value.tolist()) for value in expected]
+            assert page.values(name, row) == told
+
+
+def test_bounds_are_those_of_the_numbers_on_the_page() -> None:
+    page = PageData(page_data(equation_model(), EQUATIONS))
+    numbers = np.array([page.values("h", row) for row in page.rows("trees")])
+    assert float(page.fields["h"]["low"]) == numbers.min()
+    assert float(page.fields["h"]["high"]) == numbers.max()
+
+
+def test_answers_are_the_models_and_compared_with_the_labels() -> None:
+    model = equation_model()
+    page = page_data(model, EQUATIONS, labels=[1, 0, -1])
+    probability = model.predict(EQUATIONS)
+    assert [float(example["probability"]) for example in page["examples"]] == rounded(probability.tolist())
+    said = [example["prediction"] == "true" for example in page["examples"]]
+    assert said == (probability > 0.5).tolist()
+    assert [example["label"] for example in page["examples"]] == ["true", "false", None]
+    assert [example["right"] for example in page["examples"]] == [said[0], not said[1], None]
+    assert [example["id"] for example in page["examples"]] == ["1", "2", "3"]
+    assert [example["text"] for example in page["examples"]] == EQUATIONS
+
+
+def test_sides_of_a_pair_stand_under_their_joint_and_leaves_read_as_people_write_them() -> None:
+    page = page_data(equation_model(), ["sin(x) = 1"])
+    (example,) = page["examples"]
+    assert page["labels"][example["joint"]] == ["Equality", "="]
+    left, right = ([page["labels"][label] for label in tree["label"]] for tree in example["trees"])
+    assert left == [["Symbol:var_0", "x"], ["sin", "sin"]]
+    assert right == [["Integer:1", "1"]]
+    assert example["trees"][0]["arity"] == [0, 1]
+
+
+def test_a_forest_brings_its_labels_and_is_written_as_people_write_it() -> None:
+    model = equation_model()
+    forest = Forest.from_trees(map(model.task.parse, EQUATIONS), tree_data={"label": np.array([1, 1, 0])})
+    page = page_data(model, forest, ids=["a", "b", "c"])
+    assert [example["text"] for example in page["examples"]] == EQUATIONS
+    assert [example["label"] for example in page["examples"]] == ["true", "true", "false"]
+    assert [example["id"] for example in page["examples"]] == ["a", "b", "c"]
+
+
+def test_pointers_outputs_and_induced_trees_of_an_ordered_memory_are_its_own() -> None:
+    model = listops_model("OrderedMemory", slots=5)
+    page = PageData(page_data(model, EXPRESSIONS))
+    batch = whole_batch(model, EXPRESSIONS)
+    with torch.no_grad():
+        states = model.encoder(batch, trace=True)
+    rows = iter(page.rows("sequences"))
+    found = induced_trees(model.encoder, batch)
+    for number, example in enumerate(page.data["examples"]):
+        (sequence,) = example["sequences"]
+        assert [page.data["labels"][token][0] for token in sequence["token"]] == EXPRESSIONS[number].split()
+        for token in range(int(states.lengths[number])):
+            row = next(rows)
+            assert page.values("h", row) == [rounded(states.h[number, token].tolist())]
+            assert page.values("pointers", row) == [rounded(states.trace["pointers"][number, token].tolist())]
+            assert page.values("cumulative", row) == [rounded(states.trace["cumulative"][number, token].tolist())]
+        assert sequence["induced"] == [node.arity for node in found[number].postorder()]
+        given = model.task.parse(EXPRESSIONS[number])
+        assert sequence["f1"] == f"{100 * sentence_f1(given, found[number]):.1f}"
+
+
+def test_distances_of_an_on_lstm_are_told_for_each_token_and_layer() -> None:
+    model = listops_model("ONLSTM", num_layers=2, chunk_size=2)
+    page = PageData(page_data(model, EXPRESSIONS))
+    with torch.no_grad():
+        states = model.encoder(whole_batch(model, EXPRESSIONS), trace=True)
+    rows = page.rows("sequences")[-int(states.lengths[-1]) :]
+    for token, row in enumerate(rows):
+        for name in ("forget_distance", "input_distance"):
+            assert page.values(name, row) == [rounded(states.trace[name][-1, :, token].tolist())]
+        assert page.values("master_forget", row) == [rounded(states.trace["master_forget"][-1, token].tolist())]
+    assert page.data["examples"][0]["sequences"][0]["induced"] is not None
+
+
+def test_other_encoders_show_tokens_and_outputs_and_no_tree_of_their_own() -> None:
+    model = listops_model("LSTM")
+    page = PageData(page_data(model, EXPRESSIONS))
+    assert list(page.fields) == ["h"]
+    (sequence,) = page.data["examples"][2]["sequences"]
+    assert sequence["induced"] is None
+    with torch.no_grad():
+        states = model.encoder(whole_batch(model, EXPRESSIONS))
+    assert page.values("h", sequence["row"][-1]) == [rounded(states.h[2, 4].tolist())]
+
+
+def test_a_pair_that_is_read_as_one_sequence_is_shown_as_one_with_its_marks() -> None:
+    torch.manual_seed(0)
+    options = {"hidden_size": 4, "num_heads": 2, "num_layers": 1, "joint": True}
+    model = Model(LogicalInference(), NetworkConfig("Transformer", options))
+    page = page_data(model, ["( a ( and b ) )\ta"], class_names=list("=<>^|v#"))
+    (example,) = page["examples"]
+    (sequence,) = example["sequences"]
+    words = [page["labels"][token][0] for token in sequence["token"]]
+    assert words == ["⟨start⟩", "(", "a", "(", "and", "b", ")", ")", "⟨delimiter⟩", "a", "⟨extract⟩"]
+    sizes = [len(tree["label"]) for tree in example["trees"]]
+    assert sequence["node"][words.index("⟨delimiter⟩") + 1] == sum(sizes) - 1
+    assert example["prediction"] in "=<>^|v#"
+    assert len(example["classes"]) == 7
+    assert page["encodings"]["each"] == 1
+
+
+def test_a_network_without_states_still_shows_trees_answers_and_encodings() -> None:
+    torch.manual_seed(0)
+    model = Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 3}))
+    page = PageData(page_data(model, ["(f x (g y))", "x"]))
+    assert page.data["items"] == "none"
+    assert page.data["fields"] == []
+    batch = whole_batch(model, ["(f x (g y))", "x"])
+    with torch.no_grad():
+        own = model.encoder(batch)
+    places = page.data["encodings"]["places"]
+    assert [page.vector(3, place) for place in places] == rounded(own[:, 0].tolist())
+
+
+def test_equal_subtrees_have_one_row_and_equal_vectors_are_kept_once() -> None:
+    once = page_data(equation_model(), ["x + y = y"])
+    thrice = page_data(equation_model(), ["x + y = y"] * 3)
+    assert thrice["pools"] == once["pools"]
+    assert thrice["rows"] == once["rows"]
+
+
+def test_encodings_are_projected_to_their_principal_components() -> None:
+    model = equation_model()
+    page = page_data(model, EQUATIONS)
+    with torch.no_grad():
+        own = model.encoder(whole_batch(model, EQUATIONS)).root.flatten(0, 1).double().numpy()
+    _, sizes, ways = np.linalg.svd(own - own.mean(0), full_matrices=False)
+    expected = (own - own.mean(0)) @ ways[:2].T
+    found = np.array(page["projection"]["points"])
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), rtol=1e-3, atol=1e-6)
+    part = 100 * sizes**2 / (sizes**2).sum()
+    assert page["projection"]["variance"] == [f"{value:.1f}" for value in part[:2]]
+
+
+def test_encodings_that_are_all_alike_or_but_one_stand_in_the_middle() -> None:
+    model = toy_model(["x", "y"])
+    page = page_data(model, ["x", "x"])
+    assert page["projection"] == {"points": [[0, 0], [0, 0]], "variance": ["0.0", "0.0"]}
+    assert page_data(model, ["x"])["projection"]["points"] == [[0, 0]]
+
+
+def test_what_is_no_number_is_shown_as_such(tmp_path: Path) -> None:
+    model = equation_model()
+    with torch.no_grad():
+        model.encoder.cell.maps.of(1).bias.fill_(torch.nan)
+        model.encoder.leaves.embedding.weight[0, 0] = torch.inf
+    page = PageData(explore(model, ["sin(y) = y", "x = y"], tmp_path / "page.html"))
+    first, second = page.data["examples"]
+    assert (first["prediction"], first["probability"]) == ("not a number", "NaN")
+    _, root = first["trees"][0]["row"]
+    assert np.isnan(page.values("h", root)).all()
+    assert np.isnan(page.values("push", root)).all()
+    assert page.values("h", second["trees"][0]["row"][0])[0][0] == np.inf
+    assert [point is not None for point in page.data["projection"]["points"]] == [False, False, False, True]
+
+
+def test_pointers_that_are_no_numbers_leave_that_sequence_without_a_tree() -> None:
+    model = listops_model("OrderedMemory", slots=5)
+    with torch.no_grad():
+        model.encoder.embedding.weight[model.encoder.vocabulary.leaves.index("9")] = torch.nan
+    page = page_data(model, EXPRESSIONS[1:])
+    sound, broken = (example["sequences"][0] for example in page["examples"])
+    assert sound["induced"] == [0]
+    assert broken["induced"] is None
+    assert "finite" in broken["whyNone"]
+
+
+class Markup(HTMLParser):
+    """The elements and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += attrs
+
+
+def test_texts_and_labels_are_never_markup_and_come_back_as_they_were(tmp_path: Path) -> None:
+    model = toy_model([HOSTILE + "1", "y"])
+    tree = Tree(HOSTILE, [Tree("f", [Tree(HOSTILE + "1"), Tree("y")])])
+    path = explore(model, [str(tree)], tmp_path / "page.html", title=HOSTILE, ids=[HOSTILE], labels=[1])
+    text = path.read_text(encoding="utf-8")
+    markup = Markup(text)
+    assert "img" not in markup.elements
+    assert markup.elements.count("script") == 2
+    assert not [name for name, _ in markup.attributes if name.startswith("on")]
+    assert "\u2028" not in text
+    page = PageData(path)
+    spelled = HOSTILE.replace("\u2028", "\\u2028")
+    assert {name for name, _ in page.data["labels"]} == {spelled, spelled + "1", "f", "y"}
+    assert page.data["title"] == page.data["examples"][0]["id"] == spelled
+    assert "</script><img src=x onerror=" in page.data["examples"][0]["text"]
+
+
+def test_characters_that_cannot_be_printed_are_spelled_out() -> None:
+    model = toy_model(["a\u202eb", "y"])
+    page = page_data(model, Forest.from_trees([Tree("a\u202eb")]), title="\ud800")
+    assert ["a\\u202eb", "a\\u202eb"] in page["labels"]
+    assert page["title"] == "\\ud800"
+
+
+def test_a_page_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
+    text = explore(equation_model(), EQUATIONS, tmp_path / "page.html").read_text(encoding="utf-8")
+    markup = Markup(text)
+    assert "link" not in markup.elements
+    assert not {"src", "href", "srcset", "action"} & {name for name, _ in markup.attributes}
+    assert not re.search(r"https?:|//[a-z]+\.|url\(|@import|\bfetch\b|XMLHttpRequest|innerHTML|document\.write", text)
+    policies = [value for name, value in markup.attributes if name == "content" and value and "default-src" in value]
+    assert policies[0].startswith("default-src 'none'")
+    assert "unsafe" not in policies[0]
+
+
+def test_a_page_of_a_checkpoint_is_that_of_its_model(tmp_path: Path) -> None:
+    model = equation_model()
+    save(tmp_path / "checkpoint", model)
+    path = explore(tmp_path / "checkpoint", EQUATIONS, tmp_path / "page.html")
+    assert PageData(path).data == json.loads(json.dumps(page_data(model, EQUATIONS)))
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        explore(str(tmp_path / "nothing"), EQUATIONS, tmp_path / "other.html")
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = equation_model().train()
+    page_data(model, EQUATIONS)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    with pytest.raises(RecipeError, match=r"page.html exists already; .*overwrite=True"):
+        explore(equation_model(), EQUATIONS, path)
+    assert path.read_text() == "mine"
+    explore(equation_model(), EQUATIONS, path, overwrite=True)
+    assert path.read_text().startswith("<!doctype html>")
+
+
+def test_where_the_disk_is_full_the_page_that_was_there_stays(tmp_path: Path, full_disk: None) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    with pytest.raises(RecipeError, match="No space left"):
+        explore(equation_model(), EQUATIONS, path, overwrite=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("examples", "options", "error", "message"),
+    [
+        ([], {}, RecipeError, "there are no examples to show"),
+        (["x = y", "x +"], {}, ParseError, "line 2"),
+        (["x = y", "x = foo(y)"], {}, TreememError, "line 2"),
+        ("x = y", {}, GraphError, "put a single example in brackets"),
+        ([Tree("x")], {}, GraphError, "example 1 must be a text, not Tree"),
+        (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or say most=3"),
+        (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
+        (EQUATIONS, {"labels": [1, 0]}, RecipeError, "one for each of the 3 examples"),
+        (EQUATIONS, {"labels": [1, 0, 5]}, RecipeError, "label"),
+        (Forest.from_trees([Tree("x")]), {}, GraphError, "is no equation"),
+    ],
+)
+def test_bad_input_gives_an_error_that_says_what_is_wrong_and_no_page(
+    examples: Any, options: dict[str, Any], error: type[TreememError], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        explore(equation_model(), examples, tmp_path / "page.html", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_that_the_model_does_not_know_and_class_names_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(VocabularyError, match="'z'"):
+        page_data(toy_model(["x", "y"]), ["(f x z)"])
+    with pytest.raises(RecipeError, match="class_names has 2 names, and the task has 10 classes"):
+        page_data(listops_model("LSTM"), EXPRESSIONS, class_names=["a", "b"])

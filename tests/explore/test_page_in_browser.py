@@ -1,0 +1,217 @@
+"""The page in a real browser: what a user sees, clicks and hears."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_task
+from page_reading import PageData
+
+from treemem.explore import explore
+from treemem.explore.decimals import shown
+from treemem.task import Model, NetworkConfig
+from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.tasks.listops.task import ListOps
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to open pages with")
+
+EQUATIONS = ["sin(x) + y = y", "x + y = y + x", "1 = cos(x)^2"]
+UNNAMED = """[...document.querySelectorAll('button, input, select, [role]')]
+  .filter((part) => part.checkVisibility() && part.getAttribute('role') !== 'tablist')
+  .filter((part) => !(part.ariaLabel || part.textContent.trim() || part.labels?.length))
+  .map((part) => part.outerHTML)"""
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        # A browser that runs as root, as in a container, has no sandbox to run in.
+        arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield chromium
+        chromium.close()
+
+
+class Visit:
+    """A page that was opened, with everything it complained of or asked for."""
+
+    def __init__(self, browser: Any, path: Path, *, width: int = 1280, scheme: str = "light") -> None:
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.tab.on("console", lambda message: self.complaints.append(message.text))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.goto(path.as_uri())
+
+    def text(self, selector: str) -> str:
+        return str(self.tab.locator(selector).first.text_content())
+
+    def texts(self, selector: str) -> list[str]:
+        return list(self.tab.locator(selector).all_text_contents())
+
+    def chosen(self) -> str | None:
+        """The example that is chosen."""
+        return self.tab.locator('#list [aria-selected="true"] .text').inner_text()
+
+    def leave(self, path: Path) -> None:
+        """Close, having made sure that nothing went wrong and nothing but the file itself was asked for."""
+        self.tab.close()
+        assert self.complaints == []
+        assert self.requests == [path.as_uri()]
+
+
+def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    options = {"hidden_size": 4, "stack_size": 3, "normalize": True, "no_op": True}
+    model = Model(EquationVerification(), NetworkConfig("StackTreeLSTM", options))
+    path = explore(model, EQUATIONS, tmp_path / "page.html", labels=[1, 0, -1], title="Three equations")
+    page = PageData(path)
+    visit = Visit(browser, path)
+    tab = visit.tab
+
+    assert visit.text("h1") == "Three equations"
+    assert visit.chosen() == EQUATIONS[0]
+    assert visit.texts("#tree .node text") == ["Add", "y", "sin", "x", "y", "="]
+
+    tab.click("#node-0-1")  # sin, a child of Add
+    facts = dict(zip(visit.texts("#details dt"), visit.texts("#details dd"), strict=True))
+    assert (facts["label"], facts["height"], facts["size"]) == ("sin", "1", "2 nodes")
+    assert facts["place"] == "child 1 of 2 of Add"
+    tab.check("#with-numbers")
+    row = page.data["examples"][0]["trees"][0]["row"][1]
+    for name in ("h", "S", "forget", "push", "pop", "no_op", "output", "update"):
+        told = [entry for entry in page.values(name, row) if entry is not None]
+        expected = ["4 × 0" if not any(entry) else " ".join(map(shown, entry)) for entry in told]
+        assert visit.texts(f'#details [data-field="{name}"] .numbers') == expected
+
+    tab.hover('#details [data-field="h"] svg', position={"x": 2, "y": 5})
+    assert visit.text(".readout") == f"h [0]  {shown(page.values('h', row)[0][0])}"
+
+    tab.focus("#tree")
+    tab.keyboard.press("ArrowUp")
+    assert visit.text("#details .node-name") == "Add"
+    tab.keyboard.press("ArrowUp")
+    assert visit.text("#details .node-name") == "="
+    assert len(visit.texts("#details .entry")) == 2  # the encodings of both sides
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowRight")
+    assert visit.text("#details .node-name") == "y"
+    assert tab.get_attribute("#tree", "aria-activedescendant") == "node-1-0"
+
+    tab.keyboard.press("2")
+    similarities = [float(text) for text in visit.texts("#neighbours .cosine")]
+    own = torch.tensor(page.values("h", page.data["examples"][0]["trees"][1]["row"][0])[0])
+    others = {row: torch.tensor(page.values("h", row)[0]) for row in page.rows("trees")}
+    del others[page.data["examples"][0]["trees"][1]["row"][0]]
+    cosines = sorted((float(torch.cosine_similarity(own, other, 0)) for other in others.values()), reverse=True)
+    assert similarities == pytest.approx(cosines[: len(similarities)], abs=1e-4)
+    tab.click("#neighbours .neighbour >> nth=0")
+    assert visit.text("#neighbours b") != "y"
+
+    tab.click("#example-1")
+    tab.keyboard.press("Home")
+    assert visit.text("#step-text") == "level 0 of 2"
+    later = "#tree .node.later text"
+    assert visit.texts(later) == ["Add", "Add", "="]
+    tab.keyboard.press(".")
+    assert visit.texts(later) == ["="]
+    tab.focus("#tree")
+    tab.keyboard.press("End")
+    tab.keyboard.press("Space")  # from the end, it plays anew
+    assert tab.get_attribute("#play", "aria-label") == "Pause"
+    tab.locator('#play[aria-label="Play"]').wait_for()
+    assert visit.text("#step-text") == "level 2 of 2: compared"
+    assert visit.texts(later) == []
+
+    tab.focus("#list")
+    tab.keyboard.press("ArrowDown")
+    assert visit.chosen() == EQUATIONS[2]
+    tab.keyboard.press("p")
+    assert visit.chosen() == EQUATIONS[1]
+    tab.keyboard.press("/")
+    tab.keyboard.type("COS")
+    assert visit.texts("#list .example:visible .text") == [EQUATIONS[2]]
+    assert visit.text("#count").startswith("1 of 3 examples; ")
+    tab.fill("#filter", "")
+    tab.select_option("#verdicts", "none")
+    assert visit.texts("#list .example:visible .text") == [EQUATIONS[2]]
+
+    tab.click("#tab-plane")
+    assert tab.locator("#plane .point[class]:not(.key *)").count() == 6
+    tab.locator("#plane svg > circle.point").first.dispatch_event("click")
+    assert visit.chosen() in EQUATIONS
+
+    def ink() -> str:
+        return str(tab.evaluate("getComputedStyle(document.body).color"))
+
+    light = ink()
+    tab.keyboard.press("t")
+    assert ink() == light
+    tab.keyboard.press("t")
+    assert visit.text("#theme") == "Theme: dark"
+    assert ink() != light
+    tab.keyboard.press("?")
+    assert tab.locator("#help").is_visible()
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#help").is_visible()
+    assert tab.evaluate(UNNAMED) == []
+    visit.leave(path)
+
+
+def test_a_page_of_tokens_shows_pointers_and_the_tree_that_was_found_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(ListOps(), NetworkConfig("OrderedMemory", {"hidden_size": 6, "slots": 5}))
+    path = explore(model, ["[MAX 2 9 [MIN 4 7 ] 0 ]"], tmp_path / "page.html", labels=[9])
+    page = PageData(path)
+    visit = Visit(browser, path, width=390, scheme="dark")
+    tab = visit.tab
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    assert visit.texts("#tree .caption")[0] == "given"
+    assert visit.texts("#tree .caption")[1].startswith("found by the network, F1 ")
+    (sequence,) = page.data["examples"][0]["sequences"]
+    told = (
+        tab.locator("#sequences tbody tr").nth(3).locator("td.cell").evaluate_all("cells => cells.map((c) => c.title)")
+    )
+    pointers = page.values("pointers", sequence["row"][3])[0]
+    assert told == [f"pointers {slot + 1}: {shown(value)}" for slot, value in enumerate(pointers)]
+    tab.click("#sequences tbody button >> nth=3")
+    assert visit.text("#details .node-name") == "[MIN"
+    assert visit.texts("#tree .node.chosen text") == ["[MIN"]
+    tab.keyboard.press("ArrowDown")
+    assert visit.text("#details .node-name") == "4"
+    tab.keyboard.press("Home")
+    assert visit.text("#step-text") == "token 1 of 9"
+    assert tab.locator("#sequences tr.later").count() == 8
+    assert tab.locator("#tree .node.later").count() > 0
+    visit.leave(path)
+
+
+def test_texts_of_users_are_shown_as_texts(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(toy_task.MoreX(), NetworkConfig("TreeRNN", {"hidden_size": 3}), Vocabulary([HOSTILE], [(HOSTILE, 1)]))
+    with torch.no_grad():
+        model.encoder.cell.maps.of(1).bias[:, 0] = torch.nan
+    text = str(Tree(HOSTILE, [Tree(HOSTILE)]))
+    path = explore(model, [text], tmp_path / "page.html", title=HOSTILE, ids=[HOSTILE])
+    visit = Visit(browser, path)
+    assert visit.tab.locator("img").count() == 0
+    assert visit.text("h1") == visit.tab.title() == HOSTILE
+    assert visit.chosen() == text
+    visit.tab.click("#node-0-1")
+    assert visit.text("#details .node-name") == f"{HOSTILE[:17]}…" or visit.text("#details .node-name") == HOSTILE
+    visit.tab.keyboard.press("v")
+    assert "NaN" in visit.texts("#details .numbers .strange")
+    visit.leave(path)

@@ -1,0 +1,56 @@
+"""Reading a page of the explorer back, as its own scripts do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+def value_of(code: int) -> float:
+    """The number that a code of ``treemem.explore.decimals.coded`` stands for."""
+    if code < 4:
+        return [0.0, float("nan"), float("inf"), float("-inf")][code]
+    place, mantissa = divmod(code - 4, 9000)
+    exponent, negative = divmod(place, 2)
+    return float(f"{'-' if negative else ''}{mantissa + 1000}e{exponent - 324 - 3}")
+
+
+class PageData:
+    """The data of a page.
+
+    Args:
+        data: what ``page_data`` returns, or the path of a page.
+    """
+
+    def __init__(self, data: dict[str, Any] | Path) -> None:
+        if isinstance(data, Path):
+            (text,) = _DATA.findall(data.read_text(encoding="utf-8"))
+            data = json.loads(text)
+        self.data: dict[str, Any] = data
+        self.fields = {field["name"]: field for field in data["fields"]}
+
+    def vector(self, width: int, place: int) -> list[float]:
+        """A vector of a pool."""
+        text = self.data["pools"][str(width)][4 * place * width : 4 * (place + 1) * width]
+        packed = base64.b64decode(text)
+        return [value_of(int.from_bytes(packed[at : at + 3], "big")) for at in range(0, len(packed), 3)]
+
+    def values(self, name: str, row: int) -> list[list[float] | None]:
+        """What a row has of a field, an entry each; None where it has none."""
+        width, entries = self.fields[name]["width"], self.fields[name]["entries"]
+        places = self.data["rows"][name][row * entries : (row + 1) * entries]
+        return [None if place < 0 else self.vector(width, place) for place in places]
+
+    def rows(self, part: str) -> list[int]:
+        """The rows of all items of the page, in order; ``part`` is trees or sequences."""
+        return [row for example in self.data["examples"] for owner in example[part] for row in owner["row"]]
+
+
+def rounded(values: Any) -> Any:
+    """Numbers, however nested, as a page shows them."""
+    return [rounded(value) for value in values] if isinstance(values, list) else float(f"{values:.3e}")

@@ -1,0 +1,265 @@
+"""The explorer: what a model did with examples, as one HTML file to look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from treemem.checked_options import checked_count
+from treemem.checkpoint import load
+from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.explore.decimals import shown
+from treemem.explore.html_page import html_page
+from treemem.explore.label_table import LabelTable, printable_line
+from treemem.explore.projection import projection
+from treemem.explore.recording import ReadSequence, Recording, record
+from treemem.records import replacing
+from treemem.task import Examples, Model, Task
+from treemem.trees.equation_format import format_equation
+from treemem.trees.equation_labels import EQUALITY
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+
+def explore(
+    model: Model | str | os.PathLike[str],
+    examples: Iterable[str] | Forest,
+    path: str | os.PathLike[str],
+    *,
+    labels: ArrayLike | None = None,
+    ids: Sequence[object] | None = None,
+    class_names: Sequence[str] | None = None,
+    title: str = "",
+    most: int = 500,
+    overwrite: bool = False,
+) -> Path:
+    """Write a page that shows what a model does with each example: trees, states, stacks, gates, outputs.
+
+    The page is one file that needs nothing else, no network either: open it in a browser. Of tree networks it shows the
+    states of every node, and the gates where the cell tells them (:func:`treemem.ops.step_trace.trace_steps`); of
+    sequence encoders the output and what was traced at every token, and where trees are read out of them, these beside
+    the given ones. Numbers are rounded to four significant digits.
+
+    Args:
+        model: a model, or the folder of a checkpoint or run (see :func:`treemem.load`).
+        examples: texts of the model's task, or a forest of its trees, whose ``tree_data["label"]`` are the right
+            answers where they are known.
+        path: the HTML file to write.
+        labels: the right answers, ``[examples]``, -1 where nobody knows; instead of those of the forest.
+        ids: what the page calls each example; numbers from 1 by default.
+        class_names: of tasks with several classes, what they are called; their numbers by default.
+        title: stands above the page.
+        most: refuse more examples than these, for the page would be large: each node of a network of 50 with a stack of
+            5 takes up to 2,600 bytes.
+        overwrite: whether a file at ``path`` may be replaced.
+
+    Returns:
+        ``path``. The file appears there only when it is whole.
+
+    Raises:
+        RecipeError: no examples or too many, labels, ids or class names that do not fit, a file that is there already,
+            or one that cannot be written.
+        ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
+        VocabularyError: a label that the model does not know.
+        CheckpointError: no checkpoint, or a torn one.
+
+    Example:
+        >>> from treemem import load_pretrained
+        >>> explore(load_pretrained(), ["x + y = y + x", "x + y = y"], "page.html")  # doctest: +SKIP
+        PosixPath('page.html')
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise RecipeError(f"{path} exists already; choose another place, or say overwrite=True to replace it")
+    if not isinstance(model, Model):
+        model = load(model)
+    page = html_page(
+        page_data(model, examples, labels=labels, ids=ids, class_names=class_names, title=title, most=most)
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
+
+
+def page_data(
+    model: Model,
+    examples: Iterable[str] | Forest,
+    *,
+    labels: ArrayLike | None = None,
+    ids: Sequence[object] | None = None,
+    class_names: Sequence[str] | None = None,
+    title: str = "",
+    most: int = 500,
+) -> dict[str, Any]:
+    """What a page of :func:`explore` holds, as plain data; arguments and errors as there."""
+    task = model.task
+    texts, forest = _texts_and_forest(task, examples)
+    own = _checked_examples(task, forest, labels, ids, most)
+    recording = record(model, own)
+    names = LabelTable()
+    encodings = recording.encodings.reshape(-1, recording.encodings.shape[2])
+    places = recording.table.place_of(encodings)
+    table, row_of_item = recording.table.finish()
+    answers = _answers(task, own, recording, class_names)
+    trees = _trees(own, recording, row_of_item, names)
+    joined = len(forest) == len(own) and own.trees_per_example > 1
+    joints = [names.add(forest[number].label) if joined else None for number in range(len(own))]
+    texts = texts or _texts(task, forest, own)
+    return {
+        "title": printable_line(title or f"{model.network.network} on {task.name.replace('_', ' ')}"),
+        "task": task.name,
+        "network": model.network.network,
+        "options": [[name, str(value)] for name, value in model.network.options.items()],
+        "group": task.group,
+        "items": "nodes" if recording.has_nodes else "tokens" if recording.sequences else "none",
+        "examples": [
+            {
+                "id": printable_line(str(number + 1 if ids is None else ids[number])),
+                "text": printable_line(texts[number]),
+                "group": int(own.group[number]),
+                **answers[number],
+                "joint": joints[number],
+                **trees[number],
+            }
+            for number in range(len(own))
+        ],
+        **table,
+        "labels": names.entries(),
+        "encodings": {"width": encodings.shape[1], "each": recording.encodings.shape[1], "places": places},
+        "projection": projection(encodings),
+    }
+
+
+def _texts_and_forest(task: Task, examples: Iterable[str] | Forest) -> tuple[list[str] | None, Forest]:
+    if isinstance(examples, Forest):
+        return None, examples
+    if isinstance(examples, (str, bytes, Tree)):
+        raise GraphError("explore takes a list of texts, or a forest; put a single example in brackets")
+    texts, trees = [], []
+    for line, text in enumerate(examples, start=1):
+        if not isinstance(text, str):
+            raise GraphError(f"example {line} must be a text, not {type(text).__name__}; trees go into a Forest")
+        try:
+            trees.append(task.parse(text))
+        except (ParseError, VocabularyError) as error:
+            raise error.at(line) from error
+        texts.append(text)
+    return texts, Forest.from_trees(trees)
+
+
+def _checked_examples(
+    task: Task, forest: Forest, labels: ArrayLike | None, ids: Sequence[object] | None, most: int
+) -> Examples:
+    """The examples of a forest, with ``labels`` where they are given."""
+    if not len(forest):
+        raise RecipeError("there are no examples to show")
+    own = task.examples(forest)
+    if len(own) > checked_count("most", most):
+        raise RecipeError(f"{len(own)} examples are more than {most}; choose some of them, or say most={len(own)}")
+    if ids is not None and len(ids) != len(own):
+        raise RecipeError(f"{len(ids)} ids for {len(own)} examples; give one for each")
+    if labels is None:
+        return own
+    given = np.asarray(labels)
+    if given.shape != (len(own),):
+        raise RecipeError(f"labels must be one for each of the {len(own)} examples, not {list(given.shape)}")
+    each = len(forest) // len(own)
+    return task.examples(forest.with_data(tree_data={**forest.tree_data, "label": np.repeat(given, each)}))
+
+
+def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
+    """How each example of a forest reads: an equation as people write it, anything else as tokens."""
+    written: list[str] = []
+    if len(forest) == len(own):
+        for tree in forest if forest.labels and EQUALITY in forest.labels else ():
+            try:
+                written.append(format_equation(tree))
+            except TreememError:
+                break
+        if len(written) == len(own):
+            return written
+    words = [" ".join(words) for words in own.forest.tokens(task.token_form).strings()]
+    each = own.trees_per_example
+    return ["\t".join(words[first : first + each]) for first in range(0, len(words), each)]
+
+
+def _answers(
+    task: Task, own: Examples, recording: Recording, class_names: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """What was answered to each example, and what would have been right."""
+    outputs = recording.outputs
+    probabilities = task.probabilities(outputs, own.targets)
+    right, label = task.right(outputs, own.targets), own.targets.get("label")
+    names = _class_names(probabilities, class_names)
+    found = []
+    for number, probability in enumerate(probabilities):
+        of_class = np.atleast_1d(probability)
+        if np.isnan(of_class).any():
+            prediction, certain = "not a number", float("nan")
+        elif probabilities.ndim == 1:
+            prediction, certain = names[int(probability > 0.5)], float(probability)
+        else:
+            prediction, certain = names[int(of_class.argmax())], float(of_class.max())
+        known = bool(own.labelled[number]) and label is not None
+        found.append(
+            {
+                "prediction": prediction,
+                "probability": shown(certain),
+                "classes": [] if probabilities.ndim == 1 else [shown(value) for value in of_class.tolist()],
+                "label": names[int(label[number])] if known and label is not None else None,
+                "right": bool(right[number]) if known else None,
+                "outputs": [shown(value) for value in outputs[number].double().flatten().tolist()],
+            }
+        )
+    return found
+
+
+def _class_names(probabilities: NDArray[np.float64], given: Sequence[str] | None) -> list[str]:
+    if probabilities.ndim == 1:
+        return ["false", "true"]
+    count = probabilities.shape[1]
+    if given is None:
+        return [str(number) for number in range(count)]
+    if len(given) != count:
+        raise RecipeError(f"class_names has {len(given)} names, and the task has {count} classes")
+    return [printable_line(name) for name in given]
+
+
+def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:
+    """The given trees of each example, what was read as sequences, and the rows of the items."""
+    forest, each = own.forest, own.trees_per_example
+    label = names.of_forest(forest)
+    arity = forest.arity.tolist()
+    begin = forest.begin.tolist()
+    found: list[dict[str, Any]] = []
+    first_token = 0
+    for number in range(len(own)):
+        trees = []
+        for tree in range(number * each, (number + 1) * each):
+            nodes = slice(begin[tree], begin[tree + 1])
+            trees.append({"label": label[nodes], "arity": arity[nodes]})
+            if recording.has_nodes:
+                trees[-1]["row"] = row_of_item[nodes]
+        sequences = []
+        for read in recording.sequences[number] if recording.sequences else ():
+            tokens = slice(first_token, first_token + len(read.words))
+            sequences.append(_sequence(read, row_of_item[tokens], names))
+            first_token = tokens.stop
+        found.append({"trees": trees, "sequences": sequences})
+    return found
+
+
+def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[str, Any]:
+    return {
+        "token": [names.add(word) for word in read.words],
+        "row": rows,
+        "node": read.node,
+        "induced": None if read.induced is None else [node.arity for node in read.induced.postorder()],
+        "whyNone": read.why_none,
+        "f1": None if read.f1 is None else f"{100 * read.f1:.1f}",
+    }

@@ -1,0 +1,57 @@
+"""Labels and words as a page shows them."""
+
+from __future__ import annotations
+
+import math
+
+from treemem.errors import TreememError
+from treemem.induction.drawing import printable
+from treemem.trees.equation_format import format_equation
+from treemem.trees.equation_labels import EQUALITY
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+_TAB = "  ⇥  "
+
+
+class LabelTable:
+    """Distinct labels: how each is spelled, and how a picture shows it."""
+
+    def __init__(self) -> None:
+        self._place: dict[tuple[str, float | None], int] = {}
+
+    def add(self, label: str, value: float | None = None) -> int:
+        """The place of a label, or of a number leaf of that value."""
+        return self._place.setdefault((label, value), len(self._place))
+
+    def of_forest(self, forest: Forest) -> list[int]:
+        """The place of the label of each node."""
+        labels = [forest.labels[number] for number in forest.label.tolist()]
+        if forest.value is None:
+            return [self.add(label) for label in labels]
+        values = [None if math.isnan(value) else value for value in forest.value.tolist()]
+        return [self.add(label, value) for label, value in zip(labels, values, strict=True)]
+
+    def entries(self) -> list[list[str]]:
+        """Each label as it is spelled, with its value where it has one, and as a picture shows it."""
+        return [
+            [printable(label) if value is None else f"{printable(label)} {value!r}", printable(_short(label, value))]
+            for label, value in self._place
+        ]
+
+
+def _short(label: str, value: float | None) -> str:
+    """What an equation says as people write it, ``x`` for ``Symbol:var_0``; any other label as it is."""
+    if label == EQUALITY:
+        return "="
+    if value is None and ":" not in label:
+        return label
+    try:
+        return format_equation(Tree(label, value=value))
+    except TreememError:
+        return label if value is None else repr(value)
+
+
+def printable_line(text: str) -> str:
+    """``text`` in one line, tabs between its parts shown, with what cannot be printed as an escape of Python."""
+    return _TAB.join(printable(part) if part.strip() else part for part in text.split("\t"))

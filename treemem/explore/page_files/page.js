@@ -1,0 +1,422 @@
+// The page: which example and node are chosen, what is shown of them, and the keyboard.
+
+const by = (id) => document.getElementById(id);
+const PACE = 700;
+
+class Page {
+  constructor(data) {
+    this.data = data;
+    this.pools = {};
+    for (const [width, text] of Object.entries(data.pools)) this.pools[width] = new Pool(text, Number(width));
+    for (const field of data.fields) field.ofTokens = data.items === 'tokens';
+    this.itemName = data.items === 'tokens' ? 'token' : 'node';
+    this.trees = new Map();
+    this.itemOfRow = this.findItems();
+    this.example = -1;
+    this.place = null;
+    this.timer = null;
+    this.tree = new TreeView(by('tree'), (place) => this.chooseInTree(place));
+    this.sequences = new SequenceView(by('sequences'), this, (place) => this.choose(place));
+    this.details = new Details(by('details'), this);
+    this.neighbours = new Neighbours(by('neighbours'), this, (item) => this.go(item));
+    this.plane = new Plane(by('plane'), this, (example, side) => this.goToEncoding(example, side));
+  }
+
+  shortLabel(label) { return this.data.labels[label][1]; }
+
+  fullLabel(label) { return this.data.labels[label][0]; }
+
+  vectors(field, row) {
+    return this.data.rows[field.name].slice(row * field.entries, (row + 1) * field.entries);
+  }
+
+  /** Of each row the first item that has it, and how many have it. */
+  findItems() {
+    const found = [];
+    const add = (row, item) => {
+      if (found[row]) found[row].count += 1;
+      else found[row] = { first: item, count: 1 };
+    };
+    this.data.examples.forEach((example, number) => {
+      example.trees.forEach((tree, part) => tree.row?.forEach((row, node) => add(row, { example: number, part, node })));
+      example.sequences.forEach((sequence, part) => sequence.row.forEach((row, token) => add(row, { example: number, part, token })));
+    });
+    return found;
+  }
+
+  treeOf(example, part) {
+    const key = `${example} ${part}`;
+    if (!this.trees.has(key)) this.trees.set(key, makeTree(this.data.examples[example].trees[part].arity));
+    return this.trees.get(key);
+  }
+
+  /** What a list of neighbours calls an item: a small subtree in full, a large one by its root. */
+  nameOf(item) {
+    const example = this.data.examples[item.example];
+    if (item.token !== undefined) {
+      const { token } = example.sequences[item.part];
+      const shown = (place) => (token[place] === undefined ? '' : this.shortLabel(token[place]));
+      return `${shown(item.token - 1)} [${shown(item.token)}] ${shown(item.token + 1)}`;
+    }
+    const tree = this.treeOf(item.example, item.part);
+    const { label } = example.trees[item.part];
+    if (tree.size[item.node] > 9) return `${this.shortLabel(label[item.node])} … (${tree.size[item.node]} nodes)`;
+    const write = (node) => {
+      const inner = tree.children[node].map(write).join(', ');
+      return this.shortLabel(label[node]) + (inner ? `(${inner})` : '');
+    };
+    return write(item.node);
+  }
+
+  start() {
+    const { data } = this;
+    by('title').textContent = data.title;
+    const options = data.options.filter(([, value]) => value !== 'None' && value !== 'False').map(([name, value]) => `${name} ${value}`);
+    by('about').textContent = [`${data.examples.length} ${data.examples.length === 1 ? 'example' : 'examples'}`, data.network, ...options].join(' · ');
+    by('tab-details').textContent = data.items === 'tokens' ? 'Token' : 'Node';
+    by('sequences').hidden = data.items !== 'tokens';
+    by('panes').classList.toggle('with-tokens', data.items === 'tokens');
+    this.fillList();
+    this.plane.draw();
+    this.listen();
+    this.showExample(0);
+  }
+
+  fillList() {
+    this.entries = this.data.examples.map((example, number) => {
+      const mark = example.right === null ? null : element('span', { class: example.right ? 'mark' : 'mark wrong' }, example.right ? '✓ right' : '✗ wrong');
+      const entry = element('div', { class: 'example', role: 'option', id: `example-${number}`, 'aria-selected': 'false' },
+        element('div', { class: 'text' }, example.text),
+        element('div', { class: 'said' }, element('span', {}, example.id), element('b', {}, example.prediction), element('span', {}, example.probability), mark));
+      entry.addEventListener('click', () => this.showExample(number));
+      by('list').append(entry);
+      return entry;
+    });
+    this.filter();
+  }
+
+  filter() {
+    const wanted = by('filter').value.toLowerCase();
+    const verdict = { right: true, wrong: false, none: null }[by('verdicts').value];
+    let shown = 0;
+    this.data.examples.forEach((example, number) => {
+      const fits = (verdict === undefined || example.right === verdict)
+        && `${example.id} ${example.text} ${example.prediction}`.toLowerCase().includes(wanted);
+      this.entries[number].hidden = !fits;
+      shown += fits;
+    });
+    const known = this.data.examples.filter((example) => example.right !== null);
+    const right = known.filter((example) => example.right).length;
+    const all = `${this.entries.length} ${this.entries.length === 1 ? 'example' : 'examples'}`;
+    const listed = shown === this.entries.length ? all : `${shown} of ${all}`;
+    by('count').textContent = known.length ? `${listed}; ${right} of ${known.length} answered right` : listed;
+  }
+
+  /** The example so many places on among those that are listed. */
+  moveExample(places) {
+    const listed = this.entries.map((entry, number) => number).filter((number) => !this.entries[number].hidden);
+    if (!listed.length) return;
+    const place = listed.indexOf(this.example);
+    const next = place < 0 ? (places > 0 ? listed.find((number) => number > this.example) ?? listed.at(-1) : listed.findLast((number) => number < this.example) ?? listed[0])
+      : listed[Math.min(listed.length - 1, Math.max(0, place + places))];
+    this.showExample(next);
+  }
+
+  showExample(number, place = null) {
+    this.pause();
+    if (number !== this.example) {
+      this.entries[this.example]?.setAttribute('aria-selected', 'false');
+      this.example = number;
+      const entry = this.entries[number];
+      entry.setAttribute('aria-selected', 'true');
+      by('list').setAttribute('aria-activedescendant', entry.id);
+      const list = by('list').getBoundingClientRect();
+      const own = entry.getBoundingClientRect();
+      if (own.top < list.top || own.bottom > list.bottom) by('list').scrollTop += own.top - list.top - list.height / 3;
+      this.scene = this.makeScene();
+      this.showSummary();
+      if (this.data.items === 'tokens') {
+        const { sequences } = this.data.examples[number];
+        const names = sequences.length > 1 ? ['left', 'right'] : ['tokens'];
+        this.sequences.show(sequences, names);
+      }
+      this.tree.show(this.scene);
+      by('step').max = this.scene.steps;
+      this.plane.show(number);
+      this.showStep(this.scene.steps, false);
+    }
+    this.choose(place);
+  }
+
+  /** What the tree view draws: the given trees, and where trees are read out of a sequence encoder, these too. */
+  makeScene() {
+    const number = this.example;
+    const example = this.data.examples[number];
+    const ofNodes = this.data.items === 'nodes';
+    const sides = example.trees.length > 1 ? [', left', ', right'] : [''];
+    const found = example.sequences.some((sequence) => sequence.induced);
+    const joint = example.joint === null || found ? null : this.shortLabel(example.joint);
+    const parts = [];
+    let nodesBefore = 0;
+    example.trees.forEach((given, side) => {
+      const tree = this.treeOf(number, side);
+      const sequence = example.sequences[example.sequences.length === 1 ? 0 : side];
+      const before = example.sequences.length === 1 ? nodesBefore : 0;
+      nodesBefore += tree.count;
+      parts.push({
+        tree, side,
+        labels: given.label.map((label) => this.shortLabel(label)),
+        names: given.label.map((label) => this.fullLabel(label)),
+        caption: found ? `given${sides[side]}` : '',
+        appears: ofNodes ? tree.height : new Array(tree.count).fill(0),
+        token: (node) => (sequence ? sequence.node.indexOf(node + before) : -1),
+        inSequence: example.sequences.length === 1 ? 0 : side,
+      });
+      if (sequence?.induced) parts.push(this.inducedPart(sequence, side, `found by the network${sides[side]}`));
+    });
+    const longest = Math.max(0, ...example.sequences.map((sequence) => sequence.token.length - 1));
+    const highest = Math.max(...parts.map((part) => Math.max(...part.appears)));
+    return { parts, joint, steps: ofNodes ? highest + (joint === null ? 0 : 1) : longest };
+  }
+
+  inducedPart(sequence, side, caption) {
+    const tree = makeTree(sequence.induced);
+    const first = new Array(tree.count);
+    const last = new Array(tree.count);
+    const leaf = new Array(tree.count).fill(-1);
+    let tokens = 0;
+    for (let node = 0; node < tree.count; node += 1) {
+      const children = tree.children[node];
+      first[node] = children.length ? first[children[0]] : tokens;
+      last[node] = children.length ? last[children.at(-1)] : tokens;
+      if (!children.length) leaf[node] = tokens++;
+    }
+    const word = (token) => this.shortLabel(sequence.token[token]);
+    return {
+      tree, side, caption: sequence.f1 === null ? caption : `${caption}, F1 ${sequence.f1} %`,
+      labels: leaf.map((token) => (token < 0 ? '' : word(token))),
+      names: leaf.map((token, node) => (token < 0 ? `tokens ${first[node] + 1} to ${last[node] + 1}` : word(token))),
+      appears: last, token: (node) => leaf[node], inSequence: side,
+      words: (node) => sequence.token.slice(first[node], last[node] + 1).map((label) => this.shortLabel(label)).join(' '),
+    };
+  }
+
+  showSummary() {
+    const example = this.data.examples[this.example];
+    const chance = element('span', { class: 'chance', 'aria-hidden': true }, element('i'));
+    chance.firstChild.style.width = `${100 * (Number(example.probability) || 0)}%`;
+    const said = example.classes.length ? `“${example.prediction}”` : 'true';
+    const facts = [
+      element('span', {}, 'answer ', element('b', {}, example.prediction)),
+      element('span', {}, `probability of ${example.prediction === 'not a number' ? 'the answer' : said} `, element('b', {}, example.probability), chance),
+      example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
+      example.right === null ? null : element('b', {}, example.right ? '✓ right' : '✗ wrong'),
+      element('span', {}, `${this.data.group} ${example.group}`),
+      ...example.sequences.filter((sequence) => sequence.whyNone).map((sequence) => element('span', {}, `no tree: ${sequence.whyNone}`)),
+    ];
+    by('summary').replaceChildren(element('div', { class: 'text' }, example.text), element('div', { class: 'facts' }, ...facts.filter(Boolean)));
+  }
+
+  chooseInTree(place) {
+    const part = this.scene.parts[place.part];
+    if (this.data.items !== 'tokens' || !part) {
+      this.choose(place);
+      return;
+    }
+    const token = part.token(place.node);
+    this.choose(token < 0 ? place : { part: part.inSequence, token }, place);
+  }
+
+  /** Choose a node, a token, the joint of a pair (part -1) or, with null, the example as a whole. */
+  choose(place, drawn = null) {
+    this.place = place;
+    const ofToken = place && place.token !== undefined;
+    this.tree.select(ofToken ? drawn ?? this.nodeOfToken(place) : place);
+    if (this.data.items === 'tokens') this.sequences.select(ofToken ? place : null);
+    const row = this.rowOf(place);
+    const [name, facts] = this.about(place);
+    this.details.show(name, facts, row, row === null ? this.encodings(place) : []);
+    this.neighbours.show(row, name);
+  }
+
+  nodeOfToken({ part, token }) {
+    const { parts } = this.scene;
+    const holds = (number, node) => parts[number].inSequence === part && parts[number].token(node) === token;
+    for (let number = parts.length - 1; number >= 0; number -= 1) {
+      for (let node = 0; node < parts[number].tree.count; node += 1) {
+        if (holds(number, node)) return { part: number, node };
+      }
+    }
+    return null;
+  }
+
+  rowOf(place) {
+    if (!place || place.part < 0) return null;
+    const example = this.data.examples[this.example];
+    if (place.token !== undefined) return example.sequences[place.part].row[place.token];
+    return this.data.items === 'nodes' ? example.trees[place.part].row[place.node] : null;
+  }
+
+  about(place) {
+    const example = this.data.examples[this.example];
+    if (!place || place.part < 0) {
+      const facts = [['answer', `${example.prediction}, ${example.probability}`], ['output', example.outputs.join('  ')]];
+      return [place && example.joint !== null ? this.shortLabel(example.joint) : `example ${example.id}`, facts];
+    }
+    if (place.token !== undefined) {
+      const sequence = example.sequences[place.part];
+      const label = sequence.token[place.token];
+      const facts = [['place', `token ${place.token + 1} of ${sequence.token.length}`]];
+      if (this.fullLabel(label) !== this.shortLabel(label)) facts.unshift(['label', this.fullLabel(label)]);
+      return [this.shortLabel(label), facts];
+    }
+    const part = this.scene.parts[place.part];
+    const { tree } = part;
+    const { node } = place;
+    const facts = [['label', part.names[node]], ['height', String(tree.height[node])], ['size', tree.size[node] === 1 ? '1 node' : `${tree.size[node]} nodes`]];
+    if (part.words && tree.arity[node]) facts.push(['reads', part.words(node)]);
+    if (tree.parent[node] >= 0) {
+      const parent = tree.parent[node];
+      facts.push(['place', `child ${tree.children[parent].indexOf(node) + 1} of ${tree.arity[parent]} of ${part.labels[parent] || part.names[parent]}`]);
+    } else {
+      facts.push(['place', example.trees.length > 1 ? `root of the ${part.side ? 'right' : 'left'} side` : 'root']);
+    }
+    const row = this.rowOf(place);
+    const count = row === null ? 1 : this.itemOfRow[row].count;
+    if (count > 1) facts.push(['occurs', `${count} times on this page`]);
+    return [part.labels[node] || 'constituent', facts];
+  }
+
+  /** The encodings of the example, for what shows no node of its own. */
+  encodings(place) {
+    if (place && place.part >= 0) return [];
+    const { width, each, places } = this.data.encodings;
+    const own = places.slice(this.example * each, (this.example + 1) * each);
+    const values = own.flatMap((vector) => this.pools[width].values(vector)).filter(Number.isFinite);
+    const known = this.data.fields.find((field) => field.width === width && field.sort === 'state');
+    const field = known ?? { name: 'h', width, low: Math.min(0, ...values), high: Math.max(0, ...values) };
+    return [{ title: each > 1 ? 'encodings' : 'encoding', field, places: own, names: each > 1 ? ['left', 'right'] : [''] }];
+  }
+
+  go(item) {
+    this.showExample(item.example, item.token === undefined ? { part: item.part, node: item.node } : { part: item.part, token: item.token });
+  }
+
+  goToEncoding(example, side) {
+    const root = this.data.items === 'nodes' ? { part: side, node: this.treeOf(example, side).count - 1 } : null;
+    this.showExample(example, root);
+  }
+
+  showStep(step, going) {
+    this.step = Math.min(this.scene.steps, Math.max(0, step));
+    by('step').value = this.step;
+    const ofNodes = this.data.items === 'nodes';
+    const atJoint = ofNodes && this.scene.joint !== null && this.step === this.scene.steps;
+    const text = ofNodes ? `level ${this.step} of ${this.scene.steps}${atJoint ? ': compared' : ''}` : `token ${this.step + 1} of ${this.scene.steps + 1}`;
+    by('step-text').textContent = text;
+    by('step').setAttribute('aria-valuetext', text);
+    this.tree.step(this.step, going);
+    if (!ofNodes && this.data.items === 'tokens') this.sequences.step(this.step, going);
+  }
+
+  move(step) {
+    this.pause();
+    this.showStep(step, step < this.scene.steps || this.step < this.scene.steps);
+  }
+
+  play() {
+    if (this.timer !== null) {
+      this.pause();
+      return;
+    }
+    by('play').classList.add('playing');
+    by('play').setAttribute('aria-label', 'Pause');
+    this.showStep(this.step >= this.scene.steps ? 0 : this.step, true);
+    this.timer = setInterval(() => {
+      this.showStep(this.step + 1, true);
+      if (this.step >= this.scene.steps) this.pause();
+    }, PACE);
+  }
+
+  pause() {
+    if (this.timer !== null) clearInterval(this.timer);
+    this.timer = null;
+    by('play').classList.remove('playing');
+    by('play').setAttribute('aria-label', 'Play');
+  }
+
+  listen() {
+    by('filter').addEventListener('input', () => this.filter());
+    by('verdicts').addEventListener('change', () => this.filter());
+    by('step').addEventListener('input', () => this.move(Number(by('step').value)));
+    const clicks = {
+      first: () => this.move(0), back: () => this.move(this.step - 1), play: () => this.play(),
+      forward: () => this.move(this.step + 1), last: () => this.move(this.scene.steps),
+      'zoom-in': () => this.tree.zoom(1.25), 'zoom-out': () => this.tree.zoom(0.8), fit: () => this.tree.fit(),
+      theme: nextTheme, 'help-button': () => by('help').showModal(),
+    };
+    for (const [id, act] of Object.entries(clicks)) by(id).addEventListener('click', act);
+    for (const tab of by('tabs').children) tab.addEventListener('click', () => openTab(tab));
+    by('tabs').addEventListener('keydown', (event) => {
+      const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      const tabs = [...by('tabs').children];
+      const next = tabs[tabs.indexOf(document.activeElement) + way];
+      if (!next) return;
+      openTab(next);
+      next.focus();
+    });
+    let width = 0;  // a browser on a phone changes the height as its bars come and go
+    new ResizeObserver(([{ contentRect }]) => {
+      if (contentRect.width !== width) this.tree.fit();
+      width = contentRect.width;
+    }).observe(by('tree'));
+    document.addEventListener('keydown', (event) => this.key(event));
+  }
+
+  key(event) {
+    const { target, key } = event;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || by('help').open) return;
+    if (target.matches('input[type="search"]')) {
+      if (key === 'Escape') target.blur();
+      return;
+    }
+    if (target.matches('select')) return;
+    const inList = target === by('list') || target === document.body;
+    const acts = {
+      n: () => this.moveExample(1), p: () => this.moveExample(-1),
+      ArrowDown: inList && (() => this.moveExample(1)), ArrowUp: inList && (() => this.moveExample(-1)),
+      ' ': !target.matches('button, input') && (() => this.play()),
+      '.': () => this.move(this.step + 1), ',': () => this.move(this.step - 1),
+      Home: () => this.move(0), End: () => this.move(this.scene.steps),
+      '+': () => this.tree.zoom(1.25), '=': () => this.tree.zoom(1.25), '-': () => this.tree.zoom(0.8), 0: () => this.tree.fit(),
+      v: () => showNumbers(!document.body.classList.contains('with-numbers')),
+      1: () => openTab(by('tab-details')), 2: () => openTab(by('tab-neighbours')), 3: () => openTab(by('tab-plane')),
+      '/': () => by('filter').focus(), t: nextTheme, '?': () => by('help').showModal(),
+      Escape: () => this.choose(null),
+    };
+    if (!acts[key]) return;
+    event.preventDefault();
+    acts[key]();
+  }
+}
+
+function openTab(chosen) {
+  for (const tab of by('tabs').children) {
+    const is = tab === chosen;
+    tab.setAttribute('aria-selected', String(is));
+    tab.tabIndex = is ? 0 : -1;
+    by(tab.getAttribute('aria-controls')).hidden = !is;
+  }
+}
+
+const THEMES = ['auto', 'light', 'dark'];
+
+function nextTheme() {
+  const root = document.documentElement;
+  const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? 'auto') + 1) % THEMES.length];
+  if (next === 'auto') delete root.dataset.theme;
+  else root.dataset.theme = next;
+  by('theme').textContent = `Theme: ${next}`;
+}
+
+new Page(JSON.parse(by('data').textContent)).start();

@@ -1,0 +1,73 @@
+// The encodings of all examples in the plane of their first two principal components.
+
+const PLANE = 400;
+const MARGIN = 18;
+
+class Plane {
+  constructor(place, page, go) {
+    this.place = place;
+    this.page = page;
+    this.go = go;
+    this.points = [];
+  }
+
+  draw() {
+    const { points, variance } = this.page.data.projection;
+    const { each } = this.page.data.encodings;
+    const known = points.filter(Boolean);
+    if (!known.length) {
+      this.place.replaceChildren(element('p', { class: 'quiet' }, 'No encoding of these examples is finite.'));
+      return;
+    }
+    const most = Math.max(...known.flat().map(Math.abs)) || 1;
+    const onPage = (value, sign) => PLANE / 2 + (sign * value * (PLANE / 2 - MARGIN)) / most;
+    const svg = svgElement('svg', { viewBox: `0 0 ${PLANE} ${PLANE}`, role: 'group', 'aria-label': 'Encodings in a plane', tabindex: 0 },
+      svgElement('path', { class: 'axis', d: `M0 ${PLANE / 2}H${PLANE}M${PLANE / 2} 0V${PLANE}` }));
+    this.link = svgElement('path', { class: 'pair' });
+    svg.append(this.link);
+    this.points = points.map((point, number) => {
+      const example = Math.floor(number / each);
+      const side = number % each;
+      if (!point) return { example, side, mark: null };
+      const [x, y] = [onPage(point[0], 1), onPage(point[1], -1)];
+      const { text, right } = this.page.data.examples[example];
+      const mark = side
+        ? svgElement('rect', { x: x - 4.5, y: y - 4.5, width: 9, height: 9, transform: `rotate(45 ${x} ${y})` })
+        : svgElement('circle', { cx: x, cy: y, r: 5 });
+      mark.setAttribute('class', right === false ? 'point wrong' : 'point');
+      mark.append(svgElement('title', {}, each > 1 ? `${text} (${side ? 'right' : 'left'})` : text));
+      mark.addEventListener('click', () => this.go(example, side));
+      svg.append(mark);
+      return { example, side, mark, x, y };
+    });
+    svg.addEventListener('keydown', (event) => {
+      const way = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      const next = Math.min(this.page.data.examples.length - 1, Math.max(0, this.page.example + way));
+      this.go(next, 0);
+    });
+    const key = [['M1 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0', '', each > 1 ? 'left side' : 'example']];
+    if (each > 1) key.push(['M6 1 11 6 6 11 1 6z', '', 'right side']);
+    if (this.page.data.examples.some((example) => example.right === false)) key.push(['M2 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0', ' wrong', 'answered wrong']);
+    const list = element('ul', { class: 'key' }, ...key.map(([path, kind, what]) => element('li', {},
+      svgElement('svg', { viewBox: '0 0 12 12', 'aria-hidden': true }, svgElement('path', { d: path, class: `point${kind}` })), what)));
+    this.place.replaceChildren(
+      element('p', { class: 'quiet' }, `Principal components of the encodings: across ${variance[0]} % of their variance, upwards ${variance[1]} %. Click on one to see its example.`),
+      svg, list);
+  }
+
+  show(example) {
+    const own = [];
+    for (const point of this.points) {
+      const here = point.example === example;
+      if (!point.mark) continue;
+      point.mark.classList.toggle('here', here);
+      if (here) {
+        own.push(point);
+        point.mark.parentNode.append(point.mark);
+      }
+    }
+    if (this.link) this.link.setAttribute('d', own.length === 2 ? `M${own[0].x} ${own[0].y}L${own[1].x} ${own[1].y}` : 'M0 0');
+  }
+}

@@ -1,0 +1,202 @@
+"""What a model did with each example: states of nodes, traces of tokens, outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem.errors import GraphError, TreememError
+from treemem.explore.state_table import StateTable, Values, entries_of
+from treemem.induction import induced_trees, remove_brackets, sentence_f1
+from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.nn.sequence_states import SequenceStates
+from treemem.nn.tree_network import TreeNetwork
+from treemem.nn.tree_states import TreeStates
+from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Examples, Model
+from treemem.trees.forest import Forest
+from treemem.trees.tokens import forest_tokens, token_table
+from treemem.trees.tree import Tree
+
+_AT_ONCE = 64
+_LAYERS_FIRST = ("forget_distance", "input_distance")
+"""Traces ``[sequences, layers, longest]``; others are ``[sequences, longest, ...]``."""
+
+_MARKS = ("⟨start⟩", "⟨delimiter⟩", "⟨extract⟩")
+
+
+@dataclass(frozen=True)
+class ReadSequence:
+    """What was read as one sequence.
+
+    Attributes:
+        words: the tokens.
+        node: of the tree, or of the trees one after the other, the node whose label each token is, in post-order; -1
+            where it is no node's.
+        induced: the tree that the encoder found over the tokens; None where it finds none.
+        why_none: why none was found, where one was to be.
+        f1: how well that agrees with the given tree, where they have the same words.
+    """
+
+    words: list[str]
+    node: list[int]
+    induced: Tree | None = None
+    why_none: str = ""
+    f1: float | None = None
+
+
+@dataclass
+class Recording:
+    """What a model did with examples.
+
+    Attributes:
+        table: the vectors of all nodes, or of all tokens of sequence encoders, in order.
+        outputs: ``[examples, ...]``.
+        encodings: ``[examples, trees_per_example or 1, hidden_size]``.
+        sequences: of sequence encoders, those of each example.
+        has_nodes: whether the items of the table are nodes.
+    """
+
+    table: StateTable = field(default_factory=StateTable)
+    outputs: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    encodings: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 1, 0)))
+    sequences: list[list[ReadSequence]] = field(default_factory=list)
+    has_nodes: bool = False
+
+
+@torch.no_grad()
+def record(model: Model, examples: Examples) -> Recording:
+    """Run a model over examples and keep what it did, in evaluation mode.
+
+    Raises:
+        VocabularyError: a label that the model does not know.
+        GraphError: a tree that it cannot take.
+    """
+    index = SubtreeIndex(examples.forest, model.vocabulary)
+    recording = Recording(has_nodes=isinstance(model.encoder, TreeNetwork))
+    outputs, encodings = [], []
+    was_training = model.training
+    model.eval()
+    try:
+        for first in range(0, len(examples), _AT_ONCE):
+            chosen = slice(first, first + _AT_ONCE)
+            batch = TreeBatch.from_index(index, chosen, trees_per_example=examples.trees_per_example)
+            states = _record_batch(model, batch.to(model.device), recording)
+            outputs.append(model.head(states).cpu())
+            root = states if isinstance(states, torch.Tensor) else states.root
+            encodings.append(root.double().cpu().numpy())
+    finally:
+        model.train(was_training)
+    recording.outputs, recording.encodings = torch.cat(outputs), np.concatenate(encodings)
+    return recording
+
+
+def _record_batch(model: Model, batch: TreeBatch, recording: Recording) -> Any:
+    """Add a batch to ``recording`` and return what the encoder made of it."""
+    encoder = model.encoder
+    if isinstance(encoder, TreeNetwork):
+        states = encoder(batch, trace=True)
+        recording.table.add(batch.num_nodes, _of_nodes(states, batch))
+        return states
+    if isinstance(encoder, SequenceEncoder):
+        states = encoder(batch, trace=True)
+        recording.table.add(int(states.lengths.sum()), _of_tokens(states))
+        recording.sequences += _sequences(encoder, batch, states)
+        return states
+    return encoder(batch)
+
+
+def _of_nodes(states: TreeStates, batch: TreeBatch) -> dict[str, Values]:
+    """The states and the gates of each node of a batch."""
+    found = {name: Values("state", entries_of(_numpy(states[name]))) for name in states.names}
+    arity = _forest(batch).arity
+    for name, gate in states.trace.items():
+        values = entries_of(_numpy(gate))
+        told = ~np.isnan(values).all(2) | (np.arange(values.shape[1]) < arity[:, None])
+        found[name if name not in found else f"{name} (gate)"] = Values("gate", values, told)
+    return found
+
+
+def _of_tokens(states: SequenceStates) -> dict[str, Values]:
+    """The output and what was traced at each token of a batch, sequence after sequence."""
+    longest = states.h.shape[1]
+    present = np.arange(longest) < _numpy(states.lengths)[:, None]
+    found = {"h": Values("state", entries_of(_numpy(states.h)[present]))}
+    for name, tensor in states.trace.items():
+        values = _numpy(tensor)
+        if name in _LAYERS_FIRST:
+            values = values.swapaxes(1, 2)
+        if values.ndim in (2, 3) and values.shape[:2] == present.shape:
+            found[name] = Values("step", entries_of(values[present]))
+    return found
+
+
+def _sequences(encoder: SequenceEncoder, batch: TreeBatch, states: SequenceStates) -> list[list[ReadSequence]]:
+    """The sequences of each example of a batch."""
+    forest = _forest(batch)
+    table, tokens = (
+        token_table(encoder.vocabulary, encoder.form),
+        forest_tokens(forest, encoder.form, encoder.vocabulary),
+    )
+    of_trees = []
+    for number, (first, last) in enumerate(zip(tokens.begin[:-1], tokens.begin[1:], strict=True)):
+        words = [table[token] for token in tokens.token[first:last].tolist()]
+        node = np.where(tokens.node[first:last] < 0, -1, tokens.node[first:last] - forest.begin[number])
+        of_trees.append(ReadSequence(words, node.tolist()))
+    if getattr(encoder, "joint", False):
+        return [
+            [_as_one(left, right, forest.begin[2 * pair + 1] - forest.begin[2 * pair])]
+            for pair, (left, right) in enumerate(zip(of_trees[::2], of_trees[1::2], strict=True))
+        ]
+    if any(name in states.trace for name in ("pointers", *_LAYERS_FIRST)):
+        found = _induced(encoder, batch, forest)
+        of_trees = [
+            _with_induced(read, *trees) for read, trees in zip(of_trees, zip(found, forest, strict=True), strict=True)
+        ]
+    each = batch.trees_per_example
+    return [of_trees[first : first + each] for first in range(0, len(of_trees), each)]
+
+
+def _as_one(left: ReadSequence, right: ReadSequence, num_left: int) -> ReadSequence:
+    start, delimiter, extract = _MARKS
+    moved = [node if node < 0 else node + int(num_left) for node in right.node]
+    return ReadSequence([start, *left.words, delimiter, *right.words, extract], [-1, *left.node, -1, *moved, -1])
+
+
+def _induced(encoder: SequenceEncoder, batch: TreeBatch, forest: Forest) -> list[Tree | str]:
+    """The tree found over each sequence, or why there is none."""
+    try:
+        return list(induced_trees(encoder, batch))
+    except GraphError:  # of one sequence, which is found alone
+        found: list[Tree | str] = []
+        for tree in forest:
+            try:
+                found += induced_trees(encoder, [tree])
+            except GraphError as error:
+                found.append(str(error).partition(": ")[2])
+        return found
+
+
+def _with_induced(read: ReadSequence, found: Tree | str, given: Tree) -> ReadSequence:
+    if isinstance(found, str):
+        return ReadSequence(read.words, read.node, why_none=found)
+    try:
+        f1 = sentence_f1(remove_brackets(given, ()), remove_brackets(found))
+    except TreememError:  # of other words: tokens that are no leaves of the given tree
+        f1 = None
+    return ReadSequence(read.words, read.node, found, f1=f1)
+
+
+def _forest(batch: TreeBatch) -> Forest:
+    if batch.forest is None:
+        raise GraphError("a batch made from a graph has no trees to show")
+    return batch.forest
+
+
+def _numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    return (tensor.double() if tensor.is_floating_point() else tensor).detach().cpu().numpy()

@@ -1,0 +1,137 @@
+"""States of many nodes or tokens, every vector kept once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.explore.decimals import coded, packed, shown
+
+Sort = Literal["state", "gate", "step"]
+"""What a node hands on, what its step did, or what a network did at a token."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """One name's vectors of some items.
+
+    Attributes:
+        sort: what they are.
+        values: ``[items, entries, width]``; several entries are the rows of a stack, or one for each child.
+        known: bool ``[items, entries]``, where there is one; None: everywhere.
+    """
+
+    sort: Sort
+    values: NDArray[np.float64]
+    known: NDArray[np.bool_] | None = None
+
+
+class StateTable:
+    """Vectors of items (nodes, tokens) by name, as a page holds them.
+
+    Equal vectors are kept once, and so are items of which all vectors are equal, as those of equal subtrees: an item
+    has a row.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[int, _VectorPool] = {}
+        self._sort: dict[str, Sort] = {}
+        self._width: dict[str, int] = {}
+        self._bounds: dict[str, tuple[float, float]] = {}
+        self._chunks: list[tuple[int, dict[str, NDArray[np.int64]]]] = []
+
+    def add(self, num_items: int, fields: Mapping[str, Values]) -> None:
+        """Append items; a name that they do not have is not there for them."""
+        chunk = {}
+        for name, field in fields.items():
+            width = field.values.shape[2]
+            pool = self._pools.setdefault(width, _VectorPool(width))
+            place = pool.add(field.values.reshape(-1, width)).reshape(field.values.shape[:2])
+            chunk[name] = place if field.known is None else np.where(field.known, place, -1)
+            self._sort[name], self._width[name] = field.sort, width
+            told = field.values if field.known is None else field.values[field.known]
+            finite = told[np.isfinite(told)]
+            low, high = self._bounds.get(name, (0.0, 0.0))
+            self._bounds[name] = (
+                min(low, float(finite.min(initial=0.0))),
+                max(high, float(finite.max(initial=0.0))),
+            )
+        self._chunks.append((num_items, chunk))
+
+    def place_of(self, vectors: NDArray[np.float64]) -> list[int]:
+        """Keep ``vectors``, ``[count, width]``, that belong to no item; where they are among those of their width."""
+        width = vectors.shape[1]
+        return self._pools.setdefault(width, _VectorPool(width)).add(vectors).tolist()
+
+    def finish(self) -> tuple[dict[str, Any], list[int]]:
+        """The table as plain data, and the row of each item.
+
+        Returns:
+            ``fields``: name, sort, width, number of entries, the bounds of the finite numbers. ``pools``: by width, the
+            packed vectors. ``rows``: by name, for every row and entry the place of its vector among those of its width,
+            -1 where it has none.
+        """
+        num_items = sum(count for count, _ in self._chunks)
+        entries = {name: max(chunk[name].shape[1] for _, chunk in self._chunks if name in chunk) for name in self._sort}
+        table = np.full((num_items, sum(entries.values())), -1, np.int64)
+        first = 0
+        for count, chunk in self._chunks:
+            column = 0
+            for name, width in entries.items():
+                if name in chunk:
+                    table[first : first + count, column : column + chunk[name].shape[1]] = chunk[name]
+                column += width
+            first += count
+        rows, row_of_item = np.unique(table, axis=0, return_inverse=True)
+        columns = np.split(rows, np.cumsum(list(entries.values()))[:-1], axis=1) if entries else []
+        data = {
+            "fields": [
+                {
+                    "name": name,
+                    "sort": self._sort[name],
+                    "width": self._width[name],
+                    "entries": entries[name],
+                    "low": shown(self._bounds[name][0]),
+                    "high": shown(self._bounds[name][1]),
+                }
+                for name in entries
+            ],
+            "pools": {str(width): pool.text() for width, pool in self._pools.items()},
+            "rows": {name: part.ravel().tolist() for name, part in zip(entries, columns, strict=True)},
+        }
+        return data, row_of_item.ravel().tolist()
+
+
+class _VectorPool:
+    """Distinct vectors of one width, as they will be shown."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._place: dict[bytes, int] = {}
+        self._kept: list[NDArray[np.uint32]] = []
+
+    def add(self, vectors: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Where each of ``[count, width]`` is."""
+        codes = coded(vectors)
+        places = np.empty(len(codes), np.int64)
+        for number, code in enumerate(codes):
+            known = len(self._place)
+            place = places[number] = self._place.setdefault(code.tobytes(), known)
+            if place == known:
+                self._kept.append(code)
+        return places
+
+    def text(self) -> str:
+        return packed(np.array(self._kept, np.uint32).reshape(len(self._kept), self._width))
+
+
+def entries_of(values: NDArray[Any]) -> NDArray[np.float64]:
+    """States of any shape, ``[items, ...]``, as ``[items, entries, width]``: the last size is the width."""
+    items, *sizes = values.shape
+    width = sizes[-1] if sizes else 1
+    return np.asarray(values, np.float64).reshape(items, math.prod(sizes[:-1]), width)
