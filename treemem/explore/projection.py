@@ -20,7 +20,7 @@ def projection(encodings: NDArray[np.float64]) -> dict[str, Any]:
         ``points``: of each encoding its two coordinates, or None where it is not finite; ``variance``: what part of the
         variance each component has, in percent.
     """
-    finite: NDArray[np.bool_] = np.isfinite(encodings).all(axis=1)
+    finite = np.asarray(np.isfinite(encodings).all(axis=1))
     centred = encodings[finite] - encodings[finite].mean(0) if finite.any() else encodings[finite]
     points = np.zeros((len(centred), 2))
     variance = np.zeros(2)
