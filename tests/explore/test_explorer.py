@@ -169,14 +169,13 @@ def test_a_pair_that_is_read_as_one_sequence_is_shown_as_one_with_its_marks() ->
     torch.manual_seed(0)
     options = {"hidden_size": 4, "num_heads": 2, "num_layers": 1, "joint": True}
     model = Model(LogicalInference(), NetworkConfig("Transformer", options))
-    page = page_data(model, ["( a ( and b ) )\ta"], class_names=list("=<>^|v#"))
+    page = page_data(model, ["( a ( and b ) )\ta"])
     (example,) = page["examples"]
     (sequence,) = example["sequences"]
     words = [page["labels"][token][0] for token in sequence["token"]]
     assert words == ["⟨start⟩", "(", "a", "(", "and", "b", ")", ")", "⟨delimiter⟩", "a", "⟨extract⟩"]
     sizes = [len(tree["label"]) for tree in example["trees"]]
     assert sequence["node"][words.index("⟨delimiter⟩") + 1] == sum(sizes) - 1
-    assert example["prediction"] in "=<>^|v#"
     assert len(example["classes"]) == 7
     assert page["encodings"]["each"] == 1
 
@@ -354,8 +353,14 @@ def test_bad_input_gives_an_error_that_says_what_is_wrong_and_no_page(
     assert not list(tmp_path.iterdir())
 
 
-def test_labels_that_the_model_does_not_know_and_class_names_that_do_not_fit_are_refused() -> None:
+def test_labels_that_the_model_does_not_know_are_refused_by_their_name() -> None:
     with pytest.raises(VocabularyError, match="'z'"):
         page_data(toy_model(["x", "y"]), ["(f x z)"])
-    with pytest.raises(RecipeError, match="class_names has 2 names, and the task has 10 classes"):
-        page_data(listops_model("LSTM"), EXPRESSIONS, class_names=["a", "b"])
+
+
+def test_classes_are_called_as_the_task_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ListOps, "class_names", tuple("abcdefghij"), raising=False)
+    page = page_data(listops_model("LSTM"), EXPRESSIONS, labels=[9, 7, 0])
+    assert [example["label"] for example in page["examples"]] == ["j", "h", "a"]
+    assert all(example["prediction"] in "abcdefghij" for example in page["examples"])
+    assert [len(example["classes"]) for example in page["examples"]] == [10] * 3

@@ -33,7 +33,6 @@ def explore(
     *,
     labels: ArrayLike | None = None,
     ids: Sequence[object] | None = None,
-    class_names: Sequence[str] | None = None,
     title: str = "",
     most: int = 500,
     overwrite: bool = False,
@@ -52,7 +51,6 @@ def explore(
         path: the HTML file to write.
         labels: the right answers, ``[examples]``, -1 where nobody knows; instead of those of the forest.
         ids: what the page calls each example; numbers from 1 by default.
-        class_names: of tasks with several classes, what they are called; their numbers by default.
         title: stands above the page.
         most: refuse more examples than these, for the page would be large: each node of a network of 50 with a stack of
             5 takes up to 2,600 bytes.
@@ -62,7 +60,7 @@ def explore(
         ``path``. The file appears there only when it is whole.
 
     Raises:
-        RecipeError: no examples or too many, labels, ids or class names that do not fit, a file that is there already,
+        RecipeError: no examples or too many, labels or ids that do not fit, a file that is there already,
             or one that cannot be written.
         ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
         VocabularyError: a label that the model does not know.
@@ -78,9 +76,7 @@ def explore(
         raise RecipeError(f"{path} exists already; choose another place, or say overwrite=True to replace it")
     if not isinstance(model, Model):
         model = load(model)
-    page = html_page(
-        page_data(model, examples, labels=labels, ids=ids, class_names=class_names, title=title, most=most)
-    )
+    page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
@@ -92,7 +88,6 @@ def page_data(
     *,
     labels: ArrayLike | None = None,
     ids: Sequence[object] | None = None,
-    class_names: Sequence[str] | None = None,
     title: str = "",
     most: int = 500,
 ) -> dict[str, Any]:
@@ -105,7 +100,7 @@ def page_data(
     encodings = recording.encodings.reshape(-1, recording.encodings.shape[2])
     places = recording.table.place_of(encodings)
     table, row_of_item = recording.table.finish()
-    answers = _answers(task, own, recording, class_names)
+    answers = _answers(task, own, recording)
     trees = _trees(own, recording, row_of_item, names)
     joined = len(forest) == len(own) and own.trees_per_example > 1
     joints = [names.add(forest[number].label) if joined else None for number in range(len(own))]
@@ -188,14 +183,12 @@ def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
     return ["\t".join(words[first : first + each]) for first in range(0, len(words), each)]
 
 
-def _answers(
-    task: Task, own: Examples, recording: Recording, class_names: Sequence[str] | None
-) -> list[dict[str, Any]]:
+def _answers(task: Task, own: Examples, recording: Recording) -> list[dict[str, Any]]:
     """What was answered to each example, and what would have been right."""
     outputs = recording.outputs
     probabilities = task.probabilities(outputs, own.targets)
     right, label = task.right(outputs, own.targets), own.targets.get("label")
-    names = _class_names(probabilities, class_names)
+    names = _class_names(task, probabilities)
     found = []
     for number, probability in enumerate(probabilities):
         of_class = np.atleast_1d(probability)
@@ -219,15 +212,12 @@ def _answers(
     return found
 
 
-def _class_names(probabilities: NDArray[np.float64], given: Sequence[str] | None) -> list[str]:
+def _class_names(task: Task, probabilities: NDArray[np.float64]) -> list[str]:
+    """What the answers are called; classes of a task that does not say by their numbers."""
     if probabilities.ndim == 1:
         return ["false", "true"]
-    count = probabilities.shape[1]
-    if given is None:
-        return [str(number) for number in range(count)]
-    if len(given) != count:
-        raise RecipeError(f"class_names has {len(given)} names, and the task has {count} classes")
-    return [printable_line(name) for name in given]
+    names = getattr(task, "class_names", None) or range(probabilities.shape[1])
+    return [printable_line(str(name)) for name in names]
 
 
 def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:

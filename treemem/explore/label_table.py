@@ -35,21 +35,21 @@ class LabelTable:
     def entries(self) -> list[list[str]]:
         """Each label as it is spelled, with its value where it has one, and as a picture shows it."""
         return [
-            [printable(label) if value is None else f"{printable(label)} {value!r}", printable(_short(label, value))]
+            [printable(label) if value is None else f"{printable(label)} {value!r}", short_label(label, value)]
             for label, value in self._place
         ]
 
 
-def _short(label: str, value: float | None) -> str:
+def short_label(label: str, value: float | None = None) -> str:
     """What an equation says as people write it, ``x`` for ``Symbol:var_0``; any other label as it is."""
     if label == EQUALITY:
         return "="
     if value is None and ":" not in label:
-        return label
+        return printable(label)
     try:
         return format_equation(Tree(label, value=value))
     except TreememError:
-        return label if value is None else repr(value)
+        return printable(label) if value is None else repr(value)
 
 
 def printable_line(text: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, RecipeError
+from treemem.explore.label_table import short_label
 from treemem.records import read_records, replacing
 from treemem.task import PublishedFigure, Score
 from treemem.trees.tree import Tree
@@ -207,7 +208,15 @@ def tree_figure(tree: Tree, states: ArrayLike, *, what: str = "stack", title: st
             extent=(x - 0.42, x + 0.42, y - 0.3, y + 0.08),
             aspect="auto",
         )
-        axes.text(x, y + 0.12, subtree.label, ha="center", va="bottom", fontsize="small", parse_math=False)
+        axes.text(
+            x,
+            y + 0.12,
+            short_label(subtree.label, subtree.value),
+            ha="center",
+            va="bottom",
+            fontsize="small",
+            parse_math=False,
+        )
     for x, y, parent_x, parent_y in _edges(tree, place):
         axes.plot([parent_x, x], [parent_y - 0.32, y + 0.36], color="0.7", linewidth=1, zorder=0)
     axes.set_xlim(-0.6, leaves - 0.4)
