@@ -137,6 +137,8 @@ def test_pointers_outputs_and_induced_trees_of_an_ordered_memory_are_its_own() -
             assert page.values("pointers", row) == [rounded(states.trace["pointers"][number, token].tolist())]
             assert page.values("cumulative", row) == [rounded(states.trace["cumulative"][number, token].tolist())]
         assert sequence["induced"] == [node.arity for node in found[number].postorder()]
+        held = model.encoder.slot_contents(batch)["slots"][number]
+        assert page.values("slots", row) == rounded(held[int(states.lengths[number]) - 1].tolist())
         given = model.task.parse(EXPRESSIONS[number])
         assert sequence["f1"] == f"{100 * sentence_f1(given, found[number]):.1f}"
 

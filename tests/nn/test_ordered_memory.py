@@ -123,6 +123,23 @@ def test_pointers_are_probabilities_that_go_down_one_slot_a_step_at_most() -> No
 
 
 @pytest.mark.parametrize("padding", ["right", "right flipped", "left"])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "dropout": 0.5}, {"cell": "rnn"}])
+def test_the_last_slot_holds_the_output_at_every_token_and_slots_after_the_end_are_empty(
+    options: dict[str, Any], padding: str
+) -> None:
+    layer = new_layer(padding=padding, **options)
+    batch = TreeBatch.from_forest(random_forest(seed=4, num_trees=4, size=9), VOCABULARY)
+    held = layer.slot_contents(batch)
+    states = layer.eval()(batch, trace=True)
+    assert set(held) == ({"slots", "backward_slots"} if "bidirectional" in options else {"slots"})
+    torch.testing.assert_close(torch.cat([value[:, :, -1] for value in held.values()], 2), states.h)
+    for value in held.values():
+        assert value.shape == (4, states.h.shape[1], 6, 4)
+        for sequence, length in enumerate(states.lengths.tolist()):
+            assert not value[sequence, length:].any()
+
+
+@pytest.mark.parametrize("padding", ["right", "right flipped", "left"])
 @pytest.mark.parametrize("options", VARIANTS)
 def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(options: dict[str, Any], padding: str) -> None:
     layer = new_layer(padding=padding, **options)

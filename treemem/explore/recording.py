@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, TreememError
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import induced_trees, remove_brackets, sentence_f1
+from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.tree_network import TreeNetwork
@@ -105,7 +107,8 @@ def _record_batch(model: Model, batch: TreeBatch, recording: Recording) -> Any:
         return states
     if isinstance(encoder, SequenceEncoder):
         states = encoder(batch, trace=True)
-        recording.table.add(int(states.lengths.sum()), _of_tokens(states))
+        slots = encoder.slot_contents(batch) if isinstance(encoder, OrderedMemory) else {}
+        recording.table.add(int(states.lengths.sum()), _of_tokens(states, slots))
         recording.sequences += _sequences(encoder, batch, states)
         return states
     return encoder(batch)
@@ -122,8 +125,8 @@ def _of_nodes(states: TreeStates, batch: TreeBatch) -> dict[str, Values]:
     return found
 
 
-def _of_tokens(states: SequenceStates) -> dict[str, Values]:
-    """The output and what was traced at each token of a batch, sequence after sequence."""
+def _of_tokens(states: SequenceStates, slots: Mapping[str, torch.Tensor]) -> dict[str, Values]:
+    """The output, what was traced and what the slots held at each token of a batch, sequence after sequence."""
     longest = states.h.shape[1]
     present = np.arange(longest) < _numpy(states.lengths)[:, None]
     found = {"h": Values("state", entries_of(_numpy(states.h)[present]))}
@@ -133,7 +136,7 @@ def _of_tokens(states: SequenceStates) -> dict[str, Values]:
             values = values.swapaxes(1, 2)
         if values.ndim in (2, 3) and values.shape[:2] == present.shape:
             found[name] = Values("step", entries_of(values[present]))
-    return found
+    return found | {name: Values("state", entries_of(_numpy(held)[present])) for name, held in slots.items()}
 
 
 def _sequences(encoder: SequenceEncoder, batch: TreeBatch, states: SequenceStates) -> list[list[ReadSequence]]:

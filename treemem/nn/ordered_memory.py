@@ -18,9 +18,11 @@ from treemem.ops.ordered_memory import (
     OrderedMemoryWeights,
     PlainCellWeights,
     ordered_memory,
+    slot_contents,
 )
 from treemem.ops.ordered_memory.weights import EPSILON
 from treemem.ops.sequence_lengths import entry_of_each
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -194,6 +196,31 @@ class OrderedMemory(SequenceEncoder):
             for name, values in (("pointers", steps_back.pointers), ("cumulative", steps_back.cumulative))
         }
         return Reading(torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found))
+
+    @torch.no_grad()
+    def slot_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:
+        """What each slot has composed after each token, ``C``, without dropout and gradients.
+
+        Returns:
+            ``slots``, ``[sequences, longest, slots, slot_size]``, 0 after the end of shorter sequences; where
+            ``bidirectional``, also ``backward_slots``, at the tokens where they came up.
+
+        Raises:
+            GraphError, VocabularyError: as of :meth:`forward`.
+        """
+        tokens, lengths = self.tokens(batch)
+        inputs = self.embedding(tokens.to(self.embedding.weight.device))
+        shorter = lengths < inputs.shape[1]
+        begins_empty = shorter & (self.padding == "left")
+        weights = self.forward_memory.weights()
+        found = {"slots": slot_contents(inputs, lengths, weights, self.slots, begins_empty=begins_empty)}
+        if self.backward_memory is not None:
+            weights, begins_empty = self.backward_memory.weights(), shorter & (self.padding == "right flipped")
+            backward = slot_contents(
+                _reversed(inputs, lengths), lengths, weights, self.slots, begins_empty=begins_empty
+            )
+            found["backward_slots"] = _reversed(backward.flatten(2), lengths).view_as(backward)
+        return found
 
     def _steps(
         self,

@@ -14,6 +14,8 @@ const WHAT = {
   reading: 'weights of the rows read',
   pointers: 'where the token goes, by slot',
   cumulative: 'pointers summed up, by slot',
+  slots: 'what each has composed so far',
+  backward_slots: 'the same from right to left',
   backward_pointers: 'pointers from right to left',
   backward_cumulative: 'these summed up, by slot',
   forget_distance: 'how high a constituent ended, by layer',
@@ -149,6 +151,7 @@ function numbers(texts) {
 
 function nameOfEntry(field, entry) {
   if (field === 'S') return entry ? `row ${entry}` : 'row 0, top';
+  if (field.endsWith('slots')) return `slot ${entry + 1}`;
   return field === 'forget' ? `child ${entry + 1}` : String(entry);
 }
 

@@ -164,7 +164,7 @@ class Page {
       const before = example.sequences.length === 1 ? nodesBefore : 0;
       nodesBefore += tree.count;
       parts.push({
-        tree, side,
+        tree, side, line: found ? side : 0,
         labels: given.label.map((label) => this.shortLabel(label)),
         names: given.label.map((label) => this.fullLabel(label)),
         caption: found ? `given${sides[side]}` : '',
@@ -175,7 +175,7 @@ class Page {
       if (sequence?.induced) parts.push(this.inducedPart(sequence, side, `found by the network${sides[side]}`));
     });
     const longest = Math.max(0, ...example.sequences.map((sequence) => sequence.token.length - 1));
-    const highest = Math.max(...parts.map((part) => Math.max(...part.appears)));
+    const highest = parts.flatMap((part) => part.appears).reduce((most, step) => Math.max(most, step), 0);
     return { parts, joint, steps: ofNodes ? highest + (joint === null ? 0 : 1) : longest };
   }
 
@@ -193,7 +193,7 @@ class Page {
     }
     const word = (token) => this.shortLabel(sequence.token[token]);
     return {
-      tree, side, caption: sequence.f1 === null ? caption : `${caption}, F1 ${sequence.f1} %`,
+      tree, side, line: side, caption: sequence.f1 === null ? caption : `${caption}, F1 ${sequence.f1} %`,
       labels: leaf.map((token) => (token < 0 ? '' : word(token))),
       names: leaf.map((token, node) => (token < 0 ? `tokens ${first[node] + 1} to ${last[node] + 1}` : word(token))),
       appears: last, token: (node) => leaf[node], inSequence: side,

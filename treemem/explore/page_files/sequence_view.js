@@ -14,7 +14,7 @@ class SequenceView {
     this.rows = [];
     this.place.replaceChildren();
     const steps = page.data.fields.filter((field) => field.sort === 'step');
-    const fields = [...steps, ...page.data.fields.filter((field) => field.sort === 'state')];
+    const fields = [...steps, ...page.data.fields.filter((field) => field.sort === 'state' && field.entries === 1)];
     if (!fields.some((field) => field.name === this.field)) this.field = fields[0]?.name ?? null;
     const field = fields.find((other) => other.name === this.field);
     if (field) this.place.append(this.head(fields, field, sequences, names));

@@ -30,8 +30,8 @@ function cut(text) {
 }
 
 /**
- * Draws a scene: `parts`, trees side by side, each `{tree, labels, names, caption, appears}`, under `joint`, a label,
- * where there is one. A node is `{part, node}`; the joint is `{part: -1, node: 0}`.
+ * Draws a scene: `parts`, trees side by side in one line or several, each `{tree, labels, names, caption, appears,
+ * line}`, under `joint`, a label, where there is one. A node is `{part, node}`; the joint is `{part: -1, node: 0}`.
  */
 class TreeView {
   constructor(svg, chosen) {
@@ -48,29 +48,34 @@ class TreeView {
     this.scene = scene;
     this.marks = new Map();
     this.paper.replaceChildren();
-    const top = scene.joint === null ? 0 : LEVEL;
     const above = scene.parts.some((part) => part.caption) ? 26 : 0;
+    let top = scene.joint === null ? 0 : LEVEL;
     let left = 0;
     this.bottom = 0;
+    this.right = 0;
     const edges = svgElement('g');
     const nodes = svgElement('g');
     this.paper.append(edges, nodes);
     this.edges = [];
     scene.parts.forEach((part, number) => {
+      if (number && part.line !== scene.parts[number - 1].line) {
+        top = this.bottom + LEVEL + 20;
+        left = 0;
+      }
       const widths = part.labels.map((label) => (label === '' ? 12 : Math.max(22, CHARACTER * [...cut(label)].length + 14)));
       const placed = placeNodes(part.tree, widths);
       const room = Math.max(placed.width, 6.6 * part.caption.length);
       const indent = (room - placed.width) / 2;
       part.x = placed.x.map((x) => x + left + indent);
       part.y = part.tree.depth.map((depth) => top + above + depth * LEVEL);
-      this.bottom = Math.max(this.bottom, ...part.y);
+      this.bottom = part.y.reduce((most, y) => Math.max(most, y), this.bottom);
       if (part.caption) {
         nodes.append(svgElement('text', { class: 'caption', x: left + room / 2, y: top - 2 }, part.caption));
       }
       this.drawPart(part, number, widths, edges, nodes);
+      this.right = Math.max(this.right, left + room);
       left += room + BETWEEN;
     });
-    this.right = left - BETWEEN;
     if (scene.joint !== null) this.drawJoint(edges, nodes);
     this.fit();
     this.step(scene.steps);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.ops.ordered_memory.sequences import OrderedMemoryEngine, OrderedMemorySteps, ordered_memory
+from treemem.ops.ordered_memory.sequences import OrderedMemoryEngine, OrderedMemorySteps, ordered_memory, slot_contents
 from treemem.ops.ordered_memory.weights import (
     NO_DROPOUT,
     Affine,
@@ -22,4 +22,5 @@ __all__ = [
     "OrderedMemoryWeights",
     "PlainCellWeights",
     "ordered_memory",
+    "slot_contents",
 ]

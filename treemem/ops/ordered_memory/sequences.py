@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from treemem.checked_options import checked_choice
-from treemem.ops.ordered_memory.naive import naive_steps
+from treemem.ops.ordered_memory.naive import NaiveSteps, naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
 from treemem.ops.sequence_lengths import checked_lengths
@@ -65,6 +65,25 @@ def ordered_memory(
     return run(inputs, on_cpu, begins_empty.cpu(), weights, slots, dropouts, trace)
 
 
+def slot_contents(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: OrderedMemoryWeights,
+    slots: int,
+    *,
+    begins_empty: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """What each slot has composed after each element, ``C``, ``[sequences, longest, slots, hidden_size]``.
+
+    0 after the end of shorter sequences. The engines keep it no longer than a step, so it is computed by the equations
+    as they stand, without dropout. Arguments and errors as of :func:`ordered_memory`.
+    """
+    on_cpu = checked_lengths(lengths, inputs)
+    empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
+    steps, _, row, column = _naive(inputs, on_cpu, empty, weights, slots, NO_DROPOUT)
+    return steps.candidates[row, column]
+
+
 def _packed(
     inputs: torch.Tensor,
     lengths: torch.Tensor,
@@ -104,7 +123,25 @@ def _padded(
     dropouts: Dropouts,
     trace: bool,
 ) -> OrderedMemorySteps:
-    """As the equations stand; what begins empty has one place of padding before it."""
+    """As the equations stand."""
+    steps, present, row, column = _naive(inputs, lengths, begins_empty, weights, slots, dropouts)
+    pointers = steps.pointers[row, column] if trace else None
+    cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None
+    return OrderedMemorySteps(steps.outputs[row, column], pointers, cumulative)
+
+
+def _naive(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    begins_empty: torch.Tensor,
+    weights: OrderedMemoryWeights,
+    slots: int,
+    dropouts: Dropouts,
+) -> tuple[NaiveSteps, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """All steps, where there are elements, and the row and column of each element among them.
+
+    What begins empty has one place of padding before it.
+    """
     num_sequences, longest = inputs.shape[:2]
     within = (torch.arange(longest) < lengths[:, None]).to(inputs.device)
     inputs = inputs.masked_fill(~within[:, :, None], 0)
@@ -113,7 +150,4 @@ def _padded(
     row = torch.arange(num_sequences, device=inputs.device)[:, None]
     wider = inputs.new_zeros(num_sequences, longest + 1, inputs.shape[2]).index_put((row, column), inputs)
     present = within.new_zeros(num_sequences, longest + 1).index_put((row, column), within)
-    steps = naive_steps(wider, present, weights, slots, dropouts)
-    pointers = steps.pointers[row, column] if trace else None
-    cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None
-    return OrderedMemorySteps(steps.outputs[row, column], pointers, cumulative)
+    return naive_steps(wider, present, weights, slots, dropouts), present, row, column
