@@ -366,3 +366,41 @@ def test_classes_are_called_as_the_task_calls_them(monkeypatch: pytest.MonkeyPat
     assert [example["label"] for example in page["examples"]] == ["j", "h", "a"]
     assert all(example["prediction"] in "abcdefghij" for example in page["examples"])
     assert [len(example["classes"]) for example in page["examples"]] == [10] * 3
+
+
+def test_numbers_are_shown_by_their_value_and_passes_both_ways_by_their_names() -> None:
+    torch.manual_seed(0)
+    network = NetworkConfig("TreeLSTM", {"hidden_size": 4, "direction": "both"})
+    page = PageData(page_data(Model(EquationVerification(numeric=True), network), ["sin(2.5) = 0.6", "x = x"]))
+    assert ["Number 2.5", "2.5"] in page.data["labels"]
+    assert {"h", "up_h", "up_c", "down_h", "down_c"} <= set(page.fields)
+    assert [len(example["outputs"]) for example in page.data["examples"]] == [3, 3]
+    root = page.data["examples"][0]["trees"][0]["row"][-1]
+    (place,) = page.data["rows"]["h"][root : root + 1]
+    assert page.data["encodings"]["places"][0] == place
+
+
+def test_a_forest_of_pairs_side_by_side_has_no_joint_and_takes_one_label_a_pair() -> None:
+    torch.manual_seed(0)
+    task = LogicalInference()
+    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 3}))
+    forest = Forest.from_trees([*task.parse("( not a )\tb").children, *task.parse("a\ta").children])
+    page = page_data(model, forest, labels=[6, 0])
+    assert [example["text"] for example in page["examples"]] == ["( not a )  ⇥  b", "a  ⇥  a"]
+    assert [example["joint"] for example in page["examples"]] == [None, None]
+    assert all(example["right"] is not None for example in page["examples"])
+
+
+def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> None:
+    model = equation_model()
+    texts = [f"{'sin(' * (number % 5)}x{')' * (number % 5)} = y" for number in range(70)]
+    together = PageData(page_data(model, texts))
+    for number in (0, 63, 64, 69):
+        alone = PageData(page_data(model, texts[number : number + 1]))
+        (left, _), (expected, _) = (
+            page.data["examples"][place]["trees"] for page, place in ((together, number), (alone, 0))
+        )
+        for name in ("h", "S"):
+            told = [together.values(name, row) for row in left["row"]]
+            wanted = [alone.values(name, row) for row in expected["row"]]
+            np.testing.assert_allclose(told, wanted, rtol=2e-3, atol=1e-7)

@@ -29,6 +29,9 @@ _AT_ONCE = 64
 _LAYERS_FIRST = ("forget_distance", "input_distance")
 """Traces ``[sequences, layers, longest]``; others are ``[sequences, longest, ...]``."""
 
+_GATES = ("push", "pop", "no_op", "forget", "input", "update", "output", "reading")
+"""The order in which gates are shown; others come last."""
+
 _MARKS = ("⟨start⟩", "⟨delimiter⟩", "⟨extract⟩")
 
 
@@ -118,8 +121,8 @@ def _of_nodes(states: TreeStates, batch: TreeBatch) -> dict[str, Values]:
     """The states and the gates of each node of a batch."""
     found = {name: Values("state", entries_of(_numpy(states[name]))) for name in states.names}
     arity = _forest(batch).arity
-    for name, gate in states.trace.items():
-        values = entries_of(_numpy(gate))
+    for name in sorted(states.trace, key=lambda name: _GATES.index(name) if name in _GATES else len(_GATES)):
+        values = entries_of(_numpy(states.trace[name]))
         told = ~np.isnan(values).all(2) | (np.arange(values.shape[1]) < arity[:, None])
         found[name if name not in found else f"{name} (gate)"] = Values("gate", values, told)
     return found

@@ -58,11 +58,14 @@ function textOf(code) {
 
 /**
  * How the numbers of a field are coloured: from -most over 0 to most. States of leaves may be far larger than those of
- * inner nodes, so colours grow with the square root there.
+ * inner nodes, so colours grow with the square root there. All gates and pointers have one scale, from 0 to 1.
  */
 function scaleOf(field) {
-  const most = Math.max(Math.abs(Number(field.low)), Math.abs(Number(field.high)));
-  return { most: most || 1, power: field.sort === 'state' ? 0.5 : 1, fromZero: Number(field.low) >= 0 };
+  const low = Number(field.low);
+  const high = Number(field.high);
+  const isShare = field.sort !== 'state' && low >= 0 && high <= 1 && !field.name.endsWith('_distance');
+  const most = isShare ? 1 : Math.max(-low, high) || 1;
+  return { most, power: field.sort === 'state' ? 0.5 : 1, fromZero: low >= 0 };
 }
 
 /** The colour of a number as a mixture of the theme's own colours; none for NaN. */

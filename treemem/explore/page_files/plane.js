@@ -19,17 +19,18 @@ class Plane {
       this.place.replaceChildren(element('p', { class: 'quiet' }, 'No encoding of these examples is finite.'));
       return;
     }
-    const most = Math.max(...known.flat().map(Math.abs)) || 1;
-    const onPage = (value, sign) => PLANE / 2 + (sign * value * (PLANE / 2 - MARGIN)) / most;
+    const ends = [0, 1].map((way) => known.map((point) => point[way])).map((along) => [Math.min(...along), Math.max(...along)]);
+    const scale = (PLANE - 2 * MARGIN) / (Math.max(...ends.map(([low, high]) => high - low)) || 1);
+    const onPage = (value, way) => PLANE / 2 + (way ? -scale : scale) * (value - (ends[way][0] + ends[way][1]) / 2);
     const svg = svgElement('svg', { viewBox: `0 0 ${PLANE} ${PLANE}`, role: 'group', 'aria-label': 'Encodings in a plane', tabindex: 0 },
-      svgElement('path', { class: 'axis', d: `M0 ${PLANE / 2}H${PLANE}M${PLANE / 2} 0V${PLANE}` }));
+      svgElement('path', { class: 'axis', d: `M0 ${onPage(0, 1)}H${PLANE}M${onPage(0, 0)} 0V${PLANE}` }));
     this.link = svgElement('path', { class: 'pair' });
     svg.append(this.link);
     this.points = points.map((point, number) => {
       const example = Math.floor(number / each);
       const side = number % each;
       if (!point) return { example, side, mark: null };
-      const [x, y] = [onPage(point[0], 1), onPage(point[1], -1)];
+      const [x, y] = [onPage(point[0], 0), onPage(point[1], 1)];
       const { text, right } = this.page.data.examples[example];
       const mark = side
         ? svgElement('rect', { x: x - 4.5, y: y - 4.5, width: 9, height: 9, transform: `rotate(45 ${x} ${y})` })
