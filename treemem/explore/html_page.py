@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-_SCRIPTS = ("numbers", "trees", "tree_view", "sequence_view", "details", "neighbours", "plane", "page")
+_SCRIPTS = ("numbers", "trees", "tree_view", "scene", "sequence_view", "details", "neighbours", "plane", "page")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 
 

@@ -145,10 +145,8 @@ def _of_tokens(states: SequenceStates, slots: Mapping[str, torch.Tensor]) -> dic
 def _sequences(encoder: SequenceEncoder, batch: TreeBatch, states: SequenceStates) -> list[list[ReadSequence]]:
     """The sequences of each example of a batch."""
     forest = _forest(batch)
-    table, tokens = (
-        token_table(encoder.vocabulary, encoder.form),
-        forest_tokens(forest, encoder.form, encoder.vocabulary),
-    )
+    table = token_table(encoder.vocabulary, encoder.form)
+    tokens = forest_tokens(forest, encoder.form, encoder.vocabulary)
     of_trees = []
     for number, (first, last) in enumerate(zip(tokens.begin[:-1], tokens.begin[1:], strict=True)):
         words = [table[token] for token in tokens.token[first:last].tolist()]
@@ -161,9 +159,7 @@ def _sequences(encoder: SequenceEncoder, batch: TreeBatch, states: SequenceState
         ]
     if any(name in states.trace for name in ("pointers", *_LAYERS_FIRST)):
         found = _induced(encoder, batch, forest)
-        of_trees = [
-            _with_induced(read, *trees) for read, trees in zip(of_trees, zip(found, forest, strict=True), strict=True)
-        ]
+        of_trees = [_with_induced(*parts) for parts in zip(of_trees, found, forest, strict=True)]
     each = batch.trees_per_example
     return [of_trees[first : first + each] for first in range(0, len(of_trees), each)]
 

@@ -133,7 +133,7 @@ class Page {
       const list = by('list').getBoundingClientRect();
       const own = entry.getBoundingClientRect();
       if (own.top < list.top || own.bottom > list.bottom) by('list').scrollTop += own.top - list.top - list.height / 3;
-      this.scene = this.makeScene();
+      this.scene = makeScene(this);
       this.showSummary();
       if (this.data.items === 'tokens') {
         const { sequences } = this.data.examples[number];
@@ -146,59 +146,6 @@ class Page {
       this.showStep(this.scene.steps, false);
     }
     this.choose(place);
-  }
-
-  /** What the tree view draws: the given trees, and where trees are read out of a sequence encoder, these too. */
-  makeScene() {
-    const number = this.example;
-    const example = this.data.examples[number];
-    const ofNodes = this.data.items === 'nodes';
-    const sides = example.trees.length > 1 ? [', left', ', right'] : [''];
-    const found = example.sequences.some((sequence) => sequence.induced);
-    const joint = example.joint === null || found ? null : this.shortLabel(example.joint);
-    const parts = [];
-    let nodesBefore = 0;
-    example.trees.forEach((given, side) => {
-      const tree = this.treeOf(number, side);
-      const sequence = example.sequences[example.sequences.length === 1 ? 0 : side];
-      const before = example.sequences.length === 1 ? nodesBefore : 0;
-      nodesBefore += tree.count;
-      parts.push({
-        tree, side, line: found ? side : 0,
-        labels: given.label.map((label) => this.shortLabel(label)),
-        names: given.label.map((label) => this.fullLabel(label)),
-        caption: found ? `given${sides[side]}` : '',
-        appears: ofNodes ? tree.height : new Array(tree.count).fill(0),
-        token: (node) => (sequence ? sequence.node.indexOf(node + before) : -1),
-        inSequence: example.sequences.length === 1 ? 0 : side,
-      });
-      if (sequence?.induced) parts.push(this.inducedPart(sequence, side, `found by the network${sides[side]}`));
-    });
-    const longest = Math.max(0, ...example.sequences.map((sequence) => sequence.token.length - 1));
-    const highest = parts.flatMap((part) => part.appears).reduce((most, step) => Math.max(most, step), 0);
-    return { parts, joint, steps: ofNodes ? highest + (joint === null ? 0 : 1) : longest };
-  }
-
-  inducedPart(sequence, side, caption) {
-    const tree = makeTree(sequence.induced);
-    const first = new Array(tree.count);
-    const last = new Array(tree.count);
-    const leaf = new Array(tree.count).fill(-1);
-    let tokens = 0;
-    for (let node = 0; node < tree.count; node += 1) {
-      const children = tree.children[node];
-      first[node] = children.length ? first[children[0]] : tokens;
-      last[node] = children.length ? last[children.at(-1)] : tokens;
-      if (!children.length) leaf[node] = tokens++;
-    }
-    const word = (token) => this.shortLabel(sequence.token[token]);
-    return {
-      tree, side, line: side, caption: sequence.f1 === null ? caption : `${caption}, F1 ${sequence.f1} %`,
-      labels: leaf.map((token) => (token < 0 ? '' : word(token))),
-      names: leaf.map((token, node) => (token < 0 ? `tokens ${first[node] + 1} to ${last[node] + 1}` : word(token))),
-      appears: last, token: (node) => leaf[node], inSequence: side,
-      words: (node) => sequence.token.slice(first[node], last[node] + 1).map((label) => this.shortLabel(label)).join(' '),
-    };
   }
 
   showSummary() {
