@@ -314,6 +314,7 @@ class Page {
     });
     let width = 0;  // a browser on a phone changes the height as its bars come and go
     new ResizeObserver(([{ contentRect }]) => {
+      this.tree.measure();
       if (contentRect.width !== width) this.tree.fit();
       width = contentRect.width;
     }).observe(by('tree'));

@@ -47,7 +47,7 @@ class TreeView {
   show(scene) {
     this.scene = scene;
     this.marks = new Map();
-    this.paper.replaceChildren();
+    this.measure();  // before anything is drawn, or the browser would have to lay it out twice
     const above = scene.parts.some((part) => part.caption) ? 26 : 0;
     let top = scene.joint === null ? 0 : LEVEL;
     let left = 0;
@@ -55,7 +55,6 @@ class TreeView {
     this.right = 0;
     const edges = svgElement('g');
     const nodes = svgElement('g');
-    this.paper.append(edges, nodes);
     this.edges = [];
     scene.parts.forEach((part, number) => {
       if (number && part.line !== scene.parts[number - 1].line) {
@@ -79,6 +78,14 @@ class TreeView {
     if (scene.joint !== null) this.drawJoint(edges, nodes);
     this.fit();
     this.step(scene.steps);
+    this.current = null;
+    this.paper.replaceChildren(edges, nodes);
+  }
+
+  /** Learn how large the picture is. */
+  measure() {
+    const { width, height } = this.svg.getBoundingClientRect();
+    this.size = { width, height };
   }
 
   drawPart(part, number, widths, edges, nodes) {
@@ -137,13 +144,13 @@ class TreeView {
   }
 
   select(place) {
-    const key = place && `${place.part} ${place.node}`;
-    for (const [other, { group }] of this.marks) {
-      const is = other === key;
-      group.classList.toggle('chosen', is);
-      group.setAttribute('aria-selected', String(is));
+    const markOf = (other) => other && this.marks.get(`${other.part} ${other.node}`);
+    for (const [other, is] of [[this.current, false], [place, true]]) {
+      const mark = markOf(other);
+      mark?.group.classList.toggle('chosen', is);
+      mark?.group.setAttribute('aria-selected', String(is));
     }
-    if (place && this.marks.has(key)) {
+    if (markOf(place)) {
       this.svg.setAttribute('aria-activedescendant', `node-${place.part}-${place.node}`);
       this.reveal(place);
     } else {
@@ -160,7 +167,7 @@ class TreeView {
 
   /** Move the paper, where a node lies outside of what is seen. */
   reveal(place) {
-    const { width, height } = this.svg.getBoundingClientRect();
+    const { width, height } = this.size;
     const { x, y } = this.position(place);
     const { at } = this;
     const margin = 40;
@@ -173,7 +180,7 @@ class TreeView {
 
   /** The whole scene, or its top where that would be too small to read. */
   fit() {
-    const { width, height } = this.svg.getBoundingClientRect();
+    const { width, height } = this.size;
     const zoom = Math.min(1.25, (width - 32) / this.right, (height - 60) / (this.bottom + 10));
     this.at.zoom = zoom < 0.36 ? 0.5 : zoom;
     const middle = this.scene.joint === null ? this.right / 2 : this.jointX;
