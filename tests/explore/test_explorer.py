@@ -404,3 +404,11 @@ def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> 
             told = [together.values(name, row) for row in left["row"]]
             wanted = [alone.values(name, row) for row in expected["row"]]
             np.testing.assert_allclose(told, wanted, rtol=2e-3, atol=1e-7)
+
+
+def test_probabilities_are_those_of_a_model_that_says_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = equation_model()
+    monkeypatch.setattr(
+        Model, "probabilities", lambda self, outputs, targets: np.full(len(outputs), 0.625), raising=False
+    )
+    assert {example["probability"] for example in page_data(model, EQUATIONS)["examples"]} == {"0.6250"}

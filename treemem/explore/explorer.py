@@ -100,7 +100,7 @@ def page_data(
     encodings = recording.encodings.reshape(-1, recording.encodings.shape[2])
     places = recording.table.place_of(encodings)
     table, row_of_item = recording.table.finish()
-    answers = _answers(task, own, recording)
+    answers = _answers(model, own, recording)
     trees = _trees(own, recording, row_of_item, names)
     joined = len(forest) == len(own) and own.trees_per_example > 1
     joints = [names.add(forest[number].label) if joined else None for number in range(len(own))]
@@ -183,10 +183,11 @@ def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
     return ["\t".join(words[first : first + each]) for first in range(0, len(words), each)]
 
 
-def _answers(task: Task, own: Examples, recording: Recording) -> list[dict[str, Any]]:
+def _answers(model: Model, own: Examples, recording: Recording) -> list[dict[str, Any]]:
     """What was answered to each example, and what would have been right."""
-    outputs = recording.outputs
-    probabilities = task.probabilities(outputs, own.targets)
+    task, outputs = model.task, recording.outputs
+    # A model that is calibrated has probabilities of its own.
+    probabilities = getattr(model, "probabilities", task.probabilities)(outputs, own.targets)
     right, label = task.right(outputs, own.targets), own.targets.get("label")
     names = _class_names(task, probabilities)
     found = []
