@@ -186,8 +186,7 @@ def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
 def _answers(model: Model, own: Examples, recording: Recording) -> list[dict[str, Any]]:
     """What was answered to each example, and what would have been right."""
     task, outputs = model.task, recording.outputs
-    # A model that is calibrated has probabilities of its own.
-    probabilities = getattr(model, "probabilities", task.probabilities)(outputs, own.targets)
+    probabilities = model.probabilities(outputs, own.targets)
     right, label = task.right(outputs, own.targets), own.targets.get("label")
     names = _class_names(task, probabilities)
     found = []
@@ -217,7 +216,7 @@ def _class_names(task: Task, probabilities: NDArray[np.float64]) -> list[str]:
     """What the answers are called; classes of a task that does not say by their numbers."""
     if probabilities.ndim == 1:
         return ["false", "true"]
-    names = getattr(task, "class_names", None) or range(probabilities.shape[1])
+    names = task.class_names or range(probabilities.shape[1])
     return [printable_line(str(name)) for name in names]
 
 
