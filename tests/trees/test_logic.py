@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treemem.errors import ParseError, RecipeError
-from treemem.trees.logic import VARIABLES, parse_logic
+from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.trees.logic import VARIABLES, format_logic, parse_logic
 from treemem.trees.tree import Tree
 
 
@@ -36,6 +36,12 @@ def test_what_is_written_reads_back_in_both_forms(formula: Tree) -> None:
     text = written(formula)
     assert parse_logic(text, form="operators") == formula
     assert str(parse_logic(text)).replace("(X ", "( ").replace(")", " )") == text
+    assert format_logic(formula) == format_logic(parse_logic(text)) == text
+
+
+def test_a_tree_that_is_no_formula_is_not_written() -> None:
+    with pytest.raises(GraphError, match="a node 'xor' of 2 children stands in no formula"):
+        format_logic(Tree("xor", [Tree("a"), Tree("b")]))
 
 
 @pytest.mark.parametrize(

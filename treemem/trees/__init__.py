@@ -8,7 +8,7 @@ from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation, parse_equation_sides, parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.listops import format_listops, parse_listops
-from treemem.trees.logic import parse_logic
+from treemem.trees.logic import format_logic, parse_logic
 from treemem.trees.networkx_bridge import tree_from_networkx, tree_to_networkx
 from treemem.trees.preorder import format_preorder, parse_preorder
 from treemem.trees.sympy_bridge import tree_from_sympy, tree_to_sympy
@@ -28,6 +28,7 @@ __all__ = [
     "format_brackets",
     "format_equation",
     "format_listops",
+    "format_logic",
     "format_preorder",
     "parse_brackets",
     "parse_equation",

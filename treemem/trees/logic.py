@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from treemem.checked_options import checked_choice
-from treemem.errors import ParseError, near_names
+from treemem.errors import GraphError, ParseError, near_names
 from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.source_text import decode_source, shorten
 from treemem.trees.tree import Tree, tree_from_postorder
@@ -45,6 +45,39 @@ def parse_logic(text: str | bytes, *, form: LogicForm = "binary") -> Tree:
     tree = parse_brackets(text, first="child")
     operators = _operators(tree, text)
     return tree if form == "binary" else operators
+
+
+def format_logic(tree: Tree) -> str:
+    """The text of a formula of either form, as published; :func:`parse_logic` reads the same tree back.
+
+    Raises:
+        GraphError: the tree is no formula.
+
+    Example:
+        >>> format_logic(parse_logic("( ( not a ) ( and b ) )", form="operators"))
+        '( ( not a ) ( and b ) )'
+    """
+    pieces: list[str] = []
+    pending: list[Tree | str] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str):
+            pieces.append(node)
+            continue
+        parts: list[Tree | str] = []
+        match node.label, node.children:
+            case label, ():
+                pieces.append(label)
+            case "not", (child,):
+                parts = ["(", NOT, child, ")"]
+            case "and" | "or", (left, right):
+                parts = ["(", left, "(", node.label, right, ")", ")"]
+            case label, (left, right) if label == CONSTITUENT:
+                parts = ["(", left, right, ")"]
+            case _:
+                raise GraphError(f"a node {shorten(node.label)} of {node.arity} children stands in no formula")
+        pending.extend(reversed(parts))
+    return " ".join(pieces)
 
 
 def _operators(tree: Tree, text: str) -> Tree:
