@@ -302,3 +302,23 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(CheckpointError, match="cannot write the checkpoint"):
         checkpoint.save(tmp_path / "file" / "model", new_model())
+
+
+def test_a_packaged_model_loads_by_name_and_a_folder_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    packaged = treemem.load("equation_verification")
+    assert packaged.task.name == "equation_verification"
+    assert next(packaged.parameters()).dtype == torch.float32
+    checkpoint.save("equation_verification", new_model())
+    assert treemem.load("equation_verification").task.name == "more_x"
+
+
+def test_a_checkpoint_that_is_not_there_is_told_with_the_names_of_packaged_ones() -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint equation_verificaton; did you mean equation_verification"):
+        treemem.load("equation_verificaton")
+    with pytest.raises(CheckpointError, match="there is no checkpoint runs/x; by name there are equation_verification"):
+        treemem.load("runs/x")
+    with pytest.raises(CheckpointError, match="there is no checkpoint listops; by name"):
+        treemem.load("listops")

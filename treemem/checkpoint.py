@@ -18,7 +18,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from treemem.errors import CheckpointError, RecipeError, TreememError
+from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.records import cannot_write, json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder
 from treemem.trees.vocabulary import Vocabulary
@@ -109,6 +109,11 @@ def load_pretrained(task: str = "equation_verification", *, device: str | torch.
     if not folder.exists():
         raise CheckpointError(f"no trained model comes with the task {task!r}; train one, and load its folder")
     return load(folder, device=device).float()
+
+
+def pretrained_names() -> list[str]:
+    """The tasks with which a trained model comes."""
+    return [name for name in TASKS.names() if pretrained_folder(name).is_dir()]
 
 
 def pretrained_folder(task: str) -> Path:
@@ -281,7 +286,9 @@ def verified_files(folder: Path) -> dict[str, bytes]:
         CheckpointError: it names the file that is missing, cut off or altered.
     """
     if not folder.is_dir():
-        raise CheckpointError(f"there is no checkpoint {folder}")
+        packaged = pretrained_names()
+        near = near_names(os.fspath(folder), packaged) or f"; by name there are {', '.join(packaged)}"
+        raise CheckpointError(f"there is no checkpoint {folder}{near}")
     try:
         manifest = json.loads((folder / _MANIFEST).read_bytes())
         listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
