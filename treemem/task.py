@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,6 +149,25 @@ def split_numbers(split: NDArray[Any] | None) -> NDArray[np.int8] | None:
     return np.array([SPLITS.index(str(name)) for name in names], np.int8)[place]
 
 
+def split_and_group(examples: Examples, group: str) -> Iterator[dict[str, Any]]:
+    """What a file says of each example besides tree and label: its split, where they are divided, and its group.
+
+    Args:
+        examples: the examples.
+        group: what the task calls its groups.
+    """
+    for number, value in enumerate(examples.group.tolist()):
+        divided = {} if examples.split is None else {"split": SPLITS[examples.split[number]]}
+        yield {**divided, group: value}
+
+
+def without_empty(forest: Forest, name: str) -> Forest:
+    """The forest without the texts ``tree_data[name]`` where each of them is empty: no record had such a field."""
+    if (forest.tree_data[name] != "").any():
+        return forest
+    return forest.with_data(tree_data={key: value for key, value in forest.tree_data.items() if key != name})
+
+
 class DataSet(Protocol):
     """Whatever has the task's trees in a forest: a generated data set, a file that was read."""
 
@@ -188,6 +208,8 @@ class Task(ABC):
     published: ClassVar[tuple[PublishedFigure, ...]] = ()
     networks: ClassVar[Mapping[str, NetworkConfig]] = {}
     data_options: ClassVar[type]
+    text_columns: ClassVar[tuple[str, ...]] = ()
+    """Which fields of :meth:`records_of` a line of text has, in order."""
 
     @property
     def token_form(self) -> TokenForm:
@@ -197,6 +219,32 @@ class Task(ABC):
     @abstractmethod
     def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:
         """The data that ``options``, of the class ``data_options``, ask for: generated or read from a file."""
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Labelled examples as records of a file: tree, label, split where they are divided, and group.
+
+        :meth:`read_examples` reads equal trees, labels and splits back from a file of them in CSV, JSONL or Parquet.
+
+        Args:
+            data: a forest of the task's trees; ``tree_data`` has their labels and splits.
+
+        Raises:
+            RecipeError: the task writes no files.
+        """
+        raise RecipeError(f"{self.name} does not say how its examples are written to files")
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """The labelled examples of a file, ``tree_data["split"]`` included where its records have such a field.
+
+        Args:
+            source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
+            format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
+
+        Raises:
+            RecipeError: there is no such file, no example in it, or the task reads none.
+            ParseError, VocabularyError, GraphError: a record that is no example of the task; with file and line.
+        """
+        raise RecipeError(f"{self.name} does not say how its examples are read from files")
 
     @property
     @abstractmethod

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -27,7 +28,9 @@ from treemem.task import (
     Task,
     TaskData,
     label_numbers,
+    split_and_group,
     split_numbers,
+    without_empty,
 )
 from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
@@ -38,6 +41,7 @@ from treemem.tasks.equation_verification.readers import EquationRecords, read_eq
 from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.training.metrics import binary_scores
+from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
@@ -138,6 +142,7 @@ class EquationVerification(Task):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = EquationDataOptions
+    text_columns: ClassVar[tuple[str, ...]] = ("infix", "label")
 
     numeric: bool = False
     decoder_activation: ActivationName = "sigmoid"
@@ -204,16 +209,32 @@ class EquationVerification(Task):
 
     def _data_of_file(self, path: str, seed: int) -> TaskData:
         """The equations of a file; those without a field ``split`` are divided by depth."""
-        forest = read_equations(path, numeric=self.numeric, keep=["split"], strict=True).forest
-        if not len(forest):
-            raise RecipeError(f"there are no equations in {path}")
+        forest = self.read_examples(path)
         card = f"# Equations\n\n{len(forest)} equations of {path}"
-        if not (forest.tree_data["split"] == "").all():
+        if "split" in forest.tree_data:
             return TaskData(forest, f"{card}, with the splits given there.\n")
         depth, label = forest.height()[forest.begin[1:] - 1], forest.tree_data["label"]
         split = split_by_depth(depth, label, random.Random(f"split {seed}"))
         forest = forest.with_data(tree_data={"label": label, "split": split})
         return TaskData(forest, f"{card}, divided by depth with seed {seed}.\n")
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Equations as records: ``infix`` for people, ``tree``, which is what is read back, ``label``, split and depth.
+
+        Infix text would be read with its variables numbered in order of appearance.
+        """
+        examples = self.examples(data)
+        labels = examples.targets["label"].tolist()
+        for tree, label, rest in zip(data, labels, split_and_group(examples, self.group), strict=True):
+            said = None if label < 0 else label
+            yield {"infix": format_equation(tree), "tree": str(tree), "label": said, **rest}
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """The equations of a file; see :func:`~treemem.tasks.equation_verification.readers.read_equations`."""
+        file = read_equations(source, format=format, numeric=self.numeric, keep=["split"], strict=True)
+        if not len(file.forest):
+            raise RecipeError(f"there are no equations in {os.fspath(source)}")
+        return without_empty(file.forest, "split")
 
     def parse(self, text: str) -> Tree:
         return parse_equation(text, numeric=self.numeric)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from treemem.checked_options import checked_choice
 from treemem.errors import ParseError
 from treemem.records import Record, read_records
+from treemem.task import without_empty
 from treemem.tasks.listops.evaluation import values_of
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
@@ -36,11 +37,13 @@ class LabelledExpressions(NamedTuple):
         expressions: in the order of the file.
         label: int8 ``[expressions]``, the digit that each comes to.
         line: int64 ``[expressions]``, where it stands in the file.
+        split: what the record's field ``split`` says, ``[expressions]``; empty where it has none.
     """
 
     expressions: Expressions
     label: NDArray[np.int8]
     line: NDArray[np.int64]
+    split: NDArray[np.str_]
 
 
 def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *, format: str | None = None) -> Forest:
@@ -58,7 +61,8 @@ def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *
         format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
 
     Returns:
-        The trees in the order of the file, with ``tree_data["label"]`` and ``tree_data["line"]``.
+        The trees in the order of the file, with ``tree_data["label"]``, ``tree_data["line"]`` and, where some record
+        has a field ``split``, ``tree_data["split"]``.
 
     Raises:
         RecipeError: there is no such file, its format cannot be told, or another ``form``.
@@ -66,8 +70,9 @@ def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *
             not what its expression comes to. It names the file and the line.
     """
     checked_choice("form", form, get_args(ListOpsForm))
-    expressions, label, line = read_expressions(source, format=format)
-    return expressions.forest(form).with_data(tree_data={"label": label, "line": line})
+    expressions, label, line, split = read_expressions(source, format=format)
+    forest = expressions.forest(form).with_data(tree_data={"label": label, "line": line, "split": split})
+    return without_empty(forest, "split")
 
 
 def read_expressions(source: str | os.PathLike[str], *, format: str | None = None) -> LabelledExpressions:
@@ -95,6 +100,7 @@ def read_expressions(source: str | os.PathLike[str], *, format: str | None = Non
         join([part.expressions for part in parts]),
         np.concatenate([part.label for part in parts]),
         np.concatenate([part.line for part in parts]),
+        np.concatenate([part.split for part in parts]),
     )
 
 
@@ -115,6 +121,7 @@ class _Chunk:
         self.texts: list[str] = []
         self.labels: list[int] = []
         self.lines: list[int] = []
+        self.splits: list[str] = []
 
     def add(self, record: Record, names: Mapping[str, str]) -> None:
         """Take in a record; ``names`` says what its fields are, where it does not say so itself."""
@@ -136,6 +143,7 @@ class _Chunk:
         self.texts.append(tree)
         self.labels.append(int(label))
         self.lines.append(record.line)
+        self.splits.append(str(fields.get("split", "")))
 
     def finish(self) -> LabelledExpressions:
         """What was taken in since the last time."""
@@ -147,8 +155,9 @@ class _Chunk:
             raise
         self._check_labels(expressions)
         label, line = np.array(self.labels, np.int8), np.array(self.lines, np.int64)
-        self.texts, self.labels, self.lines = [], [], []
-        return LabelledExpressions(expressions, label, line)
+        split = np.array(self.splits, str)
+        self.texts, self.labels, self.lines, self.splits = [], [], [], []
+        return LabelledExpressions(expressions, label, line, split)
 
     def _check_labels(self, expressions: Expressions) -> None:
         value = values_of(expressions)

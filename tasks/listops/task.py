@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -13,14 +14,24 @@ from torch import Tensor, nn
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import RecipeError
 from treemem.nn.heads import ClassifierHead
-from treemem.task import Examples, NetworkConfig, PublishedFigure, Score, Task, TaskData, label_numbers, split_numbers
+from treemem.task import (
+    Examples,
+    NetworkConfig,
+    PublishedFigure,
+    Score,
+    Task,
+    TaskData,
+    label_numbers,
+    split_and_group,
+    split_numbers,
+)
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
-from treemem.tasks.listops.readers import ListOpsRecords
+from treemem.tasks.listops.readers import ListOpsRecords, read_listops
 from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, parse_listops
+from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, format_listops, parse_listops
 from treemem.trees.listops_arrays import TOKENS
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -86,6 +97,7 @@ class ListOps(Task):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ListOpsDataOptions
+    text_columns: ClassVar[tuple[str, ...]] = ("label", "tree")
 
     form: ListOpsForm = "binary"
     max_arguments: int = 5
@@ -129,6 +141,21 @@ class ListOps(Task):
                 f"set task_options.max_arguments to {most}"
             )
         return data
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Expressions as records: ``label``, ``tree`` in plain text, the ``set`` that it is of, split and length."""
+        examples = self.examples(data)
+        labels = examples.targets["label"].tolist()
+        sets = [{"set": str(name)} for name in data.tree_data["set"]] if "set" in data.tree_data else [{}] * len(data)
+        for tree, label, own, rest in zip(data, labels, sets, split_and_group(examples, self.group), strict=True):
+            yield {"label": None if label < 0 else label, "tree": format_listops(tree), **own, **rest}
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """The expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`."""
+        forest = read_listops(source, self.form, format=format)
+        if not len(forest):
+            raise RecipeError(f"there are no expressions in {os.fspath(source)}")
+        return forest
 
     def parse(self, text: str) -> Tree:
         return parse_listops(text, self.form)

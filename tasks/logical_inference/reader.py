@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import GraphError, ParseError, RecipeError, near_names
-from treemem.records import read_records
+from treemem.records import Record, read_records
 from treemem.tasks.logical_inference.relations import RELATIONS, relations, truth_tables
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
@@ -45,11 +45,13 @@ class LogicPairs:
         label: index into ``RELATIONS``, int64 ``[pairs]``.
         operations: the larger of the two numbers of operators, int64 ``[pairs]``; 12 for 12 and more, as in the
             published files, whose last one has formulas of up to 19.
+        split: what their fields ``split`` say, ``[pairs]``, empty where one has none; None where none has any.
     """
 
     forest: Forest
     label: NDArray[np.int64]
     operations: NDArray[np.int64]
+    split: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -57,15 +59,22 @@ class LogicPairs:
     def __getitem__(self, chosen: NDArray[np.int64]) -> LogicPairs:
         """The pairs of these numbers, in their order."""
         formulas = (2 * chosen[:, None] + np.arange(2)).ravel()
-        return LogicPairs(self.forest[formulas], self.label[chosen], self.operations[chosen])
+        split = None if self.split is None else self.split[chosen]
+        return LogicPairs(self.forest[formulas], self.label[chosen], self.operations[chosen], split)
 
 
-def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
+def read_logic(path: str | os.PathLike[str], *, format: str | None = None) -> LogicPairs:
     """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.
 
     A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
-    where lines are numbered. A name that ends in ``.gz`` is unpacked. Every relation is computed anew from the truth
-    tables.
+    where lines are numbered. CSV, JSONL and Parquet have the fields ``label``, ``left`` and ``right``, and may have
+    ``operations`` (or ``n_ops``) and ``split``. A name that ends in ``.gz`` is unpacked. Every relation is computed
+    anew from the truth tables.
+
+    Args:
+        path: the file.
+        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default, and text where the
+            name does not say.
 
     Raises:
         ParseError: the first line of another number of columns, or with a field that is no number of operations,
@@ -76,16 +85,39 @@ def read_logic(path: str | os.PathLike[str]) -> LogicPairs:
     source = os.fspath(path)
     rows: list[_Row] = []
     try:
-        for record in read_records(path, format="text", text_fields=_HEADER):
-            fields = list(record.fields.values())
+        format = _format_of(source) if format is None else format
+        for record in read_records(path, format=format, text_fields=_HEADER):
+            fields = list(record.fields.values()) if format == "text" else _columns(record, source)
             words = [field.strip() for field in fields]
             if words in ([""], []) or (not rows and _is_header(words)):
                 continue
-            rows.append(_checked_row(fields, record.line, source))
+            row = _checked_row(fields, record.line, source)
+            rows.append(row._replace(split=str(record.fields.get("split", ""))))
     except ParseError:
         _pairs(rows, source)  # a line before this one may be wrong too
         raise
     return _pairs(rows, source)
+
+
+def _format_of(source: str) -> str:
+    suffix = Path(source.lower().removesuffix(".gz")).suffix
+    return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(suffix, "text")
+
+
+def _columns(record: Record, source: str) -> list[str]:
+    """What would stand in a line of text, of a record whose fields have names; of a blank line of CSV nothing."""
+    fields = record.fields
+    if len(fields) == 1 and not str(next(iter(fields.values()))).strip():
+        return []
+    columns = []
+    for name in _HEADER[1:]:
+        text = fields.get(name)
+        if not isinstance(text, str):
+            problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
+            raise ParseError(problem, expected="texts label, left and right", line=record.line, source=source)
+        columns.append(text)
+    number = fields.get("operations", fields.get("n_ops"))
+    return columns if number is None else [str(number), *columns]
 
 
 def _is_header(parts: Sequence[str]) -> bool:
@@ -214,6 +246,7 @@ class _Row(NamedTuple):
     label: str
     left: str
     right: str
+    split: str = ""
 
 
 def _checked_row(fields: Sequence[str], line: int, source: str) -> _Row:
@@ -259,7 +292,8 @@ def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
     operations, found = pair_operations(forest), relations(*tables.reshape(-1, 2).T)
     for row, number, is_so in zip(rows, operations.tolist(), found.tolist(), strict=True):
         _check_against_formulas(row, number, RELATIONS[is_so], source)
-    return LogicPairs(forest, label, operations)
+    splits = [row.split for row in rows]
+    return LogicPairs(forest, label, operations, np.array(splits) if any(splits) else None)
 
 
 def _formulas(rows: Sequence[_Row], source: str) -> tuple[Forest, NDArray[np.uint64]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -23,6 +24,7 @@ from treemem.task import (
     Task,
     TaskData,
     label_numbers,
+    split_and_group,
     split_numbers,
 )
 from treemem.tasks.logical_inference.generator import generate_logic
@@ -33,6 +35,7 @@ from treemem.tasks.logical_inference.reader import (
     PAIR,
     LogicRecords,
     pair_operations,
+    read_logic,
     read_logic_folder,
 )
 from treemem.tasks.logical_inference.relations import RELATIONS
@@ -40,7 +43,7 @@ from treemem.tasks.logical_inference.splits import divided, examples_with, held_
 from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, parse_logic
+from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -144,6 +147,7 @@ class LogicalInference(Task):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = LogicDataOptions
+    text_columns: ClassVar[tuple[str, ...]] = ("operations", "label", "left", "right")
 
     form: LogicForm = "binary"
     dropout: float = 0.0
@@ -213,6 +217,27 @@ class LogicalInference(Task):
         data = {"label": pairs.label, "split": split[kept], "operations": pairs.operations}
         forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
         return TaskData(forest, _card(source, options, split))
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Pairs as records: ``label``, ``left`` and ``right`` as in the published files, split and operations."""
+        examples = self.examples(data)
+        formulas, labels = iter(examples.forest), examples.targets["label"].tolist()
+        for left, right, label, rest in zip(
+            formulas, formulas, labels, split_and_group(examples, self.group), strict=True
+        ):
+            said = None if label < 0 else RELATIONS[label]
+            yield {"label": said, "left": format_logic(left), "right": format_logic(right), **rest}
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """The pairs of a file; see :func:`~treemem.tasks.logical_inference.reader.read_logic`."""
+        pairs = read_logic(source, format=format)
+        if not len(pairs):
+            raise RecipeError(f"there are no pairs in {os.fspath(source)}")
+        forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest
+        data: dict[str, NDArray[Any]] = {"label": pairs.label, "operations": pairs.operations}
+        if pairs.split is not None:
+            data["split"] = pairs.split
+        return forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
 
     def parse(self, text: str) -> Tree:
         """A pair from ``LEFT<TAB>RIGHT``, as a tree whose root joins the two formulas."""

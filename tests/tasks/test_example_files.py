@@ -1,0 +1,117 @@
+"""What a task writes to a file of examples, its own reader reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_task import MoreX, toy_data
+
+from treemem.errors import ParseError, RecipeError
+from treemem.records import write_records
+from treemem.task import TASKS, Task
+from treemem.trees.forest import Forest
+
+OPTIONS: dict[str, Mapping[str, Any]] = {
+    "equation_verification": {"size": 150},
+    "listops": {"training_size": 20, "validation_size": 10, "test_size": 10, "pool": 0},
+    "logical_inference": {"size": 300, "max_operations": 5, "max_training_operations": 3},
+}
+TASK_OPTIONS: list[tuple[str, Mapping[str, Any]]] = [
+    ("equation_verification", {}),
+    ("listops", {}),
+    ("listops", {"form": "nary"}),
+    ("logical_inference", {}),
+    ("logical_inference", {"form": "operators"}),
+]
+
+
+def some_of(task: Task) -> Forest:
+    """A few examples of each split."""
+    forest = task.make_data(task.data_options(**OPTIONS[task.name])).forest
+    examples = task.examples(forest)
+    chosen = np.concatenate([examples.part(split)[:12] for split in ("train", "validation", "test")])
+    trees = len(forest) // len(examples)
+    return forest[(trees * chosen[:, None] + np.arange(trees)).ravel()]
+
+
+@pytest.mark.parametrize(("name", "options"), TASK_OPTIONS, ids=str)
+def test_written_examples_are_read_back_equal(name: str, options: Mapping[str, Any], tmp_path: Path) -> None:
+    task = TASKS.find(name)(**options)
+    forest = some_of(task)
+    records = list(task.records_of(forest))
+    assert {record["split"] for record in records} == {"train", "validation", "test"}
+    assert [record[task.group] for record in records] == task.examples(forest).group.tolist()
+    for suffix in ("jsonl", "csv", "parquet"):
+        path = tmp_path / f"examples.{suffix}"
+        write_records(path, records)
+        found = task.read_examples(path)
+        assert found.with_data() == forest.with_data()
+        for field in ("label", "split"):
+            assert found.tree_data[field].tolist() == forest.tree_data[field].tolist()
+
+
+@pytest.mark.parametrize(("name", "options"), TASK_OPTIONS, ids=str)
+def test_lines_of_text_hold_tree_and_label(name: str, options: Mapping[str, Any], tmp_path: Path) -> None:
+    task = TASKS.find(name)(**options)
+    forest = some_of(task)
+    path = tmp_path / "examples.txt"
+    write_records(
+        path, ({column: record[column] for column in task.text_columns} for record in task.records_of(forest))
+    )
+    found = task.read_examples(path)
+    assert found.tree_data["label"].tolist() == forest.tree_data["label"].tolist()
+    assert "split" not in found.tree_data
+    assert np.array_equal(found.arity, forest.arity)
+    if name != "equation_verification":  # whose variables are numbered in order of appearance
+        assert found.with_data() == forest.with_data()
+
+
+def test_examples_without_splits_or_labels_say_none(tmp_path: Path) -> None:
+    task = TASKS.find("equation_verification")()
+    forest = Forest.from_trees([task.parse("y + x = x + y")])
+    assert list(task.records_of(forest)) == [
+        {"infix": "x + y = y + x", "tree": str(forest[0]), "label": None, "depth": 2}
+    ]
+    listops = TASKS.find("listops")()
+    assert list(listops.records_of(Forest.from_trees([listops.parse("[MAX 2 9 ]")]))) == [
+        {"label": None, "tree": "[MAX 2 9 ]", "length": 10}
+    ]
+    path = tmp_path / "equations.csv"
+    write_records(path, task.records_of(forest))
+    assert task.read_examples(path).tree_data["label"].tolist() == [-1]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_file_without_examples_is_told(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "empty.txt"
+    path.write_text("")
+    with pytest.raises(RecipeError, match=r"there are no .* in .*empty\.txt"):
+        TASKS.find(name)().read_examples(path)
+
+
+def test_a_task_that_says_nothing_of_files_is_named() -> None:
+    with pytest.raises(RecipeError, match="more_x does not say how its examples are written"):
+        MoreX().records_of(toy_data(3))
+    with pytest.raises(RecipeError, match="more_x does not say how its examples are read"):
+        MoreX().read_examples("nowhere.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"label": "=", "left": "a"}', "no right"),
+        ('{"label": "=", "left": "a", "right": 3}', "the field 'right' is 3"),
+        ('{"label": "<", "left": "a", "right": "a"}', "'<' contradicts the formulas"),
+        ('{"label": "=", "left": "a", "right": "a", "operations": 2}', "'2' is said to be the number of operations"),
+    ],
+)
+def test_a_bad_record_of_logic_is_named(line: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"label": "=", "left": "a", "right": "a"}\n' + line + "\n")
+    with pytest.raises(ParseError, match=r"pairs\.jsonl, line 2") as caught:
+        TASKS.find("logical_inference")().read_examples(path)
+    assert said in str(caught.value)
