@@ -10,7 +10,13 @@ from toy_task import KindSum, MoreX, ToyDataOptions
 from treemem.errors import RecipeError
 from treemem.task import NETWORKS, NetworkConfig
 from treemem.training.options import TrainingOptions
-from treemem.training.recipes import load_recipe, parse_recipe, recipe_names
+from treemem.training.recipes import (
+    format_recipe,
+    load_recipe,
+    load_task_data,
+    parse_recipe,
+    recipe_names,
+)
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -236,3 +242,32 @@ def test_a_recipe_can_be_narrowed_to_networks_of_its_own_or_of_its_task() -> Non
 def test_the_name_of_a_network_leads_to_no_other_folder(name: str) -> None:
     with pytest.raises(RecipeError, match="name a folder"):
         parse_recipe({"task": "equation_verification", "networks": {name: {"network": "TreeLSTM"}}})
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_printed_recipe_is_an_equal_recipe(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(format_recipe(recipe), encoding="utf-8")
+    assert load_recipe(path) == recipe
+
+
+def test_options_of_a_tasks_data_are_at_their_defaults_but_for_the_overrides() -> None:
+    assert load_task_data("more_x") == (MoreX(), ToyDataOptions())
+    found = load_task_data("more_x", ["data.count=7", "task_options.strict=true"])
+    assert found == (MoreX(strict=True), ToyDataOptions(count=7))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("data.cuont=3", "the override .data.cuont=3.: no field 'data.cuont'; did you mean count"),
+        ("data.count=many", "the override .data.count=many.: .*count"),
+        ("training.epochs=3", "no field 'training'; there are task, task_options, data"),
+        ("task_options.strcit=true", "did you mean strict"),
+        ("data", "write FIELD=VALUE"),
+    ],
+)
+def test_a_wrong_override_of_a_tasks_data_is_named(override: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        load_task_data("more_x", ["data.seed=1", override])

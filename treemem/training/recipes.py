@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import torch
 import yaml
@@ -23,6 +23,7 @@ from treemem.trees.source_text import shorten
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
+_Parsed = TypeVar("_Parsed")
 _NO_LIST = re.compile(r"Expected a <class 'list'>\. Got value: (.+)\Z")  # in the words of jsonargparse
 
 
@@ -83,25 +84,69 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"the recipe {path} must be fields and their values, not {type(content).__name__}")
+    return _parsed_with(overrides, content, parse_recipe, str(path))
+
+
+def load_task_data(task: str, overrides: Sequence[str] = ()) -> tuple[Task, Any]:
+    """A task and options of its data, at their defaults but for the overrides.
+
+    Args:
+        task: name of the task.
+        overrides: ``data.FIELD=VALUE`` or ``task_options.FIELD=VALUE`` each.
+
+    Raises:
+        RecipeError: no such task, an override of an unknown field, or with a value of the wrong type or range.
+    """
+    return _parsed_with(overrides, {"task": task}, _parse_task_data, f"the task {task}")
+
+
+def _parsed_with(
+    overrides: Sequence[str], content: Mapping[str, Any], parse: Callable[[Mapping[str, Any]], _Parsed], place: str
+) -> _Parsed:
+    """What ``content`` says with some fields set; an error names the override that is to blame, else ``place``."""
     contents = [_overridden(content, overrides[:count]) for count in range(len(overrides) + 1)]
     try:
-        return parse_recipe(contents[-1])
+        return parse(contents[-1])
     except RecipeError as error:
-        number, problem = _blamed(contents, error)
-        place = f"the override {shorten(overrides[number - 1], 80)}" if number else str(path)
+        number, problem = _blamed(contents, error, parse)
+        place = f"the override {shorten(overrides[number - 1], 80)}" if number else place
         raise RecipeError(f"{place}: {problem}") from error
 
 
-def _blamed(contents: Sequence[Mapping[str, Any]], error: RecipeError) -> tuple[int, RecipeError]:
-    """The number of the content that is a wrong recipe where the one before it was a right one, and what is wrong."""
+def _blamed(
+    contents: Sequence[Mapping[str, Any]], error: RecipeError, parse: Callable[[Mapping[str, Any]], object]
+) -> tuple[int, RecipeError]:
+    """The number of the content that is wrong where the one before it was right, and what is wrong."""
     for number in range(len(contents) - 1, 0, -1):
         try:
-            parse_recipe(contents[number - 1])
+            parse(contents[number - 1])
         except RecipeError as earlier:
             error = earlier
         else:
             return number, error
     return 0, error
+
+
+def recipe_fields(recipe: Recipe) -> dict[str, Any]:
+    """Every field of a recipe as plain data, those at their defaults included; :func:`parse_recipe` reads it back."""
+    fields = dataclasses.asdict(recipe)
+    return {**fields, "seeds": list(recipe.seeds)}
+
+
+def format_recipe(recipe: Recipe) -> str:
+    """A recipe as YAML with every field; :func:`load_recipe` reads an equal one from a file of it."""
+    return yaml.safe_dump(recipe_fields(recipe), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _parse_task_data(content: Mapping[str, Any]) -> tuple[Task, Any]:
+    _check_names(content, ["task", "task_options", "data"], "")
+    task_class = TASKS.find(str(content["task"]))
+    options = _typed_options(task_class, content.get("task_options") or {}, "task_options")
+    data_class = task_class.data_options
+    _check_names(content.get("data") or {}, [part.name for part in dataclasses.fields(data_class)], "data.")
+    values = _typed({"task": content["task"], "data": content.get("data")}, data_class)
+    task = _made(task_class, options, "task_options", task_class.name)
+    return task, _made(data_class, values["data"], "data", "data")
 
 
 def parse_recipe(content: Mapping[str, Any]) -> Recipe:
