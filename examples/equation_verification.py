@@ -27,16 +27,15 @@ from treemem.tasks.equation_verification import read_equations
 from treemem.training import (
     FitResult,
     evaluate,
-    fit_seeds,
     gathered_rows,
     load_recipe,
     mean_scores,
     score_row,
     scores_by_network,
-    take_back_results,
     write_results,
 )
 from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.recipe_run import train_recipe
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
 EVALUATION = "evaluation.jsonl"
@@ -101,25 +100,11 @@ def run(options: argparse.Namespace) -> None:
     data = task.make_data(recipe.data)
     output, networks = options.output, list(recipe.networks)
 
-    for name, network in recipe.networks.items():
-        logging.info("-- %s", name)
-        folder = output / name
-        if options.overwrite:
-            take_back_results(folder, (RESULTS, EVALUATION))
-        result = fit_seeds(
-            task, network, data, recipe.training,
-            seeds=recipe.seeds or [recipe.training.seed], output=folder,
-            resume=not options.overwrite, overwrite=options.overwrite,
-        )  # fmt: skip
-        training, scoring = result.fits[0], result.evaluations[0]
-        logging.info(
-            "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
-            name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
-        )  # fmt: skip
-        write_results(folder, [score_row(name, score, "depth") for score in result.scores], data.card)
+    trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION])
+    for name, result in trained:
         if files:
             rows = [row for file, forest in files.items() for row in evaluation_rows(name, result.fits, file, forest)]
-            write_records(folder / EVALUATION, rows)
+            write_records(output / name / EVALUATION, rows)
 
     rows = gathered_rows(output, networks, data.card)
     scores = scores_by_network(rows, "depth")

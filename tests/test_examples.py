@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from treemem.training import recipe_run
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXAMPLE = EXAMPLES / "equation_verification.py"
 LISTOPS = EXAMPLES / "listops.py"
@@ -99,7 +101,7 @@ def test_overwriting_a_network_keeps_the_others_and_takes_back_its_own_scores(
     assert run("--networks", "RNN", "--overwrite", "--set", "training.seed=3") == 0
     assert networks(results) == ["RNN", "Tree-RNN"]
     with monkeypatch.context() as patch:
-        patch.setattr(example, "fit_seeds", interrupted)
+        patch.setattr(recipe_run, "fit_seeds", interrupted)
         assert run("--networks", "RNN", "--overwrite") == 130
     assert run("--networks", "Tree-RNN") == 0
     assert networks(results) == ["Tree-RNN"]
@@ -221,7 +223,7 @@ def test_an_interruption_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(example, "fit_seeds", interrupted)
+    monkeypatch.setattr(recipe_run, "fit_seeds", interrupted)
     assert run() == 130
     assert "the same command goes on from" in capsys.readouterr().err
     monkeypatch.setattr(listops, "fit_seeds", interrupted)

@@ -24,6 +24,7 @@ from treemem.ops.threads import torch_threads
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
+from treemem.training.accelerator import find_device
 from treemem.training.averaging import averaged_model
 from treemem.training.curriculum import examples_of_epoch
 from treemem.training.learning_rate import plateau_scheduler, rate_scheduler
@@ -161,10 +162,7 @@ class _Run:
         from lightning_fabric import Fabric
 
         self.options, self.folder, self.shown, self.networks = options, folder, shown, networks
-        automatic = "cuda" if torch.cuda.is_available() else "cpu"
-        accelerator = automatic if options.accelerator == "auto" else options.accelerator
-        if accelerator == "cuda" and automatic == "cpu":
-            raise RecipeError('accelerator is "cuda" and this machine has no CUDA device that torch can use')
+        accelerator = find_device(options.accelerator, "accelerator").type
         self.fabric = Fabric(accelerator=accelerator, devices=1, precision=options.precision)  # type: ignore[arg-type]
         self.device = self.fabric.device
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []

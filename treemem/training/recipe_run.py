@@ -1,0 +1,64 @@
+"""A recipe as a run: each network trained from each seed, scored on the test, its scores in a folder of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from treemem.task import Task, TaskData
+from treemem.training.metrics import score_row
+from treemem.training.networks_folder import RESULTS, take_back_results, write_results
+from treemem.training.recipes import Recipe
+from treemem.training.seeds import SeedsResult, fit_seeds
+
+_logger = logging.getLogger(__name__)
+
+
+def train_recipe(
+    recipe: Recipe,
+    task: Task,
+    data: TaskData,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    other_scores: Sequence[str] = (),
+) -> Iterator[tuple[str, SeedsResult]]:
+    """Train the recipe's networks one after the other, going on where an earlier call stopped.
+
+    Args:
+        recipe: which networks, and how to train them.
+        task: the recipe's.
+        data: the data that the recipe asks for.
+        output: folder of the run.
+        overwrite: train anew in place of what is there.
+        other_scores: names of files in a network's folder that hold scores too: what is trained anew takes them back.
+
+    Yields:
+        Each network's name and runs, as soon as they are scored and recorded.
+
+    Raises:
+        RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.training.seeds.fit_seeds` does.
+    """
+    for name, network in recipe.networks.items():
+        _logger.info("-- %s", name)
+        folder = Path(output) / name
+        if overwrite:
+            take_back_results(folder, (RESULTS, *other_scores))
+        result = fit_seeds(
+            task,
+            network,
+            data,
+            recipe.training,
+            seeds=recipe.seeds or [recipe.training.seed],
+            output=folder,
+            resume=not overwrite,
+            overwrite=overwrite,
+        )
+        training, scoring = result.fits[0], result.evaluations[0]
+        _logger.info(
+            "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
+            name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
+        )  # fmt: skip
+        write_results(folder, [score_row(name, score, task.group) for score in result.scores], data.card)
+        yield name, result
