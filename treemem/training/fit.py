@@ -47,6 +47,10 @@ _CHECKPOINTS = ("last", "best")
 _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
+class DivergedError(RecipeError):
+    """A training whose loss is no longer a number."""
+
+
 @dataclass(frozen=True, eq=False)
 class FitResult:
     """A finished training run.
@@ -118,7 +122,7 @@ def fit(
         RecipeError: no example to train on, an option that the network does not have, a run to resume that was
             begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``;
             a folder that cannot be written, or in which another process is training; a network option that a
-            checkpoint cannot hold.
+            checkpoint cannot hold. ``DivergedError``, which is one: the loss is not finite.
         CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
             the one before it stays.
         VocabularyError: data with a label that the task does not know.
@@ -358,7 +362,7 @@ class _Run:
         num_examples = len(self.loader.examples)
         progress.epoch += 1
         if not math.isfinite(progress.loss_sum):
-            raise RecipeError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
+            raise DivergedError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
         record: dict[str, Any] = {
             "epoch": progress.epoch,
             "loss": progress.loss_sum / num_examples,

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from toy_task import toy_data
+
+from treemem.errors import RecipeError
+from treemem.training import sweep
+from treemem.training.fit import DivergedError
+from treemem.training.sweep import Variation, best_trial, plan_trials, run_trials, without_test
+
+
+def run_sweep(
+    recipe: str, variations: list[Variation], *, trials: int, output: Path, seed: int = 0, overwrite: bool = False
+) -> list[dict[str, Any]]:
+    return run_trials(plan_trials(recipe, variations, trials=trials, seed=seed), output, overwrite=overwrite)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    content = {
+        "task": "more_x",
+        "data": {"count": 40},
+        "networks": {"sum": {"network": "KindSum", "options": {"hidden_size": 2}}},
+        "training": {"epochs": 1, "batch_size": 8},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "variation"),
+    [
+        ("a.b=1,x,null", Variation("a.b", (1, "x", None))),
+        ("a=[1,2],[3]", Variation("a", ([1, 2], [3]))),
+        ("a=5", Variation("a", (5,))),
+        ("a=1:9", Variation("a", (), 1, 9)),
+        ("a=1e-3:0.1:log", Variation("a", (), 0.001, 0.1, True)),
+        ("a=iid:31-50", Variation("a", ("iid:31-50",))),
+    ],
+)
+def test_a_variation_is_read(text: str, variation: Variation) -> None:
+    assert Variation.parse(text) == variation
+    assert isinstance(Variation.parse("a=1:9").low, int)
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=", "a..b=1", "a=3:1", "a=0:1:log", "a=[1", "a=x: 1"])
+def test_what_is_no_variation_is_refused(text: str) -> None:
+    with pytest.raises(RecipeError, match="cannot vary"):
+        Variation.parse(text)
+
+
+def test_drawn_values_lie_in_their_range() -> None:
+    random = np.random.default_rng(0)
+    whole = [Variation.parse("a=2:4").draw(random) for _ in range(50)]
+    assert set(whole) == {2, 3, 4}
+    logs = [Variation.parse("a=1e-4:1.0:log").draw(random) for _ in range(200)]
+    assert 1e-4 <= min(logs) < 1e-3
+    assert 0.3 < np.mean(np.array(logs) < 1e-2) < 0.7
+    assert {Variation.parse("a=x,y").draw(random) for _ in range(20)} == {"x", "y"}
+    assert isinstance(Variation.parse("a=1:100:log").draw(random), int)
+
+
+def test_no_test_example_is_trained_on_or_scored(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+    fit = sweep.fit
+
+    def watched(task: Any, network: Any, data: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(set(data.tree_data["split"]))
+        return fit(task, network, data, *arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", watched)
+    run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    assert seen == [{"train", "validation"}] * 2
+
+
+def test_a_recorded_trial_is_not_run_again_and_more_can_be_added(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "sweep"
+    variations = [Variation.parse("training.learning_rate=1e-3:1e-1:log"), Variation.parse("data.seed=1,2")]
+    first = run_sweep(recipe, variations, trials=2, output=output)
+    ran: list[str] = []
+    fit = sweep.fit
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        ran.append(Path(options["output"]).name)
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", watched)
+    longer = run_sweep(recipe, variations, trials=3, output=output)
+    assert longer[:2] == first
+    assert ran == ["trial-003"]
+    assert len({record["overrides"]["training.learning_rate"] for record in longer}) == 3
+    assert run_sweep(recipe, variations, trials=1, output=output) == first[:1]
+    with pytest.raises(RecipeError, match=r"trials\.jsonl has a trial 1 of another sweep"):
+        run_sweep(recipe, variations, trials=1, output=output, seed=1)
+    run_sweep(recipe, variations, trials=1, output=output, seed=1, overwrite=True)
+    assert sorted(path.name for path in output.glob("trial*")) == ["trial-001", "trials.jsonl"]
+
+
+def test_a_trial_that_diverges_is_recorded_and_is_not_the_best(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = sweep.fit
+
+    def diverging(*arguments: Any, **options: Any) -> Any:
+        if options["output"].name == "trial-001":
+            raise DivergedError("the loss is not finite")
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", diverging)
+    records = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    assert records[0]["error"] == "the loss is not finite"
+    assert records[0]["validation_accuracy"] is None
+    assert best_trial(records)["trial"] == 2
+    with pytest.raises(RecipeError, match="no trial came to anything; the first: the loss is not finite"):
+        best_trial(records[:1])
+
+
+def test_data_that_are_not_divided_cannot_be_searched_with() -> None:
+    assert set(without_test(toy_data(20)).tree_data["split"]) == {"train", "validation"}
+    with pytest.raises(RecipeError, match="needs validation examples"):
+        without_test(toy_data(20, divided=False))

@@ -1,0 +1,284 @@
+"""Random search over fields of a recipe, judged by the validation examples alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from treemem.checked_options import checked_count
+from treemem.errors import CellError, RecipeError
+from treemem.records import read_records, write_records, writing
+from treemem.training.fit import DivergedError, fit
+from treemem.training.recipes import Recipe, load_recipe, recipe_fields
+from treemem.training.run_folder import held
+from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+TRIALS = "trials.jsonl"
+_DIGITS = 4  # of a number that is drawn
+_FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm is to be uniform"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A field of a recipe and the values that trials draw from.
+
+    Attributes:
+        field: its name, with dots between its parts.
+        choices: the values, all equally likely; empty where ``low`` and ``high`` bound them.
+        low, high: whole numbers where both are; both ends may be drawn.
+        log: whether the logarithm is uniform, not the number.
+    """
+
+    field: str
+    choices: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Variation:
+        """Read ``FIELD=A,B,C``, ``FIELD=LOW:HIGH`` or ``FIELD=LOW:HIGH:log``.
+
+        Raises:
+            RecipeError: another form, or a range that is none.
+
+        Example:
+            >>> Variation.parse("training.batch_size=32,64").choices
+            (32, 64)
+        """
+        name, equals, values = text.partition("=")
+        if not equals or not all(name.split(".")) or not values.strip():
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+        parts = values.split(":")
+        if len(parts) in (2, 3) and parts[2:] in ([], ["log"]):
+            low, high = (_number(part) for part in parts[:2])
+            if low is not None and high is not None:
+                log = len(parts) == 3
+                if low >= high or (log and low <= 0):
+                    problem = "LOW must be above 0 for :log" if log and low < high else "LOW must be below HIGH"
+                    raise RecipeError(f"cannot vary {text!r}: {problem}")
+                return cls(name, (), low, high, log)
+        try:
+            choices = yaml.safe_load(f"[{values}]")
+        except yaml.YAMLError as error:
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
+        if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+        return cls(name, tuple(choices))
+
+    def draw(self, random: np.random.Generator) -> Any:
+        """A value."""
+        if self.choices:
+            return self.choices[int(random.integers(len(self.choices)))]
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        if whole and not self.log:
+            return int(random.integers(int(self.low), int(self.high), endpoint=True))
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        value = float(random.uniform(low, high))
+        value = math.exp(value) if self.log else value
+        return round(value) if whole else float(f"{value:.{_DIGITS}g}")
+
+
+def default_variations(recipe: Recipe) -> list[Variation]:
+    """What is varied where nobody says: the learning rate, from a tenth of the recipe's to ten times of it."""
+    rate = recipe.training.learning_rate
+    return [Variation("training.learning_rate", (), rate / 10, rate * 10, True)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run of a sweep.
+
+    Attributes:
+        number: from 1.
+        values: what was drawn, by field.
+        recipe: with these values, and with the network alone that is trained.
+    """
+
+    number: int
+    values: dict[str, Any]
+    recipe: Recipe
+
+    @property
+    def network(self) -> str:
+        """The name of the network."""
+        return next(iter(self.recipe.networks))
+
+    @property
+    def overrides(self) -> list[str]:
+        """What was drawn, as ``FIELD=VALUE``."""
+        return _overrides(self.values)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all fields of the recipe, in hexadecimal."""
+        content = json.dumps(recipe_fields(self.recipe), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+def plan_trials(
+    source: str,
+    variations: Sequence[Variation],
+    *,
+    trials: int,
+    overrides: Sequence[str] = (),
+    network: str | None = None,
+    seed: int = 0,
+) -> list[Trial]:
+    """Draw the values of a sweep, and check that they make recipes.
+
+    Args:
+        source: the recipe, as :func:`~treemem.training.recipes.load_recipe` takes it.
+        variations: what differs from trial to trial; none: see :func:`default_variations`.
+        trials: how many.
+        overrides: ``FIELD=VALUE`` each, the same for all trials.
+        network: which of the recipe's; the first by default.
+        seed: of the draws; those of a trial depend on this and its number alone.
+
+    Raises:
+        RecipeError: no such recipe, field, network or value.
+    """
+    checked_count("trials", trials)
+    checked_count("seed", seed, least=0)
+    base = load_recipe(source, overrides)
+    name = next(iter(base.networks)) if network is None else network
+    chosen = list(variations) or default_variations(base)
+    planned = []
+    for number in range(1, trials + 1):
+        random = np.random.default_rng([seed, number])
+        values = {variation.field: variation.draw(random) for variation in chosen}
+        recipe = load_recipe(source, [*overrides, *_overrides(values)]).with_networks([name])
+        planned.append(Trial(number, values, recipe))
+    return planned
+
+
+def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
+    """Train a network once for each trial, and record its validation accuracy.
+
+    The test examples are taken out of the data before anything is trained. Each trial has a folder ``trial-N`` of its
+    own in ``output``; ``trials.jsonl`` there has a record for each that is done. The same call after an interruption
+    runs those that are not recorded, and goes on with the one that was interrupted; with more trials, it adds some.
+
+    A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``,
+    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why it came to nothing; the
+    numbers are then null) and ``recipe`` (a hash of all its fields).
+
+    Args:
+        planned: the trials.
+        output: folder of the sweep.
+        overwrite: delete the trials in ``output`` and begin anew.
+
+    Returns:
+        The records, in the order of the trials.
+
+    Raises:
+        RecipeError: no validation examples, a folder that cannot be written, or recorded trials of another sweep.
+    """
+    output = Path(output)
+    with held(output):
+        if overwrite:
+            with writing(output):
+                (output / TRIALS).unlink(missing_ok=True)
+                for folder in output.glob("trial-*"):
+                    shutil.rmtree(folder)
+        records = _recorded(output / TRIALS)
+        for trial in planned:
+            if trial.number in records and records[trial.number]["recipe"] != trial.digest:
+                raise RecipeError(
+                    f"{output / TRIALS} has a trial {trial.number} of another sweep; choose another folder (--output), "
+                    "or begin anew in place of that one with overwrite (--overwrite)"
+                )
+        made: tuple[Any, Forest] | None = None
+        for trial in planned:
+            if trial.number in records:
+                _logger.info("trial %d is recorded", trial.number)
+                continue
+            recipe = trial.recipe
+            if made is None or made[0] != (recipe.task_options, recipe.data):
+                data = recipe.make_task().make_data(recipe.data)
+                made = (recipe.task_options, recipe.data), without_test(data.forest)
+            _logger.info("-- trial %d of %d: %s", trial.number, len(planned), " ".join(trial.overrides))
+            records[trial.number] = _run(trial, made[1], output / f"trial-{trial.number:03}")
+            write_records(output / TRIALS, [records[number] for number in sorted(records)])
+    return [records[trial.number] for trial in planned]
+
+
+def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The record of the best validation accuracy, the first one where several have it.
+
+    Raises:
+        RecipeError: no trial came to anything.
+    """
+    done = [record for record in records if record["error"] is None]
+    if not done:
+        raise RecipeError(f"no trial came to anything; the first: {records[0]['error']}")
+    return max(done, key=lambda record: record["validation_accuracy"])
+
+
+def without_test(forest: Forest) -> Forest:
+    """The examples that are not for the test.
+
+    Raises:
+        RecipeError: the examples are not divided, or none validates.
+    """
+    split = forest.tree_data.get("split")
+    if split is None or not (split == "validation").any():
+        raise RecipeError("a sweep needs validation examples to choose by, and these data have none")
+    return forest[split != "test"]
+
+
+def _run(trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
+    """Train a trial; its record."""
+    found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
+    recipe = trial.recipe
+    network = recipe.networks[trial.network]
+    try:
+        result = fit(recipe.make_task(), network, forest, recipe.training, output=folder, resume=True)
+    except (DivergedError, CellError) as error:
+        _logger.warning("this trial came to nothing: %s", error)
+        found["error"] = str(error)
+    else:
+        found["validation_accuracy"] = result.validation[-1].accuracy
+        found["best_epoch"], found["epochs"] = result.best_epoch, len(result.records)
+        found["seconds"] = sum(epoch["seconds"] for epoch in result.records)
+    about = {"trial": trial.number, "network": trial.network, "overrides": trial.values}
+    return {**about, **found, "recipe": trial.digest}
+
+
+def _recorded(path: Path) -> dict[int, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    records = [record.fields for record in read_records(path)]
+    for fields in records:
+        if not {"trial", "recipe", "error", "overrides", "validation_accuracy"} <= fields.keys():
+            raise RecipeError(f"{path} holds no records of a sweep; choose another folder, or overwrite it")
+    return {int(fields["trial"]): fields for fields in records}
+
+
+def _overrides(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={_as_yaml(value)}" for name, value in values.items()]
+
+
+def _as_yaml(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+
+
+def _number(text: str) -> float | int | None:
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else None
+    return None
