@@ -6,13 +6,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from treemem.records import replacing
 from treemem.task import Task, TaskData
 from treemem.training.metrics import score_row
 from treemem.training.networks_folder import RESULTS, take_back_results, write_results
-from treemem.training.recipes import Recipe
+from treemem.training.recipes import Recipe, load_recipe
 from treemem.training.seeds import SeedsResult, fit_seeds
 
 _logger = logging.getLogger(__name__)
+RECIPE = "recipe.yaml"
+"""Name of the file in a network's folder that says what it was trained by."""
 
 
 def train_recipe(
@@ -62,3 +65,22 @@ def train_recipe(
         )  # fmt: skip
         write_results(folder, [score_row(name, score, task.group) for score in result.scores], data.card)
         yield name, result
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        RecipeError: it cannot be written.
+    """
+    with replacing(path) as temporary:
+        temporary.write_bytes(text.encode())
+
+
+def recipe_of(folder: str | Path) -> Recipe | None:
+    """The recipe that is kept with a network, for the folder of one of its seeds or checkpoints; None without one."""
+    path = Path(folder)
+    for place in (path, *list(path.parents)[:2]):
+        if (place / RECIPE).is_file():
+            return load_recipe(place / RECIPE)
+    return None
