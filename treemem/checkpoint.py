@@ -293,7 +293,9 @@ def verified_files(folder: Path) -> dict[str, bytes]:
         manifest = json.loads((folder / _MANIFEST).read_bytes())
         listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
     except FileNotFoundError as error:
-        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}") from error
+        inner = sorted({*folder.glob(f"*/best/{_MANIFEST}"), *folder.glob(f"*/*/best/{_MANIFEST}")})
+        near = f"; did you mean {inner[0].parent.parent}?" if inner else ""
+        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}{near}") from error
     except (OSError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
     files = {}

@@ -210,6 +210,8 @@ class Task(ABC):
     data_options: ClassVar[type]
     text_columns: ClassVar[tuple[str, ...]] = ()
     """Which fields of :meth:`records_of` a line of text has, in order."""
+    record_fields: ClassVar[Mapping[str, str]] = {}
+    """The fields that :meth:`read_examples` reads of a record, and what they hold."""
 
     @property
     def token_form(self) -> TokenForm:

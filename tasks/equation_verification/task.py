@@ -143,6 +143,14 @@ class EquationVerification(Task):
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = EquationDataOptions
     text_columns: ClassVar[tuple[str, ...]] = ("infix", "label")
+    record_fields: ClassVar[Mapping[str, str]] = {
+        "equation": "the equation as people write it; variables are numbered in order of appearance",
+        "lhs, rhs": "or its two sides",
+        "preorder": "or its labels in preorder, as published",
+        "tree": "or the tree in brackets",
+        "label": "1 or true for correct, 0 or false for incorrect",
+        "split": "train, validation or test; may be left out",
+    }
 
     numeric: bool = False
     decoder_activation: ActivationName = "sigmoid"

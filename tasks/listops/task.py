@@ -98,6 +98,11 @@ class ListOps(Task):
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ListOpsDataOptions
     text_columns: ClassVar[tuple[str, ...]] = ("label", "tree")
+    record_fields: ClassVar[Mapping[str, str]] = {
+        "tree": "the expression, plain or in binary brackets (or Source)",
+        "label": "the digit that it comes to (or Target)",
+        "split": "train, validation or test; may be left out",
+    }
 
     form: ListOpsForm = "binary"
     max_arguments: int = 5

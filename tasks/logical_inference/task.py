@@ -148,6 +148,12 @@ class LogicalInference(Task):
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = LogicDataOptions
     text_columns: ClassVar[tuple[str, ...]] = ("operations", "label", "left", "right")
+    record_fields: ClassVar[Mapping[str, str]] = {
+        "left, right": "the formulas, as in ( ( not a ) ( and b ) )",
+        "label": f"the relation, one of {' '.join(RELATIONS)}",
+        "operations": "the larger of their numbers of operators (or n_ops); may be left out",
+        "split": "train, validation or test; may be left out",
+    }
 
     form: LogicForm = "binary"
     dropout: float = 0.0

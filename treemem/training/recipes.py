@@ -87,17 +87,20 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     return _parsed_with(overrides, content, parse_recipe, str(path))
 
 
-def load_task_data(task: str, overrides: Sequence[str] = ()) -> tuple[Task, Any]:
-    """A task and options of its data, at their defaults but for the overrides.
+def load_task_data(
+    task: str, overrides: Sequence[str] = (), given: Mapping[str, Any] | None = None
+) -> tuple[Task, Any]:
+    """A task and options of its data, at their defaults but for what is given and for the overrides.
 
     Args:
         task: name of the task.
         overrides: ``data.FIELD=VALUE`` or ``task_options.FIELD=VALUE`` each.
+        given: the fields ``data`` and ``task_options`` as far as they are known.
 
     Raises:
         RecipeError: no such task, an override of an unknown field, or with a value of the wrong type or range.
     """
-    return _parsed_with(overrides, {"task": task}, _parse_task_data, f"the task {task}")
+    return _parsed_with(overrides, {**(given or {}), "task": task}, _parse_task_data, f"the task {task}")
 
 
 def _parsed_with(

@@ -16,8 +16,8 @@ from treemem.records import read_records, write_records
 from treemem.task import SPLITS, Score, Task, TaskData
 from treemem.training.evaluate import evaluate
 from treemem.training.metrics import row_score
-from treemem.training.paired import Comparison, compare
 from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.paired import Comparison, compare
 from treemem.training.recipe_run import RECIPE, write_text
 from treemem.training.recipes import Recipe, format_recipe, load_recipe
 from treemem.training.seeds import SeedsResult

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from treemem.cli import main
+
+
+def statistics(printed: str) -> list[str]:
+    """The rows of the table of paired statistics."""
+    rows = [line for line in printed.split("McNemar's test")[1].splitlines() if line.startswith("| ")]
+    return [row.split("|")[1].strip() for row in rows]
+
+
+def test_networks_of_a_run_stand_side_by_side_with_paired_statistics(
+    trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "run", "-o", "plot.svg"]) == 0
+    printed = capsys.readouterr().out
+    table = (trained / "table.md").read_text().split("\n\n")[1].splitlines()
+    assert printed.split("\n\n")[1].splitlines() == table
+    assert "±" in table[3]
+    assert statistics(printed) == ["sum less", "small sum"]
+    assert (folder / "plot.svg").read_text().startswith("<?xml")
+
+
+def test_a_network_compared_with_itself_differs_in_nothing(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "run/sum", "run/sum"]) == 0
+    printed = capsys.readouterr().out
+    (row,) = [line for line in printed.splitlines() if line.startswith("| sum (run) 2 ") and " to " in line]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == ["0.00", "0.00 to 0.00", "0", "0", "1, 1"]
+
+
+def test_answers_that_were_not_kept_are_computed(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "run"]) == 0
+    before = capsys.readouterr().out
+    for name in ("sum", "small sum"):
+        (trained / name / "answers.jsonl").unlink()
+    assert main(["compare", "run"]) == 0
+    assert capsys.readouterr().out == before
+    for name in ("sum", "small sum"):
+        (trained / name / "recipe.yaml").unlink()
+    assert main(["compare", "run"]) == 0
+    assert "sum and small sum are not compared: answers to single examples are not known" in capsys.readouterr().out
+    assert main(["compare", "run", "--recipe", "toy.yaml"]) == 0
+    assert capsys.readouterr().out == before
+
+
+def test_networks_that_were_tested_on_other_data_are_not_compared(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "toy.yaml", "-o", "other", "--networks", "sum", "data.seed=5", "training.epochs=1"]) == 0
+    assert main(["compare", "run/sum", "other"]) == 0
+    said = "sum (run) and sum (other) are not compared: the networks were tested on different data"
+    assert said in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[..., str]) -> None:
+    assert "there is no folder nowhere" in failing("compare", "nowhere")
+    assert "there is no folder toy.yaml" in failing("compare", "toy.yaml")
+    (folder / "empty").mkdir()
+    assert "empty holds no scored networks" in failing("compare", "empty")
+    assert "toy.yaml exists" in failing("compare", "run", "-o", "toy.yaml")
+    results = trained / "sum" / "results.jsonl"
+    shutil.copytree(trained / "sum", folder / "deeper")
+    (folder / "deeper" / "results.jsonl").write_text(results.read_text().replace('"height"', '"length"'))
+    assert "these networks are of different tasks" in failing("compare", "run", "deeper")
+    results.write_text("{")
+    assert "results.jsonl, line 1" in failing("compare", "run")

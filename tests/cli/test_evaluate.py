@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import toy_task
+
+from treemem import checkpoint
+from treemem.cli import main
+from treemem.task import Model, NetworkConfig
+from treemem.trees.vocabulary import Vocabulary
+
+EQUATIONS = 'equation,label,split\nx + y = y + x,1,test\n"sin(x) = cos(x)",0,train\n'
+
+
+def test_scores_of_a_file_are_printed_and_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "own.csv").write_text(EQUATIONS)
+    assert main(["evaluate", "equation_verification", "own.csv", "--json", "scores.json", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "| examples " in printed
+    assert "precision " in printed
+    content = json.loads((folder / "scores.json").read_text())
+    assert (content["task"], content["data"], content["split"]) == ("equation_verification", "own.csv", "all")
+    assert [(row["depth"], row["examples"]) for row in content["scores"]] == [(2, 2), ("all", 2)]
+    assert main(["evaluate", "equation_verification", "own.csv", "--split", "test"]) == 0
+    assert "       1 |" in capsys.readouterr().out
+
+
+def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "-o", "one", "--networks", "sum", "data.count=35"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "one/sum/seed-12093"]) == 0
+    said = capsys.readouterr()
+    assert "the data are those of the run" in said.err
+    assert " 7 |" in said.out.splitlines()[-3]
+    assert main(["evaluate", "one/sum/seed-12093/best", "data.count=20", "--split", "all"]) == 0
+    assert " 20 |" in capsys.readouterr().out
+
+
+def test_a_checkpoint_without_a_run_is_scored_on_the_tasks_data(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint.save("model", Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 2})))
+    assert main(["evaluate", "model"]) == 0
+    assert " 12 |" in capsys.readouterr().out
+
+
+def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Callable[..., str]) -> None:
+    known = Vocabulary(["x"], [("f", 2), ("g", 1)])
+    checkpoint.save("model", Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 2}), known))
+    assert "unknown leaf 'y'" in failing("evaluate", "model")
+    (folder / "own.jsonl").write_text('{"tree": "(Equality (sine Symbol:var_0) Integer:1)", "label": 1}')
+    said = failing("evaluate", "equation_verification", "own.jsonl")
+    assert "own.jsonl, line 1: unknown" in said
+    assert "'sine'" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.csv", None, "cannot read none.csv: No such file"),
+        ("folder.csv", "folder", "cannot read folder.csv: Is a directory"),
+        ("own.xlsx", EQUATIONS, "cannot tell the format of own.xlsx from its name"),
+        ("own.csv", b"equation,label\nx = \xe9,1\n", "own.csv, line 2, column 5: byte 0xe9 is not UTF-8"),
+        ("own.csv", "", "there are no equations in own.csv"),
+        ("own.csv", "left,right\nx,y\n", "own.csv, line 2, column 1: no equation among the fields left, right"),
+        ("own.csv", "equation\nx = x\n", "example 0 has no label"),
+        ("own.csv", "equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
+        ("own.csv", "equation,label\nx = x,maybe\n", "the label is 'maybe'"),
+        ("own.csv", "equation,label,split\nx = x,1,tset\n", "holds 'tset'; it must be one of train"),
+        ("own.parquet", "no parquet", "no Parquet data"),
+        ("own.jsonl.gz", "no gzip", "own.jsonl.gz"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_told(
+    name: str, content: str | bytes | None, said: str, folder: Path, failing: Callable[..., str]
+) -> None:
+    if content == "folder":
+        (folder / name).mkdir()
+    elif content is not None:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert said in failing("evaluate", "equation_verification", name)
+
+
+def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:
+    assert "there is no checkpoint toy.yaml" in failing("evaluate", "toy.yaml")
+    assert "run is no checkpoint of treemem: it has no manifest.json; did you mean run/" in failing("evaluate", "run")
+    shutil.rmtree(trained / "sum" / "seed-1" / "best.before", ignore_errors=True)
+    (trained / "sum" / "seed-1" / "best" / "model.safetensors").write_bytes(b"")
+    assert "is cut off or altered" in failing("evaluate", "run/sum/seed-1")
+
+
+def test_scores_are_not_written_over_a_file(folder: Path, failing: Callable[..., str]) -> None:
+    (folder / "own.csv").write_text(EQUATIONS)
+    words = ["evaluate", "equation_verification", "own.csv", "--json", "own.csv"]
+    assert "own.csv exists" in failing(*words)
+    assert (folder / "own.csv").read_text() == EQUATIONS

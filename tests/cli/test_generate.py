@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from treemem.cli import main
+from treemem.records import read_records
+from treemem.task import TASKS
+from treemem.tasks.listops import ListOps, ListOpsDataOptions
+
+SMALL = ["data.training_size=10", "data.validation_size=5", "data.test_size=5", "data.pool=0"]
+
+
+def test_a_file_holds_the_examples_of_the_fields_that_are_set(folder: Path) -> None:
+    data = ListOps().make_data(ListOpsDataOptions(training_size=10, validation_size=5, test_size=5, pool=0)).forest
+    for suffix in ("jsonl", "csv.gz", "parquet"):
+        assert main(["generate", "listops", "-o", f"lists.{suffix}", *SMALL]) == 0
+        found = TASKS.find("listops")().read_examples(f"lists.{suffix}")
+        assert found.with_data() == data.with_data()
+        assert found.tree_data["split"].tolist() == data.tree_data["split"].tolist()
+    record = json.loads((folder / "lists.jsonl").read_text().splitlines()[0])
+    assert list(record) == ["label", "tree", "set", "split", "length"]
+
+
+def test_a_text_file_holds_what_a_line_can(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "listops", "-o", "lists.tsv", *SMALL]) == 0
+    assert all(len(line.split("\t")) == 2 for line in (folder / "lists.tsv").read_text().splitlines())
+    assert "lines of text hold label, tree alone" in capsys.readouterr().err
+
+
+def test_a_folder_holds_a_file_for_each_split_and_the_card(folder: Path) -> None:
+    small = ["data.size=300", "data.max_operations=5", "data.max_training_operations=3"]
+    assert main(["generate", "logical_inference", "-o", "pairs/", "--format", "text", *small]) == 0
+    assert sorted(path.name for path in (folder / "pairs").iterdir()) == [
+        "data.md", "test.txt", "train.txt", "validation.txt",
+    ]  # fmt: skip
+    assert (folder / "pairs" / "train.txt").read_text().count("\t") % 3 == 0
+    assert "# Logical inference" in (folder / "pairs" / "data.md").read_text()
+
+
+def test_standard_output_takes_examples_too(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["generate", "listops", "-o", "-", "--format", "jsonl", *SMALL]) == 0
+    assert len(capfdbinary.readouterr().out.splitlines()) == 20
+
+
+def test_what_exists_is_written_over_only_where_asked_for(folder: Path, failing: Callable[..., str]) -> None:
+    (folder / "lists.jsonl").write_text("mine")
+    said = failing("generate", "listops", "-o", "lists.jsonl", *SMALL)
+    assert "lists.jsonl exists; choose another name, or write over it with --overwrite" in said
+    assert (folder / "lists.jsonl").read_text() == "mine"
+    assert main(["generate", "listops", "-o", "lists.jsonl", "--overwrite", *SMALL]) == 0
+    assert len(list(read_records("lists.jsonl"))) == 20
+    (folder / "lists").mkdir()
+    (folder / "lists" / "train.jsonl").write_text("mine")
+    (folder / "lists" / "notes").write_text("mine")
+    assert "lists exists" in failing("generate", "listops", "-o", "lists", *SMALL)
+    assert main(["generate", "listops", "-o", "lists", "--overwrite", *SMALL]) == 0
+    assert (folder / "lists" / "notes").read_text() == "mine"
+    assert len(list(read_records("lists/train.jsonl"))) == 10
+
+
+def test_what_cannot_be_written_leaves_nothing(folder: Path, failing: Callable[..., str], full_disk: None) -> None:
+    before = sorted(folder.iterdir())
+    assert "cannot write lists.jsonl: " in failing("generate", "listops", "-o", "lists.jsonl", *SMALL)
+    assert "cannot write lists" in failing("generate", "listops", "-o", "lists", *SMALL)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "lists.xls"], "cannot tell the format of lists.xls from its name"),
+        (["-o", "nowhere/lists.jsonl"], "there is no folder nowhere"),
+        (["-o", "lists.jsonl", "--format", "json"], "no format 'json'; known are text, csv, jsonl, parquet; did you"),
+        (["-o", "lists.jsonl", "data.sizee=3"], "no field 'data.sizee'"),
+        (["-o", "lists.jsonl", "data.seed=-1"], "data.seed must be at least 0"),
+        (["-o", "toy.yaml/lists.jsonl"], "there is no folder toy.yaml"),
+    ],
+)
+def test_a_wrong_place_or_field_is_told(words: list[str], said: str, failing: Callable[..., str], folder: Path) -> None:
+    assert said in failing("generate", "listops", *words, *SMALL)
+    assert [path.name for path in folder.iterdir()] == ["toy.yaml"]
+
+
+def test_a_task_that_writes_no_files_is_told(failing: Callable[..., str]) -> None:
+    assert "more_x does not say how its examples are written" in failing("generate", "more_x", "-o", "toys.jsonl")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_told(folder: Path, failing: Callable[..., str]) -> None:
+    (folder / "closed").mkdir(mode=0o500)
+    assert "cannot write closed/lists.jsonl" in failing("generate", "listops", "-o", "closed/lists.jsonl", *SMALL)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from treemem.cli import main
+
+
+def test_a_tree_is_drawn_with_its_brackets_size_height_and_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["parse", "equation_verification", "x + 1 = 2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Equality",
+        "  Add",
+        "    Symbol:var_0",
+        "    Integer:1",
+        "  Integer:2",
+        "brackets: (Equality (Add Symbol:var_0 Integer:1) Integer:2)",
+        "size: 5, height: 2",
+        "tokens: Add ( Symbol:var_0 , Integer:1 )",
+        "tokens: Integer:2",
+    ]
+
+
+def test_lines_of_standard_input_are_read_and_blank_ones_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\t( not a )\n\n( a ( and b ) )\tb\n"))
+    assert main(["parse", "--task", "logical_inference", "-", "--set", "task_options.form=operators"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("size: ") == 2
+    assert "tokens: and ( a , b )\ntokens: b\n" in printed
+
+
+def test_a_wrong_text_is_told_with_its_line(
+    failing: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "error: line 1, column 7: " in failing("parse", "listops", "[MAX 2")
+    monkeypatch.setattr("sys.stdin", io.StringIO("[MAX 2 9 ]\n[MXA 2 9 ]\n"))
+    assert main(["parse", "listops", "-"]) == 2
+    said = capsys.readouterr()
+    assert "size: " in said.out
+    assert "error: line 2, column 1: " in said.err
+    assert "unknown" in failing("parse", "more_x", "(f x z)")
+
+
+def test_a_deep_tree_is_drawn_to_a_depth(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["parse", "equation_verification", "sin(" * 3000 + "x" + ")" * 3000 + " = 1"]) == 0
+    printed = capsys.readouterr().out
+    assert "nodes below" in printed
+    assert "size: 3003, height: 3001" in printed

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import treemem
+from treemem.cli import main
+from treemem.cli.command import Command
+from treemem.cli.program import COMMANDS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"  {command.name} " in printed
+        assert command.summary in printed
+
+
+def test_no_command_is_an_error_that_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "usage: treemem COMMAND" in said.err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"treemem {treemem.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.name.split(), "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: treemem {command.name}")
+    for example in command.examples:
+        assert f"\n  {example}\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian", "x"], "no command 'trian'; did you mean train"),
+        (["zzz"], "no command 'zzz'; there are tasks list, tasks describe, parse"),
+        (["tasks"], "no command 'tasks'; there are tasks list, tasks describe"),
+        (["tasks", "lst"], "no command 'tasks lst'; did you mean tasks list"),
+        (["--verison"], "no command '--verison'"),
+        (["train", "toy.yaml", "--sed", "1"], "unknown argument --sed; did you mean --seed"),
+        (["train", "toy.yaml", "--seeds", "one"], "--seeds takes a whole number, not 'one'"),
+        (["train", "toy.yaml", "-o"], "argument -o/--output: expected one argument"),
+        (["train", "toy.yaml", "more"], "unknown argument more"),
+        (["train"], "the following arguments are required: recipe; see treemem train --help"),
+        (["generate", "listops"], "give -o FILE"),
+        (["sweep", "toy.yaml"], "give --trials N"),
+        (["parse", "listops"], "no text to parse"),
+        (["compare", "run", "--set", "data.seed=1"], "name it with --recipe"),
+        (["tasks", "describe", "listop"], "no task 'listop'; did you mean listops"),
+        (["validate", "listops/smal"], "no recipe 'listops/smal'.*did you mean listops/small"),
+        (["train", "toy.yaml", "trianing.epochs=3"], "no field 'trianing'; did you mean training"),
+        (["train", "toy.yaml", "training.epohcs=3"], "no field 'training.epohcs'; did you mean epochs"),
+        (["train", "toy.yaml", "--networks", "sun"], "no network 'sun'; did you mean sum"),
+        (["train", "toy.yaml", "training.accelerator=gpu"], 'accelerator must be "auto", "cpu" or "cuda"'),
+        (["evaluate", "nowhere"], "there is no checkpoint nowhere"),
+        (["evaluate", "equation_verification", "--device", "gpu"], "--device is 'gpu'; it must be auto, cpu, cuda"),
+        (["evaluate", "equation_verification", "--split", "tset"], "no split 'tset'.*did you mean test"),
+        (["evaluate", "equation_verification", "x.csv", "data.size=3"], "--set is for data that are generated"),
+        (["evaluate", "equation_verification", "--batch-size", "0"], "--batch-size must be at least 1"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_line(words: list[str], said: str, failing: Callable[..., str]) -> None:
+    assert re.search(said, failing(*words))
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "toy.yaml", "training.accelerator=cuda"], ["evaluate", "x", "--device", "cuda"]]
+)
+def test_a_device_that_is_not_there_is_told_before_any_work(
+    words: list[str], failing: Callable[..., str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "this machine has no CUDA device that torch can use" in failing(*words)
+    assert [path.name for path in folder.iterdir()] == ["toy.yaml"]
+
+
+def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["validate", "none", "--debug"], ["--debug", "validate", "none"]):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert "Traceback" in said
+        assert "\nerror: no recipe 'none'" in said
+
+
+def test_a_terminal_that_knows_few_characters_is_shown_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    assert main(["tasks", "describe", "listops"]) == 0
+    assert b"71.50 \\xb1 1.50" in shown.getvalue()
+
+
+def test_overrides_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["validate", "data.count=7", "toy.yaml", "--networks", "sum", "training.epochs=5", "--set", "seeds=[4]"])
+        == 0
+    )
+    printed = capsys.readouterr().out
+    assert "count: 7" in printed
+    assert "epochs: 5" in printed
+    assert "small sum" not in printed
+    assert main(["validate", "toy.yaml", "networks.small sum.options.hidden_size=2"]) == 0
+    assert "hidden_size: 2" in capsys.readouterr().out
+
+
+def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:
+    code = "import sys; from treemem.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL, check=False).returncode
+        == 0
+    )
+    command = [sys.executable, "-m", "treemem", "--help"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 141
+    assert said == b""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_a_run_that_ctrl_c_stopped_goes_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "toy.yaml", "--networks", "sum", "-o", "run"]
+    code = "import sys, toy_task; from treemem.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    command = [sys.executable, "-c", code, *words, "training.epochs=100000"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = ""
+    while "epoch 3/" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    said += process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 130
+    assert "stopped; the same command (without --overwrite) goes on where it stopped" in said
+    assert "Traceback" not in said
+    done = len((folder / "run" / "sum" / "seed-12093" / "metrics.jsonl").read_text().splitlines())
+    assert main([*words, f"training.epochs={done + 1}"]) == 0
+    assert "resuming run/sum/seed-12093 in epoch" in capsys.readouterr().err

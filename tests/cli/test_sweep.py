@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from treemem.cli import main
+from treemem.training import sweep
+
+SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
+VARIED = ["--vary", "training.learning_rate=0.001:0.1:log", "--vary", "networks.sum.options.hidden_size=2,3"]
+
+
+def test_trials_are_recorded_and_the_best_is_told_with_a_command_that_trains_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SWEEP, "--trials", "3", *VARIED]) == 0
+    said = capsys.readouterr()
+    records = [json.loads(line) for line in (folder / "trials" / "trials.jsonl").read_text().splitlines()]
+    assert [record["trial"] for record in records] == [1, 2, 3]
+    best = max(record["validation_accuracy"] for record in records)
+    first = next(record for record in records if record["validation_accuracy"] == best)
+    assert f"best: trial {first['trial']}, {100 * best:.2f} %, training.learning_rate=" in said.out
+    assert "test examples" not in said.err
+    command = shlex.split(said.out.split("to train it: ")[1].splitlines()[0])
+    assert main([*command[1:], "-o", "best"]) == 0
+    assert f"validation accuracy {best:.4f}" in capsys.readouterr().err
+
+
+def test_a_sweep_that_was_stopped_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = sweep.fit
+
+    def stopping(*arguments: object, **options: object) -> object:
+        if str(options["output"]).endswith("trial-002"):
+            raise KeyboardInterrupt
+        return fit(*arguments, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "fit", stopping)
+        assert main([*SWEEP, "--trials", "2"]) == 130
+    assert "goes on where it stopped" in capsys.readouterr().err
+    assert main([*SWEEP, "--trials", "2"]) == 0
+    said = capsys.readouterr()
+    assert "trial 1 is recorded" in said.err
+    assert "-- trial 2 of 2" in said.err
+    assert "trial-001" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--trials", "0"], "trials must be at least 1, not 0"),
+        (["--trials", "two"], "--trials takes a whole number, not 'two'"),
+        (["--trials", "2", "--vary", "training.epochs"], "write FIELD=A,B,C or FIELD=LOW:HIGH"),
+        (["--trials", "2", "--vary", "training.epohcs=1,2"], "no field 'training.epohcs'; did you mean epochs"),
+        (["--trials", "2", "--vary", "training.clip=0:1:log"], "LOW must be above 0 for :log"),
+        (["--trials", "2", "--vary", "training.clip=2:1"], "LOW must be below HIGH"),
+        (["--trials", "2", "--network", "sun"], "no network 'sun'; did you mean sum"),
+    ],
+)
+def test_a_wrong_sweep_is_told_before_anything_is_trained(
+    words: list[str], said: str, folder: Path, failing: Callable[..., str]
+) -> None:
+    assert said in failing(*SWEEP, *words)
+    assert [path.name for path in folder.iterdir()] == ["toy.yaml"]

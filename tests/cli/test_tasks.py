@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from treemem.cli import main
+from treemem.task import TASKS
+
+
+def test_every_task_is_listed_with_recipes_and_networks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "list"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for name in TASKS.names():
+        assert f"{name}: " in printed
+        for network in TASKS.find(name).networks:
+            assert network in printed
+    assert "listops/published, listops/small".replace(", ", "; ") in printed
+    assert "trained model: equation_verification" in printed
+
+
+@pytest.mark.parametrize("name", ["equation_verification", "listops", "logical_inference"])
+def test_every_option_of_a_tasks_data_is_described_with_its_default(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tasks", "describe", name]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    task = TASKS.find(name)
+    for owner in (task, task.data_options):
+        for part in dataclasses.fields(owner):  # type: ignore[arg-type]
+            assert f"{part.name} ({part.type}, default " in printed
+            said = printed.split(f"{part.name} ({part.type}, default ")[1].split("): ")
+            assert len(said) > 1, f"{part.name} is not documented"
+    for figure in task.published:
+        assert figure.network in printed
+        assert figure.source in printed
+    for field in task.record_fields:
+        assert f"{field}: " in printed
+
+
+def test_a_task_without_papers_and_files_is_described_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "describe", "more_x"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("more_x, version 1\n\nWhether a tree has more leaves x than y, by height.\n")
+    assert "count (int, default 60)" in printed
+    assert "published" not in printed
+    assert "a record" not in printed

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treemem.cli import main
+from treemem.training import load_recipe, recipe_run
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_leaves_scores_table_plot_log_and_what_it_was_made_of(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = folder / "run"
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "training.epochs=1"]) == 0
+    assert sorted(path.name for path in trained.iterdir()) == [
+        *("accuracy_by_height.png", "data.md", "log.txt", "results.jsonl"),
+        *("small sum", "sum", "table.md"),
+    ]
+    printed = capsys.readouterr().out
+    assert (trained / "table.md").read_text() in printed
+    results = rows(trained / "results.jsonl")
+    assert {row["network"] for row in results} == {"sum", "small sum"}
+    assert all(row["deviation"] is not None for row in results)
+    assert "seed 2, epoch 1/1: loss" in (trained / "log.txt").read_text()
+    recipe = load_recipe(trained / "sum" / "recipe.yaml")
+    assert recipe.seeds == (1, 2)
+    assert recipe.data.count == 60
+    assert [row["seed"] for row in rows(trained / "sum" / "answers.jsonl")] == [1, 2]
+
+
+def test_the_same_command_trains_nothing_anew(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (trained / "results.jsonl").read_text(), (trained / "table.md").read_text()
+    capsys.readouterr()
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run"]) == 0
+    said = capsys.readouterr().err
+    assert "run/sum/seed-1 is finished: epoch 2 was its last" in said
+    assert "epoch 1/2" not in said
+    assert ((trained / "results.jsonl").read_text(), (trained / "table.md").read_text()) == before
+
+
+def test_networks_trained_before_on_the_same_data_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("sum", "small sum"):
+        assert main(["train", "toy.yaml", "--networks", name, "training.epochs=1"]) == 0
+    table = capsys.readouterr().out.split("Test: accuracy")[-1]
+    assert "| sum " in table
+    assert "| small sum " in table
+    assert (folder / "runs" / "more_x" / "toy" / "results.jsonl").exists()
+
+
+def test_other_options_in_the_same_folder_are_refused_until_overwritten(
+    trained: Path, failing: Callable[..., str]
+) -> None:
+    changed = ["train", "toy.yaml", "--seeds", "1", "-o", "run", "--networks", "sum", "training.batch_size=4"]
+    assert "run/sum/seed-1 holds another run: batch_size was 8 and is 4 now" in failing(*changed)
+    assert main([*changed, "--overwrite"]) == 0
+    assert [row["seed"] for row in rows(trained / "sum" / "answers.jsonl")] == [1]
+
+
+def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe_run, "fit_seeds", interrupted)
+    assert main(["train", "toy.yaml", "-o", "run"]) == 130
+    assert capsys.readouterr().err.endswith(
+        "stopped; the same command (without --overwrite) goes on where it stopped\n"
+    )
+
+
+def test_without_matplotlib_there_is_no_plot(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["train", "toy.yaml", "--networks", "sum", "-o", "run", "training.epochs=1"]) == 0
+    assert "matplotlib is not installed, so no plot is drawn" in capsys.readouterr().err
+    assert not list((folder / "run").glob("*.png"))
+
+
+def test_a_wrong_recipe_or_output_is_told(folder: Path, failing: Callable[..., str]) -> None:
+    assert "cannot write toy.yaml: " in failing("train", "toy.yaml", "-o", "toy.yaml")
+    assert "no recipe '.'" in failing("train", ".")
+    (folder / "empty.yaml").write_text("")
+    assert "the recipe empty.yaml must be fields and their values" in failing("train", "empty.yaml")
+    (folder / "latin.yaml").write_bytes(b"task: more_x # \xe9\n")
+    assert "cannot read the recipe latin.yaml" in failing("train", "latin.yaml")
+    (folder / "other.yaml").write_text("task: more_y\nnetworks: {sum: {network: KindSum}}\n")
+    assert "no task 'more_y'; did you mean more_x" in failing("train", "other.yaml")
+    assert sorted(path.suffix for path in folder.iterdir()) == [".yaml"] * 4

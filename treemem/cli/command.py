@@ -1,0 +1,133 @@
+"""What a command is, and how its arguments are read."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
+
+from treemem.errors import RecipeError, near_names
+
+_OVERRIDE = re.compile(r"[A-Za-z_][\w.+, -]*=")
+_WRONG_TYPE = re.compile(r'Parser key "(\w+)"(?: element \d+)?:\s*Expected a <class \'(\w+)\'>\. Got value: (.*)', re.S)
+_KINDS = {"int": "a whole number", "float": "a number"}
+
+
+class UsageError(RecipeError):
+    """Arguments that a command does not have or take."""
+
+
+class CommandParser(ArgumentParser):
+    """A parser that raises its errors, with near names, and knows which options take no value."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.option_names: list[str] = []
+        self.flags: set[str] = set()
+        super().__init__(*args, **options)
+
+    def add_argument(self, *names: Any, **options: Any) -> Any:
+        """As in argparse."""
+        self.option_names.extend(name for name in names if name.startswith("-"))
+        if options.get("action") == "store_true":
+            self.flags.update(names)
+        return super().add_argument(*names, **options)
+
+    def parsed(self, words: Sequence[str]) -> Namespace:
+        """The options that ``words`` say.
+
+        Raises:
+            UsageError: words that are none.
+        """
+        try:
+            return self.parse_args(list(words))
+        except ArgumentError as error:
+            raise UsageError(f"{self._told(str(error))}; see {self.prog} --help") from error
+
+    def _told(self, problem: str) -> str:
+        if wrong := _WRONG_TYPE.match(problem):
+            name, kind, value = wrong.groups()
+            return f"--{name.replace('_', '-')} takes {_KINDS.get(kind, kind)}, not {value.strip()!r}"
+        if (unknown := problem.removeprefix("unrecognized arguments: ")) != problem:
+            option = unknown.split()[0].partition("=")[0]
+            near = near_names(option, self.option_names) if option.startswith("-") else ""
+            return f"unknown argument {unknown if not option.startswith('-') else option}{near}"
+        return " ".join(problem.split())
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    Attributes:
+        name: one word or two.
+        summary: what it does, in a line.
+        usage: what may follow its name.
+        description: what its help says below the summary.
+        examples: command lines that work, in an empty folder, one after the other.
+        add_arguments: tells a parser what it takes.
+        run: does it; what it returns is the exit code, None for 0. It imports what it needs itself, so that help is
+            there at once.
+        takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments; they are then in ``set``.
+        goes_on: whether the same command goes on where it was interrupted.
+        hands_on: whether its arguments are those of another program; they are then in ``arguments`` as they are.
+    """
+
+    name: str
+    summary: str
+    usage: str
+    description: str
+    examples: tuple[str, ...]
+    add_arguments: Callable[[CommandParser], None]
+    run: Callable[[Namespace], int | None]
+    takes_overrides: bool = False
+    goes_on: bool = False
+    hands_on: bool = False
+
+    def parser(self) -> CommandParser:
+        """The parser of its arguments."""
+        program = f"treemem {self.name}"
+        parser = CommandParser(
+            prog=program,
+            usage=f"{program} {self.usage}",
+            description=f"{self.summary}\n\n{self.description}".rstrip(),
+            epilog="\n".join(["examples:", *(f"  {example}" for example in self.examples)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            exit_on_error=False,
+            allow_abbrev=False,
+        )
+        self.add_arguments(parser)
+        parser.add_argument("--debug", action="store_true", help="show where in the code an error came from")
+        return parser
+
+    def options(self, words: Sequence[str]) -> Namespace:
+        """What the words after its name say.
+
+        Raises:
+            UsageError: words that are none.
+        """
+        if self.hands_on and not (words and words[0] in ("-h", "--help")):
+            return Namespace(arguments=list(words[1:] if words[:1] == ["--"] else words), debug=False)
+        parser = self.parser()
+        return parser.parsed(_overrides_as_options(words, parser.flags) if self.takes_overrides else words)
+
+
+def add_overrides(parser: CommandParser, example: str) -> None:
+    """The option ``--set``."""
+    parser.add_argument(
+        "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
+        help=f"override a field, such as {example}; may be repeated",
+    )  # fmt: skip
+
+
+def _overrides_as_options(words: Sequence[str], flags: set[str]) -> list[str]:
+    """The words, each ``FIELD=VALUE`` that is no option's value turned into ``--set FIELD=VALUE``."""
+    found: list[str] = []
+    for place, word in enumerate(words):
+        before = words[place - 1] if place else ""
+        is_value = before.startswith("-") and before not in flags and "=" not in before
+        found.extend(["--set", word] if _OVERRIDE.match(word) and not is_value else [word])
+    return found

@@ -1,0 +1,90 @@
+"""``treemem compare``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+
+if TYPE_CHECKING:
+    from treemem.training.trained_networks import TrainedNetwork
+
+_logger = logging.getLogger(__name__)
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=str, help="folder of a run, or of one of its networks")
+    parser.add_argument(
+        "--recipe", type=str, metavar="RECIPE",
+        help="that the runs were trained by, where they do not say: the answers to single examples come from its data",
+    )  # fmt: skip
+    add_overrides(parser, "data.seed=5, of that recipe")
+    parser.add_argument("-o", "--output", type=str, metavar="FILE", help="draw a plot there, .png or .svg")
+    parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
+
+
+def _run(options: Namespace) -> None:
+    from treemem.cli.generate import check_place
+    from treemem.explore import accuracy_table, plot_accuracy
+    from treemem.training.recipes import load_recipe
+    from treemem.training.trained_networks import check_one_task, networks_of_run, table_names, with_answers
+
+    if options.set and options.recipe is None:
+        raise UsageError("--set is about the recipe; name it with --recipe")
+    if options.output is not None:
+        check_place(Path(options.output), options.overwrite)
+    recipe = None if options.recipe is None else load_recipe(options.recipe, options.set)
+    found = [network for run in options.runs for network in networks_of_run(run)]
+    check_one_task(found)
+    found = [with_answers(network, recipe) for network in found]
+    networks = dict(zip(table_names(found), found, strict=True))
+    group = found[0].group
+    scores = {name: network.scores for name, network in networks.items()}
+    print(f"Test: accuracy in %, by {group}\n\n{accuracy_table(scores, group=group)}")
+    if len(networks) > 1:
+        print(f"\n{_statistics(networks)}")
+    if options.output is not None:
+        plot_accuracy(scores, options.output, group=group)
+        _logger.info("plot: %s", options.output)
+
+
+def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
+    """How the first network differs from each of the others."""
+    from treemem.explore import markdown_table
+    from treemem.training.trained_networks import compare_networks
+
+    (first, reference), *others = networks.items()
+    head = [f"{first} less", "points", "95 % interval", "only the first right", "only the other right", "p by seed"]
+    rows, missing = [head], []
+    for name, network in others:
+        found = compare_networks(reference, network)
+        if isinstance(found, str):
+            missing.append(f"{first} and {name} are not compared: {found}")
+            continue
+        low, high = found.interval
+        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
+        counts = [str(found.only_first), str(found.only_second)]
+        rows.append([name, f"{100 * found.difference:.2f}", f"{100 * low:.2f} to {100 * high:.2f}", *counts, p_values])
+    about = "The same test examples: bootstrap over the examples, and McNemar's test for each seed"
+    parts = [f"{about}\n\n{markdown_table(rows)}"] if len(rows) > 1 else []
+    return "\n\n".join([*parts, *missing])
+
+
+COMMAND = Command(
+    name="compare",
+    summary="Set trained networks of one task side by side: accuracy by group, and paired statistics.",
+    usage="RUN ... [options]",
+    description=(
+        "The table has means and deviations over seeds. Paired statistics are those of the first network against each\n"
+        "of the others, over the test examples that both answered."
+    ),
+    examples=("treemem compare runs/equation_verification/small -o comparison.png",),
+    add_arguments=_add_arguments,
+    run=_run,
+    takes_overrides=True,
+)

@@ -1,0 +1,130 @@
+"""``treemem evaluate``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.errors import RecipeError, near_names
+
+if TYPE_CHECKING:
+    from treemem.task import Model
+    from treemem.training.evaluate import Evaluation
+    from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+_EVERYTHING = "all"
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a run, or name of a model that comes along"
+    )
+    parser.add_argument(
+        "data", nargs="?", metavar="DATA", type=str, help="file of labelled examples; without one, data are generated"
+    )
+    add_overrides(parser, "data.size=200, of the data that are generated")
+    parser.add_argument(
+        "--split", type=str, metavar="SPLIT", help="train, validation, test or all (of a file all, else test)"
+    )
+    parser.add_argument(
+        "--format", type=str, metavar="FORMAT", help="of DATA: text, csv, jsonl or parquet (by its name)"
+    )
+    parser.add_argument("--json", type=str, metavar="FILE", help="write the scores there too")
+    parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
+    parser.add_argument(
+        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
+    )
+    parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
+
+
+def _run(options: Namespace) -> None:
+    from treemem.checkpoint import load
+    from treemem.cli.generate import check_place
+    from treemem.explore import accuracy_table
+    from treemem.records import replacing
+    from treemem.task import SPLITS
+    from treemem.training.accelerator import find_device
+    from treemem.training.evaluate import evaluate
+
+    if options.data is not None and options.set:
+        raise UsageError("--set is for data that are generated; leave it out, or DATA")
+    if options.batch_size < 1:
+        raise UsageError(f"--batch-size must be at least 1, not {options.batch_size}")
+    split = options.split or (_EVERYTHING if options.data is not None else SPLITS[2])
+    if split not in (*SPLITS, _EVERYTHING):
+        known = (*SPLITS, _EVERYTHING)
+        raise RecipeError(f"no split {split!r}; there are {', '.join(known)}{near_names(split, known)}")
+    if options.json is not None:
+        check_place(Path(options.json), options.overwrite)
+    model = load(options.checkpoint, device=find_device(options.device, "--device"))
+    forest = _data(model, options)
+    evaluation = evaluate(
+        model,
+        forest,
+        split=None if split == _EVERYTHING else split,
+        batch_size=options.batch_size,
+        title=options.checkpoint,
+    )
+    print(accuracy_table({model.network.network: evaluation.scores}, group=model.task.group))
+    if evaluation.overall.f1 is not None:
+        score = evaluation.overall
+        print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
+    if options.json is not None:
+        with replacing(options.json) as temporary:
+            content = _as_json(model, evaluation, options.checkpoint, options.data, split)
+            temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _data(model: Model, options: Namespace) -> Forest:
+    """The examples of the file, or those that the model's run or task generates."""
+    from treemem.training.recipe_run import recipe_of
+    from treemem.training.recipes import load_task_data
+
+    if options.data is not None:
+        return model.task.read_examples(options.data, format=options.format)
+    given: dict[str, Any] = {"task_options": model.task.options}
+    recipe = recipe_of(options.checkpoint)
+    if recipe is not None and recipe.task == model.task.name:
+        _logger.info("the data are those of the run")
+        given["data"] = dataclasses.asdict(recipe.data)
+    task, data_options = load_task_data(model.task.name, options.set, given)
+    return task.make_data(data_options).forest
+
+
+def _as_json(model: Model, evaluation: Evaluation, checkpoint: str, data: str | None, split: str) -> dict[str, Any]:
+    """What is known, by section; a further one, such as how reliable the probabilities are, goes beside ``scores``."""
+    from treemem.training.metrics import score_row
+
+    return {
+        "checkpoint": checkpoint,
+        "task": model.task.name,
+        "task_version": model.task.version,
+        "data": data,
+        "split": split,
+        "scores": [score_row(model.network.network, score, model.task.group) for score in evaluation.scores],
+    }
+
+
+COMMAND = Command(
+    name="evaluate",
+    summary="Score a trained model on labelled examples, by group.",
+    usage="CHECKPOINT [DATA] [FIELD=VALUE ...] [options]",
+    description=(
+        "CHECKPOINT is the folder of a seed, or the name of a model that comes along. Without DATA the examples are\n"
+        "those of the model's run, or else the ones that its task generates, with the fields that are set."
+    ),
+    examples=(
+        "treemem evaluate equation_verification equations.jsonl --split test --json scores.json",
+        "treemem evaluate equation_verification --set data.size=200",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+    takes_overrides=True,
+)

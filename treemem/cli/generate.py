@@ -1,0 +1,128 @@
+"""``treemem generate``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.errors import RecipeError
+
+if TYPE_CHECKING:
+    from treemem.task import Task
+    from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+_SUFFIXES = {"text": ".txt", "csv": ".csv", "jsonl": ".jsonl", "parquet": ".parquet"}
+_CARD = "data.md"
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("task", metavar="TASK", type=str, help="name of the task")
+    parser.add_argument(
+        "-o", "--output", type=str, metavar="FILE|FOLDER",
+        help="a file whose name ends in .jsonl, .csv, .parquet, .txt or .tsv, each also with .gz; or a folder, which "
+        "receives a file for each split; - is standard output",
+    )  # fmt: skip
+    add_overrides(parser, "data.size=200")
+    parser.add_argument(
+        "--format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet, whatever the name is"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="write over files that exist")
+
+
+def _run(options: Namespace) -> None:
+    from treemem.records import format_of, write_records
+    from treemem.training.recipes import load_task_data
+
+    if options.output is None:
+        raise UsageError("where to? give -o FILE or -o FOLDER")
+    name = options.output
+    is_folder = name != "-" and (name.endswith(("/", "\\")) or Path(name).is_dir() or not Path(name).suffix)
+    form = format_of("folder.jsonl" if is_folder else name, options.format)
+    if name != "-":
+        check_place(Path(name), options.overwrite, is_folder)
+    task, data_options = load_task_data(options.task, options.set)
+    data = task.make_data(data_options)
+    if is_folder:
+        _write_folder(Path(name), task, data.forest, data.card, form, options.overwrite)
+        return
+    if form == "text":
+        _logger.info("lines of text hold %s alone; other formats hold the split and the %s too",
+                     ", ".join(task.text_columns), task.group)  # fmt: skip
+    count = write_records(name, _records(task, data.forest, form), format=form)
+    _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
+
+
+def check_place(path: Path, overwrite: bool, is_folder: bool = False) -> None:
+    """Refuse a place to write to before work is done for it.
+
+    Raises:
+        RecipeError: it exists, or its folder does not.
+    """
+    if path.exists() and not overwrite and not (is_folder and path.is_dir() and not any(path.iterdir())):
+        raise RecipeError(f"{path} exists; choose another name, or write over it with --overwrite")
+    if is_folder and path.exists() and not path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a file, and a folder is asked for")
+    if not is_folder and path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
+
+
+def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any]]:
+    records = task.records_of(forest)
+    if form != "text":
+        return records
+    return ({name: record.get(name) for name in task.text_columns} for record in records)
+
+
+def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str, overwrite: bool) -> None:
+    """A file for each split, and the card, all of them or none."""
+    from treemem.records import replacing, write_records, writing
+
+    split = forest.tree_data.get("split")
+    parts = {"examples": forest} if split is None else {name: forest[split == name] for name in dict.fromkeys(split)}
+    temporary = folder.parent / f".{folder.name}.{os.getpid()}.tmp"
+    with writing(folder):
+        try:
+            temporary.mkdir()
+            for name, part in parts.items():
+                write_records(temporary / f"{name}{_SUFFIXES[form]}", _records(task, part, form), format=form)
+            with replacing(temporary / _CARD) as unfinished:
+                unfinished.write_bytes(card.encode())
+            folder.mkdir(exist_ok=True)
+            for path in sorted(temporary.iterdir()):
+                path.replace(folder / path.name)
+        except RecipeError as error:
+            if isinstance(error.__cause__, OSError):  # told of the folder, not of the temporary one beside it
+                raise error.__cause__ from error
+            raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    counts = ", ".join(f"{len(task.examples(part))} {name}" for name, part in parts.items())
+    _logger.info("%s examples in %s", counts, folder)
+
+
+COMMAND = Command(
+    name="generate",
+    summary="Write labelled examples of a task to a file or folder, with their split and group.",
+    usage="TASK -o FILE|FOLDER [FIELD=VALUE ...] [options]",
+    description=(
+        "The same fields and the same seed give the same file. treemem evaluate reads these files, as data.path does\n"
+        "in recipes of equation_verification; treemem tasks describe TASK says which fields there are to set."
+    ),
+    examples=(
+        "treemem generate equation_verification -o equations.jsonl --set data.size=200",
+        "treemem generate listops -o lists data.training_size=100 data.pool=0 data.test_size=20 --format csv",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+    takes_overrides=True,
+)

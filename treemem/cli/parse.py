@@ -1,0 +1,81 @@
+"""``treemem parse``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, UsageError
+
+if TYPE_CHECKING:
+    from treemem.task import Task
+
+_DEEPEST = 40
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("words", nargs="+", metavar="TASK TEXT", type=str, help="the task, then texts; - reads lines")
+    parser.add_argument("--task", type=str, metavar="TASK", help="the task; all other arguments are then texts")
+    parser.add_argument(
+        "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
+        help="override an option of the task, such as task_options.form=nary; may be repeated",
+    )  # fmt: skip
+
+
+def _run(options: Namespace) -> None:
+    from treemem.training.recipes import load_task_data
+
+    name, texts = (options.words[0], options.words[1:]) if options.task is None else (options.task, options.words)
+    if not texts:
+        raise UsageError(f"no text to parse; write treemem parse {name} TEXT, or - to read lines")
+    task, _ = load_task_data(name, options.set)
+    for place, (line, text) in enumerate(_numbered(texts)):
+        print("\n" * bool(place) + _shown(task, text, line), flush=True)
+
+
+def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
+    """The texts; those that are lines of standard input with their numbers, blank ones left out."""
+    for text in texts:
+        if text != "-":
+            yield None, text
+            continue
+        for number, line in enumerate(sys.stdin, start=1):
+            if line.strip():
+                yield number, line.rstrip("\r\n")
+
+
+def _shown(task: Task, text: str, line: int | None) -> str:
+    from treemem.errors import ParseError, VocabularyError
+    from treemem.trees.forest import Forest
+    from treemem.trees.outline import format_outline
+
+    try:
+        tree = task.parse(text)
+        trees = task.examples(Forest.from_trees([tree])).forest
+        task.vocabulary.encode(trees)
+    except (ParseError, VocabularyError) as error:
+        raise error if line is None else error.at(line) from error
+    tokens = [" ".join(words) for words in trees.tokens(task.token_form).strings()]
+    return "\n".join([
+        format_outline(tree, _DEEPEST),
+        f"brackets: {tree}",
+        f"size: {tree.size}, height: {tree.height}",
+        *(f"tokens: {words}" for words in tokens),
+    ])  # fmt: skip
+
+
+COMMAND = Command(
+    name="parse",
+    summary="Show the tree of a text: a drawing, its bracket form, size, height, and the tokens of sequence networks.",
+    usage="TASK TEXT ... | --task TASK TEXT ... [options]",
+    description="A text may be -, for lines of standard input. Between the two formulas of a pair of logic is a tab.",
+    examples=(
+        'treemem parse equation_verification "sin(x)^2 + cos(x)^2 = 1"',
+        'treemem parse --task listops "[MAX 2 9 [MIN 4 7 ] 0 ]" --set task_options.form=nary',
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

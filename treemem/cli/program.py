@@ -1,0 +1,140 @@
+"""The program: finds the command, runs it, and tells what went wrong in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+
+import treemem
+from treemem.cli import bench, compare, evaluate, generate, parse, sweep, tasks, train, validate
+from treemem.cli.command import Command, UsageError
+from treemem.errors import TreememError, near_names
+
+COMMANDS: tuple[Command, ...] = (
+    tasks.LIST,
+    tasks.DESCRIBE,
+    parse.COMMAND,
+    generate.COMMAND,
+    validate.COMMAND,
+    train.COMMAND,
+    evaluate.COMMAND,
+    compare.COMMAND,
+    sweep.COMMAND,
+    bench.COMMAND,
+)
+_WRONG, _INTERRUPTED, _BROKEN_PIPE = 2, 130, 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; what the process is to exit with.
+
+    Args:
+        arguments: the words after the program's name; those of the process by default.
+
+    Returns:
+        0; 2 where the user's input was wrong; 130 after Ctrl-C; 141 where the reader of standard output went away.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
+    try:
+        with _log_on_standard_error():
+            code = _run(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return _INTERRUPTED
+    except (TreememError, OSError) as error:
+        if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
+            _give_up_standard_output()
+            return _BROKEN_PIPE
+        if "--debug" in words:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return _WRONG
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    rest = list(words)
+    while rest and rest[0] == "--debug":
+        rest = rest[1:]
+    if not rest or rest[0] in ("-h", "--help", "help"):
+        print(_help(), file=sys.stdout if rest else sys.stderr)
+        return 0 if rest else _WRONG
+    if rest[0] == "--version":
+        print(f"treemem {treemem.__version__}")
+        return 0
+    command, own_words = _found(rest)
+    try:
+        options = command.options(own_words)
+    except SystemExit:  # of argparse, which has printed the help
+        return 0
+    try:
+        return command.run(options) or 0
+    except KeyboardInterrupt:
+        then = "; the same command (without --overwrite) goes on where it stopped" if command.goes_on else ""
+        print(f"\nstopped{then}", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _found(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
+    """The command that the first words name, and the words after its name.
+
+    Raises:
+        UsageError: no such command.
+    """
+    for command in COMMANDS:
+        length = len(command.name.split())
+        if " ".join(words[:length]) == command.name:
+            return command, words[length:]
+    names = [command.name for command in COMMANDS]
+    family = [name for name in names if name.partition(" ")[0] == words[0]]
+    if family:
+        second = f"{words[0]} {words[1]}" if len(words) > 1 else ""
+        near = near_names(second, family) or f"; there are {', '.join(family)}"
+        raise UsageError(f"no command {second or words[0]!r}{near}")
+    near = near_names(words[0], {*names, *(name.partition(" ")[0] for name in names)})
+    raise UsageError(f"no command {words[0]!r}{near or '; there are ' + ', '.join(names)}")
+
+
+def _help() -> str:
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [f"  {command.name.ljust(width)}  {command.summary}" for command in COMMANDS]
+    return "\n".join([
+        "usage: treemem COMMAND [ARGUMENTS]",
+        "",
+        "Batches of trees, and the neural networks with memory that run on them.",
+        "",
+        "commands:",
+        *lines,
+        "",
+        "treemem COMMAND --help says what a command takes, with examples; --version says which treemem this is.",
+    ])  # fmt: skip
+
+
+@contextlib.contextmanager
+def _log_on_standard_error() -> Iterator[None]:
+    """Messages of the library go to standard error, as they are, while the block lasts."""
+    logger = logging.getLogger("treemem")
+    handler = logging.StreamHandler(sys.stderr)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def _give_up_standard_output() -> None:
+    """Keep Python from complaining, at its end, that what is left to write has no reader."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,120 @@
+"""What there is to know about a task, as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import docstring_parser
+
+from treemem.checkpoint import pretrained_names
+from treemem.explore.tables import markdown_table, percent_of
+from treemem.task import TASKS, Task
+from treemem.training.recipes import recipe_names
+
+_WIDTH = 100
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+
+
+def task_list() -> str:
+    """Every task in a few lines."""
+    packaged = pretrained_names()
+    return "\n\n".join("\n".join(_listed(name, name in packaged)) for name in TASKS.names())
+
+
+def describe_task(name: str) -> str:
+    """All about a task.
+
+    Raises:
+        RecipeError: no task of that name.
+    """
+    task = TASKS.find(name)
+    described = docstring_parser.parse(inspect.getdoc(task) or "")
+    about = [text for text in (described.short_description, described.long_description) if text]
+    parts = [
+        f"{name}, version {task.version}",
+        "\n\n".join(_paragraph(part) for text in about for part in text.split("\n\n")),
+        _section("recipes", _recipes(name)),
+        _section("trained model", [f"treemem evaluate {name}"] if name in pretrained_names() else []),
+        _section("networks", [f"{label}: {_shown_network(config)}" for label, config in task.networks.items()]),
+        _section("options of the task (task_options.NAME=VALUE)", _options(task)),
+        _section("options of its data (data.NAME=VALUE)", _options(task.data_options)),
+        _section("fields of a record that is read", [f"{key}: {text}" for key, text in task.record_fields.items()]),
+        _section("a line of text that is written", ["<TAB>".join(task.text_columns)] if task.text_columns else []),
+        _section("published figures, in %", _published(task)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _listed(name: str, packaged: bool) -> Iterator[str]:
+    task = TASKS.find(name)
+    described = docstring_parser.parse(inspect.getdoc(task) or "")
+    yield _filled(f"{name}: {_plain(described.short_description or '')}", "", "  ")
+    named = ("recipes", _recipes(name)), ("networks", task.networks), ("trained model", [name] if packaged else [])
+    for what, names in named:
+        if names:
+            yield _filled(f"{what}: {'; '.join(names)}", "  ", "    ")
+
+
+def _recipes(task: str) -> list[str]:
+    return [name for name in recipe_names() if name.partition("/")[0] == task]
+
+
+def _shown_network(config: Any) -> str:
+    options = ", ".join(f"{name}={value!r}" for name, value in config.options.items())
+    return f"{config.network}({options})"
+
+
+def _options(owner: Callable[..., Any]) -> list[str]:
+    """Each option of a dataclass: its type, default and meaning."""
+    meanings: dict[str, str] = {}
+    for each in docstring_parser.parse(inspect.getdoc(owner) or "").params:
+        for name in each.arg_name.split(","):
+            meanings[name.strip()] = _plain(each.description or "")
+    lines = []
+    for part in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
+        default = part.default if part.default is not dataclasses.MISSING else None
+        if part.default_factory is not dataclasses.MISSING:
+            default = part.default_factory()
+        said = f"{part.name} ({part.type}, default {json.dumps(default)})"
+        lines.append(f"{said}: {meanings[part.name]}" if meanings.get(part.name) else said)
+    return lines
+
+
+def _published(task: type[Task]) -> list[str]:
+    """A table with a row a network and a column for each split and metric, and where the figures are from."""
+    if not task.published:
+        return []
+    columns = list(dict.fromkeys((figure.split, figure.metric) for figure in task.published))
+    figures = {(each.network, each.split, each.metric): each for each in task.published}
+    rows = [["network", *(f"{split}: {metric}" for split, metric in columns)]]
+    for network in dict.fromkeys(figure.network for figure in task.published):
+        own = [figures.get((network, *column)) for column in columns]
+        rows.append([network, *("" if each is None else percent_of(each.value, each.deviation) for each in own)])
+    sources = dict.fromkeys(figure.source for figure in task.published)
+    return [*markdown_table(rows).splitlines(), f"from {'; '.join(sources)}"]
+
+
+def _section(heading: str, lines: list[str]) -> str:
+    if not lines:
+        return ""
+    shown = [line if line.startswith("|") else _filled(line, "  ", "      ") for line in lines]
+    return "\n".join([f"{heading}:", *shown])
+
+
+def _paragraph(text: str) -> str:
+    return _filled(_plain(text))
+
+
+def _filled(text: str, first: str = "", later: str = "") -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+
+
+def _plain(text: str) -> str:
+    """Text of a docstring without its marks, on one line."""
+    return " ".join(_ROLE.sub(r"\1", text).replace("``", "").split())

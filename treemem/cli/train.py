@@ -1,0 +1,127 @@
+"""``treemem train``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, add_overrides
+
+if TYPE_CHECKING:
+    from treemem.task import Score, Task
+
+_logger = logging.getLogger(__name__)
+_LOG, _TABLE = "log.txt", "table.md"
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "recipe", metavar="RECIPE", type=str, help="TASK/RECIPE of one that comes along, or a YAML file"
+    )
+    add_overrides(parser, "training.epochs=3")
+    parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="only these, of the recipe or the task")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, metavar="SEED", help="train each network once from each of these"
+    )
+    parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="of the run (runs/TASK/RECIPE)")
+    parser.add_argument("--overwrite", action="store_true", help="begin anew where the folder holds a run")
+
+
+def _run(options: Namespace) -> None:
+    from treemem.training.accelerator import find_device
+    from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
+    from treemem.training.recipe_run import train_recipe, write_text
+    from treemem.training.recipes import load_recipe
+    from treemem.training.trained_networks import ANSWERS, record_network
+
+    seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
+    recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
+    find_device(recipe.training.accelerator, "training.accelerator")
+    output = Path(options.output or default_output(recipe.task, options.recipe))
+    task = recipe.make_task()
+    data = task.make_data(recipe.data)
+    with logged_in(output):
+        trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[ANSWERS])
+        for name, result in trained:
+            record_network(output / name, result, recipe, task, data)
+        rows = gathered_rows(output, list(recipe.networks), data.card)
+        scores = scores_by_network(rows, task.group)
+        table = _tables(task, scores)
+        print(f"\n{table}\n")
+        write_results(output, rows, data.card)
+        write_text(output / _TABLE, f"{table}\n")
+        print(
+            f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}"
+        )
+
+
+def default_output(task: str, recipe: str) -> Path:
+    """The folder of a run where nobody says."""
+    return Path("runs") / task / Path(recipe).stem
+
+
+@contextlib.contextmanager
+def logged_in(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep what is told while the block lasts in its log too.
+
+    Raises:
+        RecipeError: the folder cannot be written.
+    """
+    from treemem.records import writing
+
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(folder / _LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger = logging.getLogger("treemem")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
+    from treemem.explore import accuracy_table, overall_table
+
+    parts = [f"Test: accuracy in %, by {task.group}", accuracy_table(scores, task.published, group=task.group)]
+    if any(own[-1].f1 is not None for own in scores.values()):
+        parts += ["Test, all: %, published figures in parentheses", overall_table(scores, task.published)]
+    return "\n\n".join(parts)
+
+
+def _plotted(task: Task, scores: dict[str, list[Score]], output: Path) -> str:
+    if importlib.util.find_spec("matplotlib") is None:
+        _logger.info("matplotlib is not installed, so no plot is drawn; pip install 'treemem[plot]'")
+        return ""
+    from treemem.explore import plot_accuracy
+
+    plot = output / f"accuracy_by_{task.group}.png"
+    plot_accuracy(scores, plot, task.published, group=task.group, title=task.name.replace("_", " "))
+    return f"; plot: {plot}"
+
+
+COMMAND = Command(
+    name="train",
+    summary="Train the networks of a recipe, score them on the test, and show their accuracy by group.",
+    usage="RECIPE [FIELD=VALUE ...] [options]",
+    description=(
+        "A run that was interrupted goes on where it stopped. Networks that were trained before on the same data in\n"
+        "the same folder stay in its results."
+    ),
+    examples=(
+        "treemem train equation_verification/small --networks Tree-LSTM",
+        "treemem train listops/small data.training_size=5000 training.epochs=3 --networks LSTM -o runs/lists",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+    takes_overrides=True,
+    goes_on=True,
+)
