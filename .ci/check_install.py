@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import pkgutil
 import sys
 import tempfile
@@ -29,4 +30,6 @@ assert recipe_names(), "the recipes are not in the package"
 for name in recipe_names():
     load_recipe(name)
 assert treemem.load_pretrained().predict(["x + 1 = 1 + x"]) > 0.5, "the trained model that comes along is not that"
+(script,) = importlib.metadata.entry_points(group="console_scripts", name="treemem")
+assert script.load()(["tasks", "list"]) == 0, "the command treemem does not list the tasks"
 print(f"{len(modules)} modules import; recipes {', '.join(recipe_names())}")

@@ -1,0 +1,38 @@
+"""What the page of the command line shows is what the commands print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from treemem.cli import main
+from treemem.cli.program import COMMANDS
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "command_line.md").read_text(encoding="utf-8")
+SHOWN = [
+    (command, output)
+    for block in re.findall(r"^```console\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE)
+]
+QUICK = ("tasks", "parse", "validate", "trian")
+
+
+@pytest.mark.parametrize(
+    ("command", "output"), [each for each in SHOWN if each[0].split()[1] in QUICK or "error: " in each[1]], ids=str
+)
+def test_the_commands_of_the_page_print_what_it_shows(
+    command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(shlex.split(command)[1:])
+    said = capsys.readouterr()
+    pattern = ".*".join(re.escape(part) for part in re.split(r"^\.\.\.\n", output, flags=re.MULTILINE))
+    assert re.fullmatch(pattern, said.out + said.err, flags=re.DOTALL)
+
+
+def test_the_page_shows_every_command() -> None:
+    for command in COMMANDS:
+        assert f"treemem {command.name}" in PAGE
+    assert {words.split()[0] for words, _ in SHOWN} == {"treemem", "head"}
