@@ -72,7 +72,7 @@ class Command:
         run: does it; what it returns is the exit code, None for 0. It imports what it needs itself, so that help is
             there at once.
         takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments; they are then in ``set``.
-        goes_on: whether the same command goes on where it was interrupted.
+        stopped: what to do after an interruption.
         hands_on: whether its arguments are those of another program; they are then in ``arguments`` as they are.
     """
 
@@ -84,7 +84,7 @@ class Command:
     add_arguments: Callable[[CommandParser], None]
     run: Callable[[Namespace], int | None]
     takes_overrides: bool = False
-    goes_on: bool = False
+    stopped: str = ""
     hands_on: bool = False
 
     def parser(self) -> CommandParser:

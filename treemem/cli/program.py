@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 import treemem
-from treemem.cli import bench, compare, evaluate, generate, parse, sweep, tasks, train, validate
+from treemem.cli import bench, compare, evaluate, generate, parse, predict, sweep, tasks, train, validate
 from treemem.cli.command import Command, UsageError
 from treemem.errors import TreememError, near_names
 
@@ -23,6 +23,7 @@ COMMANDS: tuple[Command, ...] = (
     validate.COMMAND,
     train.COMMAND,
     evaluate.COMMAND,
+    predict.COMMAND,
     compare.COMMAND,
     sweep.COMMAND,
     bench.COMMAND,
@@ -79,8 +80,7 @@ def _run(words: Sequence[str]) -> int:
     try:
         return command.run(options) or 0
     except KeyboardInterrupt:
-        then = "; the same command (without --overwrite) goes on where it stopped" if command.goes_on else ""
-        print(f"\nstopped{then}", file=sys.stderr)
+        print(f"\nstopped{command.stopped and f'; {command.stopped}'}", file=sys.stderr)
         return _INTERRUPTED
 
 

@@ -123,5 +123,5 @@ COMMAND = Command(
     add_arguments=_add_arguments,
     run=_run,
     takes_overrides=True,
-    goes_on=True,
+    stopped="the same command (without --overwrite) goes on where it stopped",
 )

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treemem import predict
+from treemem.cli import main
+
+LINES = "x + y = y + x\nx + = x\nsin(x) = cos(x) + 2\n"
+PREDICT = ["predict", "equation_verification", "own.txt", "--processes", "1", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _own_equations(folder: Path) -> None:
+    (folder / "own.txt").write_text(LINES)
+
+
+def answers(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_record_has_an_answer_in_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PREDICT, "-o", "answers.jsonl"]) == 0
+    assert "3 records: 2 predicted, 1 with an error" in capsys.readouterr().err
+    found = answers(folder / "answers.jsonl")
+    assert [answer["id"] for answer in found] == [1, 2, 3]
+    assert [answer["prediction"] for answer in found] == [1, None, 0]
+    assert "line 2, column 5" in found[1]["error"]
+
+
+def test_a_threshold_and_formats_are_taken(folder: Path) -> None:
+    assert main([*PREDICT, "-o", "answers.txt", "--output-format", "csv", "--threshold", "1", "--format", "text"]) == 0
+    rows = [line.split(",") for line in (folder / "answers.txt").read_text().splitlines()]
+    assert rows[0] == ["id", "prediction", "probability", "error"]
+    assert [row[1] for row in rows[1:]] == ["0", "", "0"]
+
+
+def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
+    assert "give -o OUTPUT" in failing(*PREDICT)
+    assert "own.txt, line 2" in failing(*PREDICT, "-o", "answers.jsonl", "--strict")
+    assert "own.txt is the input" in failing(*PREDICT, "-o", "own.txt", "--overwrite")
+    assert "contradict each other" in failing(*PREDICT, "-o", "new.jsonl", "--overwrite", "--resume")
+    assert "threshold must be a probability" in failing(*PREDICT, "-o", "new.jsonl", "--threshold", "2")
+    assert "cannot read none.txt" in failing("predict", "equation_verification", "none.txt", "-o", "new.jsonl")
+    assert "there is no checkpoint none" in failing("predict", "none", "own.txt", "-o", "new.jsonl")
+    (folder / "there.jsonl").write_text("mine")
+    assert "there.jsonl exists" in failing(*PREDICT, "-o", "there.jsonl")
+    assert (folder / "there.jsonl").read_text() == "mine"
+    assert not (folder / "new.jsonl").exists()
+
+
+def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predict, "predict_file", interrupted)
+    assert main([*PREDICT, "-o", "answers.jsonl"]) == 130
+    assert capsys.readouterr().err.endswith("stopped; the same command with --resume goes on where it stopped\n")

@@ -1,0 +1,81 @@
+"""``treemem predict``."""
+
+from __future__ import annotations
+
+import logging
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, UsageError
+
+_logger = logging.getLogger(__name__)
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a seed, or name of a model that comes along"
+    )
+    parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
+    parser.add_argument("-o", "--output", type=str, metavar="OUTPUT", help="file, or - for standard output")
+    parser.add_argument(
+        "--format", type=str, metavar="FORMAT", help="of INPUT: text, csv, jsonl, parquet or dgl (by name)"
+    )
+    parser.add_argument("--output-format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by its name)")
+    parser.add_argument("--threshold", type=float, metavar="P", help="of the probability of true, for 1 (0.5)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first record that is none")
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
+    parser.add_argument("--overwrite", action="store_true", help="begin anew where the output exists")
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="that read records (as the machine has cores, at most 4)"
+    )
+    parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
+    parser.add_argument(
+        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
+    )
+
+
+def _run(options: Namespace) -> None:
+    from treemem.predict import TreePredictor, predict_file
+    from treemem.training.accelerator import find_device
+
+    if options.output is None:
+        raise UsageError("where to? give -o OUTPUT, or -o - for standard output")
+    predictor = TreePredictor(
+        options.checkpoint,
+        batch_size=options.batch_size,
+        device=find_device(options.device, "--device"),
+        processes=options.processes,
+    )
+    counts = predict_file(
+        predictor,
+        options.input,
+        options.output,
+        format=options.format,
+        output_format=options.output_format,
+        strict=options.strict,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        threshold=options.threshold,
+    )
+    _logger.info(
+        "%d records: %d predicted, %d with an error; %.0f records/s",
+        counts.records, counts.predicted, counts.rejected, counts.records / max(counts.seconds, 1e-9),
+    )  # fmt: skip
+
+
+COMMAND = Command(
+    name="predict",
+    summary="Predict every record of a file: one answer for each, in order, errors included.",
+    usage="CHECKPOINT INPUT -o OUTPUT [options]",
+    description=(
+        "An answer has the fields id, prediction (1 or 0 where it is yes or no, else the name of the class),\n"
+        "probability and error. Until all are there they stand in OUTPUT.partial, from where --resume goes on."
+    ),
+    examples=(
+        "treemem predict equation_verification equations.jsonl -o answers.jsonl",
+        "treemem predict equation_verification equations.jsonl -o answers.csv --threshold 0.8 --processes 1",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+    stopped="the same command with --resume goes on where it stopped",
+)
