@@ -25,8 +25,12 @@ def test_scores_of_a_file_are_printed_and_written(folder: Path, capsys: pytest.C
     content = json.loads((folder / "scores.json").read_text())
     assert (content["task"], content["data"], content["split"]) == ("equation_verification", "own.csv", "all")
     assert [(row["depth"], row["examples"]) for row in content["scores"]] == [(2, 2), ("all", 2)]
-    assert main(["evaluate", "equation_verification", "own.csv", "--split", "test"]) == 0
-    assert "       1 |" in capsys.readouterr().out
+    assert sum(each["examples"] for each in content["reliability"]["bins"]) == 2
+    assert main(["evaluate", "equation_verification", "own.csv", "--split", "test", "--reliability"]) == 0
+    printed = capsys.readouterr().out
+    assert "       1 |" in printed
+    assert "| confidence | examples |" in printed
+    assert "expected calibration error 0." in printed
 
 
 def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from treemem.cli.command import Command, CommandParser, UsageError, add_override
 from treemem.errors import RecipeError, near_names
 
 if TYPE_CHECKING:
+    from treemem.calibration import Reliability
     from treemem.task import Model
     from treemem.training.evaluate import Evaluation
     from treemem.trees.forest import Forest
@@ -35,6 +36,9 @@ def _add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--format", type=str, metavar="FORMAT", help="of DATA: text, csv, jsonl or parquet (by its name)"
+    )
+    parser.add_argument(
+        "--reliability", action="store_true", help="show how often the model is right where it is so and so sure"
     )
     parser.add_argument("--json", type=str, metavar="FILE", help="write the scores there too")
     parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
@@ -76,9 +80,12 @@ def _run(options: Namespace) -> None:
     if evaluation.overall.f1 is not None:
         score = evaluation.overall
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
+    found = _reliability(model, forest, evaluation)
+    if options.reliability:
+        print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
     if options.json is not None:
         with replacing(options.json) as temporary:
-            content = _as_json(model, evaluation, options.checkpoint, options.data, split)
+            content = _as_json(model, evaluation, found, options.checkpoint, options.data, split)
             temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -98,8 +105,18 @@ def _data(model: Model, options: Namespace) -> Forest:
     return task.make_data(data_options).forest
 
 
-def _as_json(model: Model, evaluation: Evaluation, checkpoint: str, data: str | None, split: str) -> dict[str, Any]:
-    """What is known, by section; a further one, such as how reliable the probabilities are, goes beside ``scores``."""
+def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliability:
+    from treemem.calibration import reliability
+
+    labels = evaluation.labels
+    if labels is None:
+        labels = model.task.examples(forest).targets["label"][evaluation.chosen]
+    return reliability(evaluation.probabilities, labels)
+
+
+def _as_json(
+    model: Model, evaluation: Evaluation, found: Reliability, checkpoint: str, data: str | None, split: str
+) -> dict[str, Any]:
     from treemem.training.metrics import score_row
 
     return {
@@ -109,6 +126,10 @@ def _as_json(model: Model, evaluation: Evaluation, checkpoint: str, data: str | 
         "data": data,
         "split": split,
         "scores": [score_row(model.network.network, score, model.task.group) for score in evaluation.scores],
+        "reliability": {
+            "expected_calibration_error": found.expected_calibration_error,
+            "bins": [dataclasses.asdict(each) for each in found.bins if each.examples],
+        },
     }
 
 
