@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 import treemem
-from treemem.cli import bench, compare, evaluate, generate, parse, predict, sweep, tasks, train, validate
+from treemem.cli import bench, compare, evaluate, explore, generate, parse, predict, sweep, tasks, train, validate
 from treemem.cli.command import Command, UsageError
 from treemem.errors import TreememError, near_names
 
@@ -24,6 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     train.COMMAND,
     evaluate.COMMAND,
     predict.COMMAND,
+    explore.COMMAND,
     compare.COMMAND,
     sweep.COMMAND,
     bench.COMMAND,

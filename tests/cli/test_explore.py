@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from treemem.cli import main
+
+EXPLORE = ["explore", "equation_verification", "own.txt", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _own_equations(folder: Path) -> None:
+    (folder / "own.txt").write_text("x + y = y + x\t1\nsin(x) = cos(x) + 2\n")
+
+
+def test_a_page_of_the_first_examples_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*EXPLORE, "-o", "page.html", "--most", "1", "--title", "Mine & yours"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "open page.html in a browser\n"
+    assert "the first 1 of 2 examples" in said.err
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "<title>Mine &amp; yours</title>" in page
+
+
+def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
+    assert "give -o PAGE" in failing(*EXPLORE)
+    assert "--most must be at least 1, not 0" in failing(*EXPLORE, "-o", "page.html", "--most", "0")
+    (folder / "own.txt").write_text("x + = x\n")
+    assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
+    (folder / "own.txt").write_text("x = x\n")
+    (folder / "page.html").write_text("mine")
+    assert "page.html" in failing(*EXPLORE, "-o", "page.html")
+    assert (folder / "page.html").read_text() == "mine"

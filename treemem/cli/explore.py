@@ -1,0 +1,61 @@
+"""``treemem explore``."""
+
+from __future__ import annotations
+
+import logging
+
+from jsonargparse import Namespace
+
+from treemem.cli.command import Command, CommandParser, UsageError
+
+_logger = logging.getLogger(__name__)
+_MOST = 100
+
+
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a run, or name of a model that comes along"
+    )
+    parser.add_argument("input", metavar="INPUT", type=str, help="file of examples, or - for standard input")
+    parser.add_argument("-o", "--output", type=str, metavar="PAGE", help="the HTML file to write")
+    parser.add_argument(
+        "--format", type=str, metavar="FORMAT", help="of INPUT: text, csv, jsonl or parquet (by its name)"
+    )
+    parser.add_argument(
+        "--most", type=int, default=_MOST, metavar="N", help=f"show the first N examples alone ({_MOST})"
+    )
+    parser.add_argument("--title", type=str, default="", metavar="TEXT", help="what stands above the page")
+    parser.add_argument("--overwrite", action="store_true", help="replace the page where it exists")
+    parser.add_argument(
+        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
+    )
+
+
+def _run(options: Namespace) -> None:
+    from treemem.checkpoint import load
+    from treemem.explore import explore
+    from treemem.training.accelerator import find_device
+
+    if options.output is None:
+        raise UsageError("where to? give -o PAGE, such as page.html")
+    if options.most < 1:
+        raise UsageError(f"--most must be at least 1, not {options.most}")
+    model = load(options.checkpoint, device=find_device(options.device, "--device"))
+    forest = model.task.read_examples(options.input, format=options.format)
+    count = len(model.task.examples(forest))
+    if count > options.most:
+        _logger.info("the page shows the first %d of %d examples; --most N shows more", options.most, count)
+        forest = forest[: options.most * (len(forest) // count)]
+    page = explore(model, forest, options.output, title=options.title, most=options.most, overwrite=options.overwrite)
+    print(f"open {page} in a browser")
+
+
+COMMAND = Command(
+    name="explore",
+    summary="Show what a model does with examples: one HTML page of trees, states, stacks, gates and answers.",
+    usage="CHECKPOINT INPUT -o PAGE [options]",
+    description="INPUT holds examples as for evaluate; equations and lists need no labels there.",
+    examples=("treemem explore equation_verification equations.jsonl -o page.html --most 20",),
+    add_arguments=_add_arguments,
+    run=_run,
+)
