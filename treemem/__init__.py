@@ -42,7 +42,7 @@ _HOME = {
     "predict_file": "treemem.predict",
 }
 _ROOMS = (
-    *("calibration", "checkpoint", "explore", "induction", "nn", "ops", "predict"),
+    *("calibration", "checkpoint", "conversion", "explore", "induction", "nn", "ops", "predict"),
     *("schedule", "task", "tasks", "training", "trees"),
 )
 

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from published_state_dicts import Weights, equation_weights, save_weights
+
+import treemem
+from treemem.conversion import convert
+from treemem.errors import CheckpointError, RecipeError
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "stack_trees"
+WORDS = ["Symbol_var_0", "Symbol_var_1", "Integer_2", "NegativeOne", "Pi"]
+
+
+def tree_lstm_weights() -> Weights:
+    return equation_weights(dict(np.load(GOLDEN / "tree_lstm_batch.npz")), "tree_lstm")
+
+
+class RunsWhenUnpickled:
+    """Writes a file where Python's own reader of pickles reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("envelope", [None, "model_state_dict", "state_dict"])
+def test_a_state_dict_is_read_in_both_formats_of_torch_and_beside_an_optimizer(
+    zipped: bool, envelope: str | None, tmp_path: Path
+) -> None:
+    weights: dict[str, object] = OrderedDict(tree_lstm_weights())
+    content = weights if envelope is None else {"epoch": 3, envelope: weights, "optimizer_state_dict": {}}
+    torch.save(content, tmp_path / "file", _use_new_zipfile_serialization=zipped)
+    made = convert(tmp_path / "file", tmp_path / "model", words=WORDS)
+    loaded = treemem.load(tmp_path / "model")
+    assert loaded.network == made.network
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in made.state_dict().items())
+
+
+def test_the_type_of_the_weights_is_kept(tmp_path: Path) -> None:
+    weights = {name: weight.float() for name, weight in tree_lstm_weights().items()}
+    model = convert(save_weights(tmp_path, weights), tmp_path / "model", words=WORDS)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    weights["bias"] = weights["bias"].double()
+    with pytest.raises(CheckpointError, match=r"mixes torch.float32 and torch.float64"):
+        convert(save_weights(tmp_path, weights), tmp_path / "other", words=WORDS)
+
+
+def test_a_pickled_object_is_refused_and_never_run(tmp_path: Path) -> None:
+    torch.save({"model": RunsWhenUnpickled(tmp_path / "ran")}, tmp_path / "file")
+    with pytest.raises(CheckpointError, match="tensors and plain data alone") as caught:
+        convert(tmp_path / "file", tmp_path / "model")
+    assert "weights_only" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"no such thing", "is no file of torch.save"),
+        (b"", "is no file of torch.save"),
+        ([1, 2], "holds no state dict"),
+        ({}, "holds no state dict"),
+        ({"weight": 3}, "'weight' is of type int"),
+        ({"steps": torch.arange(3)}, "steps holds torch.int64"),
+        ({"conv.weight": torch.zeros(3)}, "such as conv.weight, are those of none of recursiveMemNet"),
+    ],
+)
+def test_files_that_are_no_published_state_dict_are_told_apart(content: object, problem: str, tmp_path: Path) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / "file").write_bytes(content)
+    else:
+        torch.save(content, tmp_path / "file")
+    with pytest.raises(CheckpointError, match=problem):
+        convert(tmp_path / "file", tmp_path / "model")
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
+        convert(tmp_path / "file", tmp_path / "model")
+
+
+def test_what_is_left_out_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="treemem")
+    weights = {**tree_lstm_weights(), "Number_enc.linear1.bias": torch.zeros(4, dtype=torch.float64)}
+    convert(save_weights(tmp_path, weights), tmp_path / "model", words=WORDS)
+    assert "left out what is for decimal numbers alone: Number_enc" in caplog.text
+
+
+def test_what_the_file_is_believed_to_hold_is_compared_with_what_it_holds(tmp_path: Path) -> None:
+    source = save_weights(tmp_path, tree_lstm_weights())
+    with pytest.raises(RecipeError, match="those of recursiveMemNet, not of Ordered-Memory"):
+        convert(source, tmp_path / "model", published="Ordered-Memory", words=WORDS)
+    with pytest.raises(RecipeError, match="a model of equation_verification, not of listops"):
+        convert(source, tmp_path / "model", task="listops", words=WORDS)
+    with pytest.raises(RecipeError, match="did you mean Ordered-Memory"):
+        convert(source, tmp_path / "model", published="ordered memory")  # type: ignore[arg-type]
+    model = convert(source, tmp_path / "model", published="recursiveMemNet", task="equation_verification", words=WORDS)
+    assert model.task.name == "equation_verification"
+
+
+def test_a_checkpoint_is_overwritten_only_when_asked_to_and_another_folder_never(tmp_path: Path) -> None:
+    source = save_weights(tmp_path, tree_lstm_weights())
+    convert(source, tmp_path / "model", words=WORDS)
+    with pytest.raises(CheckpointError, match="exists; choose another folder, or overwrite it"):
+        convert(source, tmp_path / "model", words=WORDS)
+    convert(source, tmp_path / "model", words=WORDS, overwrite=True)
+    assert (tmp_path / "model.before").is_dir()
+    (tmp_path / "papers").mkdir()
+    with pytest.raises(CheckpointError, match="only a checkpoint is overwritten"):
+        convert(source, tmp_path / "papers", words=WORDS, overwrite=True)
+    assert (tmp_path / "papers").is_dir()
+
+
+def test_task_options_that_a_conversion_does_not_take_are_named(tmp_path: Path) -> None:
+    source = save_weights(tmp_path, tree_lstm_weights())
+    with pytest.raises(RecipeError, match="read_out is no option of equation_verification"):
+        convert(source, tmp_path / "model", words=WORDS, task_options={"read_out": "cosine"})
+    with pytest.raises(RecipeError, match="numeric must be True or False"):
+        convert(source, tmp_path / "model", words=WORDS, task_options={"numeric": "no"})

@@ -1,0 +1,175 @@
+"""Ordered Memory and ON-LSTM under a classifier, as in the code published with Shen et al. 2019 and 2018."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treemem.conversion.plan import Piece, Plan, checked_network_options, linear
+from treemem.conversion.state_dict_file import PublishedWeights
+from treemem.errors import RecipeError
+from treemem.task import TASKS, NetworkConfig, Task
+from treemem.trees.tokens import token_table
+
+TABLE = "embedding.weight"
+LISTOPS, LOGIC = "listops", "logical_inference"
+# The rows of the embedding table and the classes of each task, in the order of the published code.
+WORDS = {
+    LISTOPS: ("_PAD", *"0123456789", "[MIN", "[MAX", "[FIRST", "[LAST", "[MED", "[SM", "[PM", "[FLSUM", "]"),
+    LOGIC: ("(", ")", *"abcdef", "or", "and", "not", "_PAD"),
+}
+CLASSES = {LISTOPS: tuple("0123456789"), LOGIC: tuple("<>=^|#v")}
+_MEMORY_MAPS = {
+    "input_projection.0": "input_map",
+    "input_projection.1": "norm",
+    "distribution.query.1": "query_map",
+    "distribution.query.2": "query_norm",
+    "distribution.key.1": "key_map",
+    "distribution.key.2": "key_norm",
+    "distribution.beta.2": "score_map",
+    "cell.input_t.1": "cell_map",
+    "cell.input_t.4": "gate_map",
+}
+# One layer norm serves the projection and the cell; a state dict names it three times.
+_SAME_NORM = ("activation", "cell.activation")
+
+
+def plan_ordered_memory(
+    weights: PublishedWeights, options: Mapping[str, Any], task_options: Mapping[str, Any], words: Sequence[str] | None
+) -> Plan:
+    """What a state dict of Ordered-Memory's ``listops.py`` or ``proplog.py`` becomes.
+
+    Args:
+        weights: the state dict.
+        options: of the network, what the weights do not say.
+        task_options: none is taken.
+        words: the tokens in the order of the rows of the embedding table; the authors' by default.
+
+    Raises:
+        CheckpointError: weights of a model that is not covered, or that fit none.
+        RecipeError: options that are missing or that do not apply.
+    """
+    name, task = _task(weights, task_options)
+    width, input_size = weights.matrix("encoder.OM_forward.input_projection.0.weight")
+    directions = {"encoder.OM_forward": "encoder.forward_memory"}
+    bidirectional = any(weight.startswith("encoder.OM_backward.") for weight in weights.tensors)
+    if bidirectional:
+        directions["encoder.OM_backward"] = "encoder.backward_memory"
+    given = checked_network_options(
+        "OrderedMemory",
+        options,
+        {"slots": "--nslot, 21 for ListOps and 12 for logic by default"},
+        ["padding", "dropout", "memory_dropout", "input_dropout"],
+    )
+    told = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
+    pieces: list[Piece] = []
+    copies: dict[str, str] = {}
+    for theirs, ours in directions.items():
+        for published, own in _MEMORY_MAPS.items():
+            pieces += linear(f"{theirs}.{published}", f"{ours}.{own}")
+        copies |= {
+            f"{theirs}.{module}.{part}": f"{theirs}.input_projection.1.{part}"
+            for module in _SAME_NORM
+            for part in ("weight", "bias")
+        }
+    pieces += [
+        *_embedding_pieces(weights, name, task, words),
+        *_head_pieces(name, task, width * len(directions)),
+    ]
+    return Plan(name, {}, NetworkConfig("OrderedMemory", {**told, **given}), task.vocabulary, pieces, copies)
+
+
+def plan_on_lstm(
+    weights: PublishedWeights, options: Mapping[str, Any], task_options: Mapping[str, Any], words: Sequence[str] | None
+) -> Plan:
+    """What a state dict of Ordered-Neurons' ``listops.py`` or ``proplog.py`` becomes; arguments and errors as above."""
+    if any(weight.startswith("rnn.cells.") for weight in weights.tensors):
+        raise weights.refusal("it is a language model, for which there is no task; the classifiers are covered")
+    name, task = _task(weights, task_options)
+    sizes, chunk_size = _layers(weights)
+    needed = {"weight_dropout": "--wdrop, 0 for logic and 0.1 for ListOps by default; it scales weights in evaluation"}
+    given = checked_network_options("ONLSTM", options, needed, ["dropout", "input_dropout", "output_dropout"])
+    told = {
+        "hidden_size": sizes[-1],
+        "layer_sizes": sizes,
+        "chunk_size": chunk_size,
+        "embedding_size": weights.matrix(TABLE)[1],
+    }
+    pieces: list[Piece] = []
+    for place in range(len(sizes)):
+        pieces += linear(f"encoder.cells.{place}.ih.0", f"encoder.stack.layers.{place}.of_input")
+        pieces += linear(f"encoder.cells.{place}.hh", f"encoder.stack.layers.{place}.of_hidden")
+    pieces += [*_embedding_pieces(weights, name, task, words), *_head_pieces(name, task, sizes[-1])]
+    return Plan(name, {}, NetworkConfig("ONLSTM", {**told, **given}), task.vocabulary, pieces)
+
+
+def _layers(weights: PublishedWeights) -> tuple[list[int], int]:
+    """The width of each layer, and how many units share a master unit.
+
+    A layer of ``n`` master units and ``H`` units has ``2 n + 4 H`` rows.
+    """
+    sizes: list[int] = []
+    chunk_sizes: set[int] = set()
+    while f"encoder.cells.{len(sizes)}.hh.weight" in weights.tensors or not sizes:
+        name = f"encoder.cells.{len(sizes)}.hh.weight"
+        rows, size = weights.matrix(name)
+        masters = (rows - 4 * size) // 2
+        if masters < 1 or rows != 2 * masters + 4 * size or size % masters:
+            raise weights.refusal(f"{name} is [{rows}, {size}], no ON-LSTM: it has 2 rows a master unit and 4 a unit")
+        sizes.append(size)
+        chunk_sizes.add(size // masters)
+    if len(chunk_sizes) > 1:
+        raise weights.refusal(f"its layers have chunks of {' and '.join(map(str, sorted(chunk_sizes)))} units, not one")
+    return sizes, chunk_sizes.pop()
+
+
+def _task(weights: PublishedWeights, task_options: Mapping[str, Any]) -> tuple[str, Task]:
+    """The task whose classifier the state dict has."""
+    if task_options:
+        raise RecipeError(f"{next(iter(task_options))} is no option of a conversion; tasks of sequences take none")
+    has_layer = "mlp.4.weight" in weights.tensors
+    name = LOGIC if has_layer else LISTOPS
+    rows = weights.matrix("mlp.4.weight" if has_layer else "mlp.1.weight")[0]
+    if rows != len(CLASSES[name]):
+        raise weights.refusal(
+            f"its classifier tells {rows} classes apart; that of ListOps has 10 and no layer before it, that of logic "
+            "7 and one; others, as that of sentiment, are not covered"
+        )
+    return name, TASKS.find(name)()
+
+
+def _embedding_pieces(weights: PublishedWeights, name: str, task: Task, words: Sequence[str] | None) -> list[Piece]:
+    """The rows of the tokens that the task has; the others, such as that of padding, are never read."""
+    table = list(WORDS[name] if words is None else words)
+    rows, width = weights.matrix(TABLE)
+    if rows != len(table):
+        whose = "the published code has" if words is None else "words names"
+        raise weights.refusal(f"{TABLE} has {rows} rows, and {whose} {len(table)} tokens; give words, one a row")
+    tokens = token_table(task.vocabulary, task.token_form)
+    missing = [token for token in tokens if table.count(token) != 1]
+    if missing:
+        raise RecipeError(f"words must name every token of {name} once: {', '.join(missing)}")
+    order = [table.index(token) for token in tokens]
+    return [Piece(TABLE, "encoder.embedding.weight", part=(order,), shape=(rows, width))]
+
+
+def _head_pieces(name: str, task: Task, size: int) -> list[Piece]:
+    """The classifier, its classes in the task's order."""
+    last = "mlp.1" if name == LISTOPS else "mlp.4"
+    order = [CLASSES[name].index(label) for label in task.class_names or ()]
+    pieces = [
+        Piece(f"{last}.weight", "head.classify.weight", part=(order,), shape=(len(order), size)),
+        Piece(f"{last}.bias", "head.classify.bias", part=(order,), shape=(len(order),)),
+    ]
+    if name == LOGIC:
+        # The published features are [l; r; l * r; |l - r|]; here the last two change places.
+        for ours, theirs in ((slice(0, 2 * size), slice(0, 2 * size)),
+                             (slice(2 * size, 3 * size), slice(3 * size, 4 * size)),
+                             (slice(3 * size, 4 * size), slice(2 * size, 3 * size))):  # fmt: skip
+            pieces.append(
+                Piece(
+                    "mlp.1.weight", "head.compare.weight", (slice(None), ours), (slice(None), theirs), (size, 4 * size)
+                )
+            )
+        pieces.append(Piece("mlp.1.bias", "head.compare.bias"))
+    return pieces
