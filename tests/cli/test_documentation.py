@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
+from published_state_dicts import whole_equation_network
 
 from treemem.cli import main
 from treemem.cli.program import COMMANDS
@@ -17,7 +19,7 @@ SHOWN = [
     for block in re.findall(r"^```console\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.MULTILINE)
 ]
-QUICK = ("tasks", "parse", "validate", "trian")
+QUICK = ("tasks", "parse", "validate", "trian", "convert")
 
 
 @pytest.mark.parametrize(
@@ -26,8 +28,10 @@ QUICK = ("tasks", "parse", "validate", "trian")
     ids=str,
 )
 def test_the_commands_of_the_page_print_what_it_shows(
-    command: str, output: str, capsys: pytest.CaptureFixture[str]
+    command: str, output: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if " convert " in command:
+        torch.save(whole_equation_network(50), folder / "model-97.checkpoint")
     main(shlex.split(command)[1:])
     said = capsys.readouterr()
     pattern = ".*".join(re.escape(part) for part in re.split(r"^\.\.\.\n", output, flags=re.MULTILINE))

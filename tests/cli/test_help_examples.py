@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+from published_state_dicts import whole_equation_network
 
 from treemem.cli import main
 from treemem.cli.program import COMMANDS
@@ -36,6 +38,7 @@ def test_the_examples_of_help_run_in_order(
     monkeypatch.setattr(subprocess, "run", benchmarks)
     once = functools.cache(equations.generate_equations)  # four of the examples want the same ones
     monkeypatch.setattr(equations, "generate_equations", once)
+    torch.save(whole_equation_network(4), folder / "model-97.checkpoint")
     for command in COMMANDS:
         assert command.examples
         for example in command.examples:

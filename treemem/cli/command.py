@@ -67,7 +67,8 @@ class Command:
         summary: what it does, in a line.
         usage: what may follow its name.
         description: what its help says below the summary.
-        examples: command lines that work, in an empty folder, one after the other.
+        examples: command lines that work, one after the other, in a folder that is empty but for weights of published
+            code.
         add_arguments: tells a parser what it takes.
         run: does it; what it returns is the exit code, None for 0. It imports what it needs itself, so that help is
             there at once.

@@ -11,7 +11,20 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 import treemem
-from treemem.cli import bench, compare, evaluate, explore, generate, parse, predict, sweep, tasks, train, validate
+from treemem.cli import (
+    bench,
+    compare,
+    convert,
+    evaluate,
+    explore,
+    generate,
+    parse,
+    predict,
+    sweep,
+    tasks,
+    train,
+    validate,
+)
 from treemem.cli.command import Command, UsageError
 from treemem.errors import TreememError, near_names
 
@@ -27,6 +40,7 @@ COMMANDS: tuple[Command, ...] = (
     explore.COMMAND,
     compare.COMMAND,
     sweep.COMMAND,
+    convert.COMMAND,
     bench.COMMAND,
 )
 _WRONG, _INTERRUPTED, _BROKEN_PIPE = 2, 130, 141
