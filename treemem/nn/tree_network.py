@@ -21,10 +21,12 @@ from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.ops.step_trace import trace_steps
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.pyg_bridge import is_pyg_graph
 from treemem.trees.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import dgl
+    from torch_geometric.data import Data
 
 
 class TreeNetwork(torch.nn.Module):
@@ -139,11 +141,11 @@ class TreeNetwork(torch.nn.Module):
     ) -> TreeStates: ...
 
     @overload
-    def forward(self, batch: dgl.DGLGraph, feat: torch.Tensor | None = None) -> torch.Tensor: ...
+    def forward(self, batch: dgl.DGLGraph | Data, feat: torch.Tensor | None = None) -> torch.Tensor: ...
 
     def forward(
         self,
-        batch: TreeBatch | dgl.DGLGraph,
+        batch: TreeBatch | dgl.DGLGraph | Data,
         feat: torch.Tensor | None = None,
         *,
         keep: Literal["all", "roots"] = "all",
@@ -153,7 +155,8 @@ class TreeNetwork(torch.nn.Module):
         """Run the cell over every node.
 
         Args:
-            batch: trees; or a ``DGLGraph`` of trees with edges from child to parent (see ``TreeBatch.from_dgl``).
+            batch: trees; or a ``DGLGraph``, or a ``Data`` or ``Batch`` of PyG, of trees with edges from child to parent
+                (see ``TreeBatch.from_dgl`` and ``TreeBatch.from_pyg``).
             feat: features, one row a node in node order, ``[nodes, input_size]``.
             keep: ``"roots"``: only the encodings of the trees come back. Trees of more than ``rows_at_once`` inner rows
                 are run part by part, and what no later part reads is freed; the backward pass runs each part once
@@ -183,8 +186,10 @@ class TreeNetwork(torch.nn.Module):
             if keep == "roots":
                 return self._run_parts(batch, feat, rows_at_once)
             return self._run(batch, feat, trace=trace)
+        if is_pyg_graph(batch):
+            return self._run(TreeBatch.from_pyg(batch, self.vocabulary), feat)[self.output]
         if not hasattr(batch, "in_degrees"):
-            raise GraphError(f"a layer takes a TreeBatch or a DGLGraph, not {type(batch).__name__}")
+            raise GraphError(f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}")
         return self._run(TreeBatch.from_dgl(batch, self.vocabulary), feat)[self.output]
 
     def run_from(self, batch: TreeBatch, given: State) -> TreeStates:

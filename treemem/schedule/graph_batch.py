@@ -13,8 +13,9 @@ from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.dgl_bridge import forest_to_dgl, read_edges, read_field
-from treemem.trees.edges import plain_node_name
+from treemem.trees.dgl_bridge import forest_to_dgl, read_edges
+from treemem.trees.edges import GraphEdges, check_ends, plain_node_name, read_field
+from treemem.trees.forest import Forest
 from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary, children_in_words
 
 if TYPE_CHECKING:
@@ -28,29 +29,49 @@ def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
         if schedule.shared:
             raise GraphError("a batch of shared rows without a forest and a vocabulary cannot be made a graph of")
         return graph_from_schedule(schedule)
-    row = schedule.row_of_node.cpu()
-    symbol = torch.full((schedule.num_rows,), -1)
-    symbol[: schedule.num_leaf_rows] = schedule.symbol.cpu()
-    known = {label: index for index, label in enumerate(vocabulary.labels)}
-    label_id = np.array([known.get(label, -1) for label in forest.labels], np.int64)[forest.label]
-    leaf_id = symbol[row].numpy()
-    graph = forest_to_dgl(forest, np.where(leaf_id >= 0, leaf_id, label_id))
-    graph.ndata["kind"] = schedule.kind_of_row.cpu()[row]
+    graph = forest_to_dgl(forest, labels_of_nodes(forest, schedule, vocabulary))
+    graph.ndata["kind"] = kinds_of_nodes(schedule)
     return graph
+
+
+def kinds_of_nodes(schedule: Schedule) -> torch.Tensor:
+    """The kind of every node, int64 ``[nodes]``, on the CPU."""
+    return schedule.kind_of_row.cpu()[schedule.row_of_node.cpu()]
+
+
+def symbols_of_nodes(schedule: Schedule) -> NDArray[np.int64]:
+    """The leaf id of every symbol leaf, -1 for any other node, ``[nodes]``."""
+    symbol = np.full(schedule.num_rows, -1)
+    symbol[: schedule.num_leaf_rows] = schedule.symbol.cpu().numpy()
+    return symbol[schedule.row_of_node.cpu().numpy()]
+
+
+def labels_of_nodes(forest: Forest, schedule: Schedule, vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """The index into ``vocabulary.labels`` of every node's label, ``[nodes]``."""
+    known = {label: index for index, label in enumerate(vocabulary.labels)}
+    label = np.array([known.get(label, -1) for label in forest.labels], np.int64)[forest.label]
+    symbol = symbols_of_nodes(schedule)
+    return np.where(symbol >= 0, symbol, label)
+
+
+def edges_of_schedule(schedule: Schedule) -> GraphEdges:
+    """The edges of a schedule whose nodes have rows of their own, each with its position."""
+    node_of_row = schedule.node_of_row.cpu().numpy()
+    arity = np.zeros(schedule.num_rows, np.int64)
+    for level in schedule.levels:
+        for segment in level.segments:
+            arity[segment.begin : segment.end] = segment.arity
+    first = np.repeat(np.cumsum(arity) - arity, arity)
+    source = node_of_row[schedule.child.cpu().numpy()]
+    return GraphEdges(source, np.repeat(node_of_row, arity), np.arange(len(first)) - first)
 
 
 def graph_from_schedule(schedule: Schedule) -> dgl.DGLGraph:
     """The graph of a schedule whose nodes have rows of their own: edges with ``position``, nodes with ``kind``."""
-    node_of_row = schedule.node_of_row.cpu()
-    arity = torch.zeros(schedule.num_rows, dtype=torch.int64)
-    for level in schedule.levels:
-        for segment in level.segments:
-            arity[segment.begin : segment.end] = segment.arity
-    first = torch.repeat_interleave(arity.cumsum(0) - arity, arity)
-    edges = node_of_row[schedule.child.cpu()], torch.repeat_interleave(node_of_row, arity)
-    graph = import_dgl().graph(edges, num_nodes=schedule.num_nodes)
-    graph.edata["position"] = torch.arange(len(first)) - first
-    graph.ndata["kind"] = schedule.kind_of_row.cpu()[schedule.row_of_node.cpu()]
+    source, target, position = (torch.from_numpy(part) for part in edges_of_schedule(schedule))
+    graph = import_dgl().graph((source, target), num_nodes=schedule.num_nodes)
+    graph.edata["position"] = position
+    graph.ndata["kind"] = kinds_of_nodes(schedule)
     return graph
 
 
@@ -85,18 +106,14 @@ def batch_from_graph(
         VocabularyError: a label that the vocabulary does not know, or not with this number of children; a number leaf
             without a finite value, or a value at another node.
     """
-    if vocabulary is not None:
-        check_vocabulary(vocabulary)
-    source, target, position = read_edges(graph)
-    num_nodes = graph.num_nodes()
-    arity = np.bincount(target, minlength=num_nodes)
-    value = read_field(graph.ndata, "value", "iuf")
-    kind, symbol = _kinds_and_symbols(graph, vocabulary, labels, arity, value)
-    schedule = Schedule.from_edges(
-        num_nodes, source, target, position, kind, symbol, value, allow_several_parents=allow_several_parents
+    edges = read_edges(graph)
+    schedule = schedule_of_graph(
+        graph.num_nodes(), edges, graph.ndata, vocabulary, labels=labels, allow_several_parents=allow_several_parents
     )
     own = graph.local_var()
+    _, target, position = edges
     if position is None:
+        arity = np.bincount(target, minlength=graph.num_nodes())
         by_target = np.argsort(target, kind="stable")
         position = np.empty(len(target), np.int64)
         position[by_target] = np.arange(len(target)) - (np.cumsum(arity) - arity)[target[by_target]]
@@ -105,20 +122,52 @@ def batch_from_graph(
     return TreeBatch(schedule.to(graph.device), vocabulary, trees_per_example=trees_per_example, graph=own)
 
 
+def schedule_of_graph(
+    num_nodes: int,
+    edges: GraphEdges,
+    fields: Any,
+    vocabulary: Vocabulary | None,
+    *,
+    labels: Sequence[str] | None,
+    allow_several_parents: bool,
+) -> Schedule:
+    """The schedule of a graph made elsewhere, by whichever library, on the CPU; see :func:`batch_from_graph`.
+
+    Args:
+        num_nodes: nodes are 0 to ``num_nodes - 1``.
+        edges: from child to parent.
+        fields: of the nodes, by name; see :func:`treemem.trees.edges.read_field`.
+        vocabulary, labels, allow_several_parents: see :func:`batch_from_graph`.
+
+    Raises:
+        GraphError, VocabularyError: as there.
+    """
+    if vocabulary is not None:
+        check_vocabulary(vocabulary)
+    source, target, position = edges
+    check_ends(num_nodes, source, target)
+    arity = np.bincount(target, minlength=num_nodes)
+    value = read_field(fields, "value", "iuf")
+    kind, symbol = _kinds_and_symbols(fields, vocabulary, labels, arity, value)
+    return Schedule.from_edges(
+        num_nodes, source, target, position, kind, symbol, value, allow_several_parents=allow_several_parents
+    )
+
+
 def _kinds_and_symbols(
-    graph: dgl.DGLGraph,
+    fields: Any,
     vocabulary: Vocabulary | None,
     labels: Sequence[str] | None,
     arity: NDArray[np.int64],
     value: NDArray[np.float64] | None,
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    kind = read_field(graph.ndata, "kind", "iu")
-    symbol = read_field(graph.ndata, "symbol", "iu")
+    kind = read_field(fields, "kind", "iu")
+    symbol = read_field(fields, "symbol", "iu")
     if vocabulary is None:
         if labels is not None:
             raise GraphError("labels say nothing without a vocabulary; give both, or neither")
         return kind, symbol
-    label = read_field(graph.ndata, "label", "iu")
+    label = read_field(fields, "label", "iu")
     if label is not None:
         table = tuple(labels) if labels is not None else vocabulary.labels
         wrong = (label < 0) | (label >= len(table))

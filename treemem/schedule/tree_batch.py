@@ -20,12 +20,13 @@ from treemem.trees.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import dgl
+    from torch_geometric.data import Data
 
 
 class TreeBatch:
     """Some trees with their schedule.
 
-    Make one with :meth:`from_trees`, :meth:`from_forest`, :meth:`from_index` or :meth:`from_dgl`.
+    Make one with :meth:`from_trees`, :meth:`from_forest`, :meth:`from_index`, :meth:`from_dgl` or :meth:`from_pyg`.
 
     An example is one tree, or as many as ``trees_per_example`` says: the two sides of an equation, premise and
     hypothesis. Trees of one example are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``.
@@ -155,6 +156,42 @@ class TreeBatch:
             trees_per_example=trees_per_example,
             allow_several_parents=allow_several_parents,
         )
+
+    @classmethod
+    def from_pyg(
+        cls,
+        data: Data,
+        vocabulary: Vocabulary | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        trees_per_example: int = 1,
+        allow_several_parents: bool = False,
+    ) -> TreeBatch:
+        """A batch of the trees of a ``Data`` or ``Batch``; see :func:`treemem.schedule.pyg_batch.batch_from_pyg`."""
+        from treemem.schedule.pyg_batch import batch_from_pyg
+
+        return batch_from_pyg(
+            data,
+            vocabulary,
+            labels=labels,
+            trees_per_example=trees_per_example,
+            allow_several_parents=allow_several_parents,
+        )
+
+    def to_pyg(self) -> Data:
+        """The batch as a graph of PyG on the CPU, with the fields that :meth:`from_pyg` reads.
+
+        Trees come as a ``Batch`` of one graph each: ``edge_index`` from child to parent, with the edge field
+        ``position``; node fields ``label``, the index into ``vocabulary.labels``, ``kind`` and, where there are
+        numbers, ``value``. A batch that was made from a graph, whose nodes may stand in any order, comes as one
+        ``Data``, with ``symbol``, the ids of leaves, in the place of ``label``.
+
+        Raises:
+            MissingPyGError: torch-geometric cannot be imported.
+        """
+        from treemem.schedule.pyg_batch import pyg_from_batch
+
+        return pyg_from_batch(self)
 
     @cached_property
     def forest(self) -> Forest | None:

@@ -1,4 +1,4 @@
-"""What a tree is, and the ways in and out of it: text, sympy, networkx, DGL."""
+"""What a tree is, and the ways in and out of it: text, sympy, networkx, DGL, PyG."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from treemem.trees.listops import format_listops, parse_listops
 from treemem.trees.logic import format_logic, parse_logic
 from treemem.trees.networkx_bridge import tree_from_networkx, tree_to_networkx
 from treemem.trees.preorder import format_preorder, parse_preorder
+from treemem.trees.pyg_bridge import forest_from_pyg, forest_to_pyg, tree_from_pyg, tree_to_pyg
 from treemem.trees.sympy_bridge import tree_from_sympy, tree_to_sympy
 from treemem.trees.tokens import TokenSequences, forest_tokens, token_table
 from treemem.trees.tree import Tree, tree_from_postorder
@@ -23,7 +24,9 @@ __all__ = [
     "Tree",
     "Vocabulary",
     "forest_from_dgl",
+    "forest_from_pyg",
     "forest_to_dgl",
+    "forest_to_pyg",
     "forest_tokens",
     "format_brackets",
     "format_equation",
@@ -41,8 +44,10 @@ __all__ = [
     "tree_from_dgl",
     "tree_from_networkx",
     "tree_from_postorder",
+    "tree_from_pyg",
     "tree_from_sympy",
     "tree_to_dgl",
     "tree_to_networkx",
+    "tree_to_pyg",
     "tree_to_sympy",
 ]

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.dgl_import import import_dgl
-from treemem.errors import GraphError, VocabularyError, near_names
-from treemem.trees.edges import forest_of_edges, plain_node_name
+from treemem.errors import GraphError
+from treemem.trees.edges import GraphEdges, edges_of_forest, forest_from_fields, labels_in_table, read_field
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
     import dgl
-
-
-class GraphEdges(NamedTuple):
-    """The edges of a DGL graph in the order of their ids.
-
-    Attributes:
-        source, target: int64 ``[edges]``.
-        position: int64 ``[edges]``, the edge field ``position``, or None where the graph has none.
-    """
-
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    position: NDArray[np.int64] | None
 
 
 def read_edges(graph: dgl.DGLGraph) -> GraphEdges:
@@ -46,26 +33,6 @@ def read_edges(graph: dgl.DGLGraph) -> GraphEdges:
     return GraphEdges(source.cpu().numpy().astype(np.int64), target.cpu().numpy().astype(np.int64), position)
 
 
-def read_field(fields: Any, name: str, sorts: str) -> NDArray[Any] | None:
-    """One number a node or edge, from ``graph.ndata`` or ``graph.edata``; None where there is no such field.
-
-    Args:
-        fields: the fields of a graph.
-        name: which of them.
-        sorts: numpy's letters of the types allowed: ``"iu"`` for integers, with ``"f"`` floating-point numbers too.
-
-    Raises:
-        GraphError: the field has another shape or type.
-    """
-    if name not in fields:
-        return None
-    field = fields[name].detach().cpu().numpy()
-    if field.ndim != 1 or field.dtype.kind not in sorts:
-        what = "integer" if sorts == "iu" else "number"
-        raise GraphError(f"the field {name!r} must hold one {what} each, not {field.dtype} of shape {field.shape}")
-    return field.astype(np.float64 if "f" in sorts else np.int64)
-
-
 def forest_to_dgl(forest: Forest, label: NDArray[np.integer] | None = None) -> dgl.DGLGraph:
     """One batched graph with one graph a tree; its nodes are those of ``forest``, in that order.
 
@@ -80,18 +47,15 @@ def forest_to_dgl(forest: Forest, label: NDArray[np.integer] | None = None) -> d
     dgl = import_dgl()
     import torch
 
-    pointer, child = forest.children()
-    target = np.repeat(np.arange(forest.num_nodes), forest.arity)
-    position = np.arange(len(child)) - np.repeat(pointer[:-1], forest.arity)
-    edges = torch.from_numpy(child.copy()), torch.from_numpy(target)
-    graph = dgl.graph(edges, num_nodes=forest.num_nodes)
+    source, target, position = (torch.from_numpy(part) for part in edges_of_forest(forest))
+    graph = dgl.graph((source, target), num_nodes=forest.num_nodes)
     num_nodes = torch.from_numpy(np.diff(forest.begin))
     graph.set_batch_num_nodes(num_nodes)
     graph.set_batch_num_edges(num_nodes - 1)
     graph.ndata["label"] = torch.from_numpy(np.array(forest.label if label is None else label, np.int64))
     if forest.value is not None:
         graph.ndata["value"] = torch.from_numpy(forest.value.copy())
-    graph.edata["position"] = torch.from_numpy(position)
+    graph.edata["position"] = position
     return graph
 
 
@@ -106,12 +70,7 @@ def forest_from_dgl(graph: dgl.DGLGraph, labels: Sequence[str]) -> Forest:
     Raises:
         GraphError: a cycle, a node of two parents, positions with a gap, a label outside ``labels``.
     """
-    source, target, position = read_edges(graph)
-    label = read_field(graph.ndata, "label", "iu")
-    if label is None:
-        raise GraphError("the graph has no node field 'label'; it must hold an index into labels for every node")
-    value = read_field(graph.ndata, "value", "iuf")
-    return forest_of_edges(source, target, position, tuple(labels), label, value, plain_node_name)
+    return forest_from_fields(read_edges(graph), graph.ndata, labels)
 
 
 def tree_to_dgl(tree: Tree, labels: Sequence[str]) -> dgl.DGLGraph:
@@ -125,12 +84,7 @@ def tree_to_dgl(tree: Tree, labels: Sequence[str]) -> dgl.DGLGraph:
         VocabularyError: a label of the tree is not among ``labels``.
     """
     forest = Forest.from_trees([tree])
-    known = {label: index for index, label in enumerate(labels)}
-    for label in forest.labels:
-        if label not in known:
-            raise VocabularyError(f"{label!r} is not among the {len(known)} labels given{near_names(label, known)}")
-    table = np.array([known[label] for label in forest.labels], np.int64)
-    return forest_to_dgl(forest, table[forest.label])
+    return forest_to_dgl(forest, labels_in_table(forest, labels))
 
 
 def tree_from_dgl(graph: dgl.DGLGraph, labels: Sequence[str]) -> Tree:

@@ -5,18 +5,33 @@ Here a node may have several parents where the caller allows it, so nothing reli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import GraphError
+from treemem.errors import GraphError, VocabularyError, near_names
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges, stable_order
 from treemem.trees.vocabulary import children_in_words
 
 _NARROW = 48
 NodeName = Callable[[int], str]
+
+
+class GraphEdges(NamedTuple):
+    """The edges of a graph, from child to parent, in the order of their ids.
+
+    Attributes:
+        source, target: int64 ``[edges]``.
+        position: int64 ``[edges]``, each child's place among its parent's children, or None where the graph does not
+            say.
+    """
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    position: NDArray[np.int64] | None
 
 
 def plain_node_name(node: int) -> str:
@@ -54,7 +69,9 @@ def order_children(
             f"an edge needs a source, a target and a position; there are {len(source)} sources, {len(target)} targets"
             + ("" if position is None else f", {len(position)} positions")
         )
-    _check_ends(num_nodes, source, target, allow_several_parents, name)
+    check_ends(num_nodes, source, target)
+    if not allow_several_parents:
+        _check_parents(num_nodes, source, target, name)
     pointer = np.zeros(num_nodes + 1, np.int64)
     np.cumsum(np.bincount(target, minlength=num_nodes), out=pointer[1:])
     by_target = stable_order(target)
@@ -81,27 +98,28 @@ def order_children(
     return pointer, child
 
 
-def _check_ends(
-    num_nodes: int,
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    allow_several_parents: bool,
-    name: NodeName,
-) -> None:
+def check_ends(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+    """Make sure that every edge runs from a node to a node.
+
+    Raises:
+        GraphError: one does not.
+    """
     for ends in (source, target):
         outside = (ends < 0) | (ends >= num_nodes)
         if outside.any():
             edge = int(np.argmax(outside))
             raise GraphError(f"edge {edge} touches node {int(ends[edge])}; there are {num_nodes} nodes")
-    if not allow_several_parents:
-        num_parents = np.bincount(source, minlength=num_nodes)
-        if (num_parents > 1).any():
-            node = int(np.argmax(num_parents > 1))
-            parents = [name(int(parent)) for parent in target[source == node][:3]]
-            raise GraphError(
-                f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one, and "
-                "edges run from child to parent"
-            )
+
+
+def _check_parents(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int64], name: NodeName) -> None:
+    num_parents = np.bincount(source, minlength=num_nodes)
+    if (num_parents > 1).any():
+        node = int(np.argmax(num_parents > 1))
+        parents = [name(int(parent)) for parent in target[source == node][:3]]
+        raise GraphError(
+            f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one, and "
+            "edges run from child to parent"
+        )
 
 
 def find_edge_heights(
@@ -227,3 +245,62 @@ def forest_of_edges(
         np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_root[postorder]) + 1]),
         None if value is None else value[postorder],
     )
+
+
+def read_field(fields: Any, name: str, sorts: str) -> NDArray[Any] | None:
+    """One number a node or edge; None where there is no such field.
+
+    Args:
+        fields: the fields of a graph by their names, as tensors: ``graph.ndata`` or ``graph.edata`` of DGL, a ``Data``
+            of PyG.
+        name: which of them.
+        sorts: numpy's letters of the types allowed: ``"iu"`` for integers, with ``"f"`` floating-point numbers too.
+
+    Raises:
+        GraphError: the field has another shape or type.
+    """
+    if name not in fields:
+        return None
+    field = fields[name].detach().cpu().numpy()
+    if field.ndim != 1 or field.dtype.kind not in sorts:
+        what = "integer" if sorts == "iu" else "number"
+        raise GraphError(f"the field {name!r} must hold one {what} each, not {field.dtype} of shape {field.shape}")
+    return field.astype(np.float64 if "f" in sorts else np.int64)
+
+
+def forest_from_fields(edges: GraphEdges, fields: Any, labels: Sequence[str]) -> Forest:
+    """The trees of a graph whose nodes have the fields ``label`` and, where there are numbers, ``value``.
+
+    Args:
+        edges: of the graph.
+        fields: of its nodes, see :func:`read_field`.
+        labels: what ``label`` indexes.
+
+    Raises:
+        GraphError: as :func:`forest_of_edges` and :func:`read_field` raise it, or there is no ``label``.
+    """
+    label = read_field(fields, "label", "iu")
+    if label is None:
+        raise GraphError("the graph has no node field 'label'; it must hold an index into labels for every node")
+    value = read_field(fields, "value", "iuf")
+    return forest_of_edges(*edges, tuple(labels), label, value)
+
+
+def edges_of_forest(forest: Forest) -> GraphEdges:
+    """The edges of all trees, each with its position; nodes are those of ``forest``, in that order."""
+    pointer, child = forest.children()
+    target = np.repeat(np.arange(forest.num_nodes), forest.arity)
+    return GraphEdges(child.copy(), target, np.arange(len(child)) - np.repeat(pointer[:-1], forest.arity))
+
+
+def labels_in_table(forest: Forest, labels: Sequence[str]) -> NDArray[np.int64]:
+    """The index into ``labels`` of every node's label, ``[nodes]``.
+
+    Raises:
+        VocabularyError: a label of the trees is not among ``labels``.
+    """
+    known = {label: index for index, label in enumerate(labels)}
+    for label in forest.labels:
+        if label not in known:
+            raise VocabularyError(f"{label!r} is not among the {len(known)} labels given{near_names(label, known)}")
+    return np.array([known[label] for label in forest.labels], np.int64)[forest.label]

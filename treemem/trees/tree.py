@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import dgl
     import networkx
     import sympy
+    from torch_geometric.data import Data
 
 
 class Tree:
@@ -223,6 +224,19 @@ class Tree:
         from treemem.trees.dgl_bridge import tree_to_dgl
 
         return tree_to_dgl(self, labels)
+
+    @classmethod
+    def from_pyg(cls, data: Data, labels: tuple[str, ...]) -> Tree:
+        """The tree of a PyG graph whose field ``label`` indexes ``labels``; see :func:`tree_from_pyg`."""
+        from treemem.trees.pyg_bridge import tree_from_pyg
+
+        return tree_from_pyg(data, labels)
+
+    def to_pyg(self, labels: tuple[str, ...]) -> Data:
+        """A PyG graph with edges from child to parent and fields ``label``, ``value`` and ``position``."""
+        from treemem.trees.pyg_bridge import tree_to_pyg
+
+        return tree_to_pyg(self, labels)
 
 
 def tree_from_postorder(
