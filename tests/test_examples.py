@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from engine_parity import needs_dgl
 
+from treemem import Tree
 from treemem.training import recipe_run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -201,6 +204,46 @@ def test_listops_scores_several_seeds_together_and_speaks_of_no_trees_where_none
     assert "did you mean LSTM" in capsys.readouterr().err
     assert listops.main(["--output", str(tmp_path / "out"), "--recipe", "logical_inference/small"]) == 2
     assert "this example is about ListOps, and the recipe's task is logical_inference" in capsys.readouterr().err
+
+
+@needs_dgl
+@pytest.mark.parametrize("convolution", ["GraphConv", "GATConv"])
+def test_the_pipeline_shows_accuracies_of_trees_of_the_graph_and_of_both(
+    convolution: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = loaded(EXAMPLES / "gnn_pipeline.py")
+    assert pipeline.main(["--size", "3", "--epochs", "1", "--convolution", convolution]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "accuracy in % on 40 nodes of graphs not seen in training"
+    assert [line[:12].strip() for line in lines[1:]] == ["trees alone", "graph alone", "both"]
+    assert all(0 <= float(line[12:18]) <= 100 for line in lines[1:])
+
+
+@needs_dgl
+def test_the_classes_of_the_pipeline_are_those_that_its_formulas_and_edges_make() -> None:
+    pipeline = loaded(EXAMPLES / "gnn_pipeline.py")
+    trees, graph = pipeline.graph_of_formulas(random.Random(5), first=0)
+
+    def holds(tree: Tree) -> bool:
+        if not tree.children:
+            return tree.label == "true"
+        sides = [holds(child) for child in tree.children]
+        meaning = {"not": not sides[0], "and": all(sides), "or": any(sides), "xor": sides[0] != sides[-1]}
+        return meaning[tree.label]
+
+    true = [holds(trees[number]) for number in graph.ndata["tree"].tolist()]
+    for node in range(graph.num_nodes()):
+        near = [true[other] for other in graph.predecessors(node).tolist()]
+        assert len(set(graph.predecessors(node).tolist()) - {node}) == 3
+        assert graph.ndata["class"][node] == 2 * true[node] + (sum(near) >= 2)
+
+
+def test_a_cell_of_ones_own_learns_who_wins_and_holds_on_deeper_games(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded(EXAMPLES / "custom_trees.py").main(["--size", "200", "--epochs", "30"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[1] for line in lines] == ["3", "4", "5"]
+    for line in lines:
+        assert float(line[3]) > 90 > float(line[-2])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
