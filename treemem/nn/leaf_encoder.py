@@ -10,6 +10,7 @@ from treemem.checked_options import checked_choice
 from treemem.errors import GraphError
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.ops.activation import ActivationName, activation
+from treemem.ops.propagate import is_exporting
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import NUMBER_KIND, Vocabulary
 
@@ -72,9 +73,9 @@ class LeafEncoder(torch.nn.Module):
             node = int(schedule.node_of_row[num_symbols])
             raise GraphError(f"node {node} is a number leaf, and the layer's vocabulary has none")
         symbol = schedule.symbol[:num_symbols]
-        if (
-            symbol.device.type == "cpu" and num_symbols and int(symbol.min()) < 0
-        ):  # elsewhere it would wait for the device
+        if symbol.device.type != "cpu" or is_exporting():  # one would wait for the device, the other has no values
+            return
+        if num_symbols and int(symbol.min()) < 0:
             node = int(schedule.node_of_row[int(symbol.argmin())])
             raise GraphError(f"node {node} is a leaf without a symbol; give the graph's nodes the field 'label'")
 

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from treemem.checked_options import checked_choice
+from treemem.errors import RecipeError
 from treemem.ops.cell import Cell, State, check_cell, is_split
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -49,7 +50,7 @@ def propagate(
     All engines give the same numbers and gradients. ``"fused"`` (what ``"auto"`` takes) runs level by level as one
     node of the autograd graph; cells with the split form run whole levels at once, others are called once for each
     segment (level, kind and arity), and so often their forward hooks fire. ``"naive"`` is DGL's message passing,
-    ``"recursive"`` goes node by node.
+    ``"recursive"`` goes node by node, and it is what ``torch.export`` can follow: there ``"auto"`` takes it.
 
     Args:
         cell: the composition function.
@@ -60,10 +61,12 @@ def propagate(
 
     Raises:
         CellError: the cell lacks a method, or returned states that are not what the protocol says.
-        RecipeError: an unknown engine.
+        RecipeError: an unknown engine, or one that ``torch.export`` cannot follow under it.
     """
     check_cell(cell)
     engine, schedule = checked_engine(engine), batch.schedule
+    if is_exporting():
+        engine = _exported_engine(engine)
     if engine == "naive":
         from treemem.ops.naive import run_naive
 
@@ -86,3 +89,17 @@ def propagate(
 
         states = run_segments(cell, schedule, leaf_inputs, inner_inputs)
     return NodeStates(states, schedule.row_of_node, schedule.row_of_root)
+
+
+def is_exporting() -> bool:
+    """Whether ``torch.export`` follows what is run; False on a torch that cannot tell."""
+    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
+
+
+def _exported_engine(engine: Engine) -> Engine:
+    if engine in ("auto", "recursive"):
+        return "recursive"
+    raise RecipeError(
+        f"torch.export cannot follow the engine {engine!r}, which writes in place or passes messages by DGL; set the "
+        "layer's engine to 'auto' or 'recursive'"
+    )
