@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from treemem.errors import RecipeError
-from treemem.nn import ClassifierHead, StackTreeLSTM, TreeLayer, TreeLSTM
+from treemem.nn import (
+    ChildSumTreeLSTM,
+    ClassifierHead,
+    StackTreeLSTM,
+    StackTreeRNN,
+    TreeCell,
+    TreeLayer,
+    TreeLSTM,
+    TreeRNN,
+)
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
@@ -39,13 +48,30 @@ def scorer(layer_class: type[TreeLayer], engine: Engine = "auto") -> Scorer:
     return Scorer(layer_class(4, VOCABULARY, engine=engine), batch()).eval()
 
 
-@pytest.mark.parametrize("layer_class", [TreeLSTM, StackTreeLSTM])
+@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM])
 def test_an_exported_layer_gives_the_same_scores_for_other_symbols(layer_class: type[TreeLayer]) -> None:
     module, symbol = scorer(layer_class), batch().schedule.symbol
     program = torch.export.export(module, (symbol,)).module()
     for other in (symbol, symbol.flip(0), torch.full_like(symbol, 2)):
         torch.testing.assert_close(program(other), module(other))
     assert not torch.equal(module(symbol), module(torch.full_like(symbol, 2)))
+
+
+def test_an_exported_layer_reads_other_features() -> None:
+    trees = batch()
+    layer = TreeLSTM(4, VOCABULARY, input_size=3, node_features=True).eval()
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, feat: torch.Tensor) -> torch.Tensor:
+            return self.layer(trees, feat).root
+
+    feat = torch.randn(trees.num_nodes, 3)
+    program = torch.export.export(Encoder(), (feat,)).module()
+    torch.testing.assert_close(program(2 * feat), layer(trees, 2 * feat).root)
 
 
 @pytest.mark.parametrize("engine", ["fused", "naive"])
