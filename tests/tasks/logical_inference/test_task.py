@@ -1,22 +1,46 @@
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
 from treemem.checkpoint import load
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.task import TASKS, Examples, Model, NetworkConfig
-from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions, generate_logic, relations, truth_tables
+from treemem.tasks.logical_inference import (
+    LogicalInference,
+    LogicDataOptions,
+    LogicPairs,
+    generate_logic,
+    read_logic_folder,
+    relations,
+    truth_tables,
+)
 from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
 from treemem.training import TrainingOptions, evaluate, fit
 from treemem.trees.forest import Forest
 from treemem.trees.logic import parse_logic
+
+
+@pytest.fixture(scope="module")
+def published_files() -> Callable[..., tuple[LogicPairs, NDArray[np.bool_]]]:
+    return functools.cache(read_logic_folder)
+
+
+@pytest.fixture
+def _read_once(
+    monkeypatch: pytest.MonkeyPatch, published_files: Callable[..., tuple[LogicPairs, NDArray[np.bool_]]]
+) -> None:
+    """Read the published files once for all tests that divide them."""
+    monkeypatch.setattr("treemem.tasks.logical_inference.task.read_logic_folder", published_files)
 
 
 def test_generated_pairs_are_distinct_labelled_rightly_and_the_same_for_a_seed() -> None:
@@ -87,6 +111,7 @@ def test_drawing_stops_where_new_pairs_have_become_rare(monkeypatch: pytest.Monk
         ("C", 46_707, 5_189, 12_757),
     ],
 )
+@pytest.mark.usefixtures("_read_once")
 def test_the_published_splits_have_the_published_sizes(
     shared_data: Path, hold_out: str | None, train: int, validation: int, test: int
 ) -> None:
@@ -118,6 +143,7 @@ def texts_of(pairs: Forest) -> set[tuple[str, ...]]:
     return set(zip(formulas[::2], formulas[1::2], strict=True))
 
 
+@pytest.mark.usefixtures("_read_once")
 def test_a_recipe_is_chosen_with_longer_pairs_of_the_training_files_and_no_test_pair(shared_data: Path) -> None:
     task, path = LogicalInference(), str(shared_data / "logic")
     shown, hidden = (
