@@ -21,7 +21,7 @@ _NEGATED = 1 / 3
 _JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # how often a formula is no variable, by the operators and, or around it
 _TEST_SHARE = 0.15
 _EVERYWHERE = 2**64 - 1
-_FRUITLESS = 250  # pairs in a row that were there before, after which there are hardly more
+_FRUITLESS = 1000  # pairs in a row that were there before, after which there are hardly more
 
 # With so few operators no formula is true everywhere or nowhere, and no pair has over four variables: a formula is a
 # variable; or one negated, or "and" or "or" of two.

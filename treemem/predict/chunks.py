@@ -174,8 +174,8 @@ def _read(reader: RecordReader, chunk: Chunk) -> ReadExamples:
 
 def _given(chunk: Chunk) -> tuple[list[Example], list[int]]:
     """The examples of a chunk that can be read, and their lines."""
-    entries = [entry for entry in chunk.entries if entry.example is not None]
-    return [entry.example for entry in entries if entry.example is not None], [entry.line for entry in entries]
+    given = [(entry.example, entry.line) for entry in chunk.entries if entry.example is not None]
+    return [example for example, _ in given], [line for _, line in given]
 
 
 def _whole(chunk: Chunk, read: ReadExamples) -> ReadExamples:
