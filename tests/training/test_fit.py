@@ -771,9 +771,10 @@ def test_the_log_is_closed_however_the_run_ends(tmp_path: Path, monkeypatch: pyt
     assert closed == [True]
 
 
-def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path, clip: float | None) -> None:
     with pytest.raises(RecipeError, match="the loss of epoch 1 is not finite"):
-        run(tmp_path, learning_rate=1e38)
+        run(tmp_path, learning_rate=1e38, clip=clip)
 
 
 def test_data_that_cannot_be_trained_on_are_refused(tmp_path: Path) -> None:

@@ -341,7 +341,10 @@ class _Run:
         loss = self.model.task.loss(self.network(batch.to(self.device)), targets)
         self.fabric.backward(loss)
         if self.options.clip is not None:
-            self.fabric.clip_gradients(self.network, self.optimizer, max_norm=self.options.clip)
+            # a norm that is not finite shows in the epoch's loss, which is read where that makes nothing wait
+            self.fabric.clip_gradients(
+                self.network, self.optimizer, max_norm=self.options.clip, error_if_nonfinite=False
+            )
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
