@@ -678,6 +678,17 @@ def test_weight_decay_shrinks_the_weights(tmp_path: Path) -> None:
     assert size("decayed", 10.0) < size("free", 0.0) / 2
 
 
+def test_the_loss_of_a_run_in_double_precision_is_double(tmp_path: Path) -> None:
+    network, data = NETWORK.replace(dropout=0.0), toy_data(60, divided=False)
+    options = dataclasses.replace(OPTIONS, epochs=1, batch_size=60, precision="64-true")
+    found = fit(MoreX(), network, data, options, output=tmp_path).records[0]["loss"]
+    torch.manual_seed(options.seed)
+    model = Model(MoreX(), network).double()
+    examples = MoreX().examples(data)
+    targets = {name: torch.from_numpy(array) for name, array in examples.targets.items()}
+    assert found == pytest.approx(model.task.loss(model.outputs(examples), targets).item(), rel=1e-13)
+
+
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
 def test_other_precisions_train_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     run(tmp_path / "whole", precision=precision)

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -338,7 +338,9 @@ class _Run:
         chosen = torch.from_numpy(batch.example_ids).to(self.device)
         targets = {name: target[chosen] for name, target in self.targets.items()}
         self.optimizer.zero_grad()
-        loss = self.model.task.loss(self.network(batch.to(self.device)), targets)
+        # fabric gives outputs of the default type, which is double, as the network is, within its autocast alone
+        with self.fabric.autocast() if self.options.precision == "64-true" else nullcontext():
+            loss = self.model.task.loss(self.network(batch.to(self.device)), targets)
         self.fabric.backward(loss)
         if self.options.clip is not None:
             # a norm that is not finite shows in the epoch's loss, which is read where that makes nothing wait
