@@ -74,6 +74,7 @@ class Command:
             there at once.
         takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments; they are then in ``set``.
         stopped: what to do after an interruption.
+        data_parallel: whether processes that ``torchrun`` launched do it together.
         hands_on: whether its arguments are those of another program; they are then in ``arguments`` as they are.
     """
 
@@ -86,6 +87,7 @@ class Command:
     run: Callable[[Namespace], int | None]
     takes_overrides: bool = False
     stopped: str = ""
+    data_parallel: bool = False
     hands_on: bool = False
 
     def parser(self) -> CommandParser:

@@ -26,6 +26,7 @@ from treemem.cli import (
     validate,
 )
 from treemem.cli.command import Command, UsageError
+from treemem.data_parallel import joined_processes, launched_processes
 from treemem.errors import TreememError, near_names
 
 COMMANDS: tuple[Command, ...] = (
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0; 2 where the user's input was wrong; 130 after Ctrl-C; 141 where the reader of standard output went away.
+
+    Of processes that ``torchrun`` launched all exit with the same, and the first one tells what there is to tell.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -61,10 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
     try:
         with _log_on_standard_error():
+            joined_processes()
             code = _run(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
+        _tell_interruption("")
         return _INTERRUPTED
     except (TreememError, OSError) as error:
         if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
@@ -72,9 +76,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _BROKEN_PIPE
         if "--debug" in words:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        _tell_error(error)
         return _WRONG
     return code
+
+
+def _tell_error(error: Exception) -> None:
+    """Say what went wrong: all processes do the same, and the first one says it for all."""
+    processes = launched_processes()
+    if processes.is_first:
+        print(f"error: {error}", file=sys.stderr)
+    if not processes.first_has_told() and not processes.is_first:
+        print(f"error in process {processes.rank + 1}: {error}", file=sys.stderr)
+
+
+def _tell_interruption(stopped: str) -> None:
+    if launched_processes().is_first:
+        print(f"\nstopped{stopped and f'; {stopped}'}", file=sys.stderr)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -88,6 +106,8 @@ def _run(words: Sequence[str]) -> int:
         print(f"treemem {treemem.__version__}")
         return 0
     command, own_words = _found(rest)
+    if launched_processes().count > 1 and not command.data_parallel:
+        raise UsageError(f"treemem {command.name} is one process; call it without torchrun")
     try:
         options = command.options(own_words)
     except SystemExit:  # of argparse, which has printed the help
@@ -95,7 +115,7 @@ def _run(words: Sequence[str]) -> int:
     try:
         return command.run(options) or 0
     except KeyboardInterrupt:
-        print(f"\nstopped{command.stopped and f'; {command.stopped}'}", file=sys.stderr)
+        _tell_interruption(command.stopped)
         return _INTERRUPTED
 
 
@@ -136,14 +156,16 @@ def _help() -> str:
 
 @contextlib.contextmanager
 def _log_on_standard_error() -> Iterator[None]:
-    """Messages of the library go to standard error, as they are, while the block lasts."""
+    """Messages of the library go to standard error, as they are, while the block lasts; those of the first process."""
+    is_first = launched_processes().is_first
     logger = logging.getLogger("treemem")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr) if is_first else logging.NullHandler()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        yield
+        with contextlib.nullcontext() if is_first else contextlib.redirect_stdout(io.StringIO()):
+            yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

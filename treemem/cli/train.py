@@ -14,7 +14,8 @@ from jsonargparse import Namespace
 from treemem.cli.command import Command, CommandParser, add_overrides
 
 if TYPE_CHECKING:
-    from treemem.task import Score, Task
+    from treemem.task import Score, Task, TaskData
+    from treemem.training.recipes import Recipe
 
 _logger = logging.getLogger(__name__)
 _LOG, _TABLE = "log.txt", "table.md"
@@ -34,31 +35,46 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
+    from treemem.data_parallel import joined_processes
     from treemem.training.accelerator import find_device
-    from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
-    from treemem.training.recipe_run import train_recipe, write_text
+    from treemem.training.recipe_run import train_recipe
     from treemem.training.recipes import load_recipe
     from treemem.training.trained_networks import ANSWERS, record_network
 
+    processes = joined_processes()
     seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
-    recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
-    find_device(recipe.training.accelerator, "training.accelerator")
-    output = Path(options.output or default_output(recipe.task, options.recipe))
-    task = recipe.make_task()
-    data = task.make_data(recipe.data)
-    with logged_in(output):
+    with processes.agreeing():
+        recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
+        find_device(recipe.training.accelerator, "training.accelerator")
+        output = Path(options.output or default_output(recipe.task, options.recipe))
+        task = recipe.make_task()
+        data = task.make_data(recipe.data, progress=None if processes.is_first else False)
+    with contextlib.ExitStack() as logging_there:
+        with processes.agreeing():
+            if processes.is_first:
+                logging_there.enter_context(logged_in(output))
         trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[ANSWERS])
         for name, result in trained:
-            record_network(output / name, result, recipe, task, data)
-        rows = gathered_rows(output, list(recipe.networks), data.card)
-        scores = scores_by_network(rows, task.group)
-        table = _tables(task, scores)
-        print(f"\n{table}\n")
-        write_results(output, rows, data.card)
-        write_text(output / _TABLE, f"{table}\n")
-        print(
-            f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}"
-        )
+            with processes.agreeing():
+                if processes.is_first:
+                    record_network(output / name, result, recipe, task, data)
+        with processes.agreeing():
+            if processes.is_first:
+                _tell_results(recipe, task, data, output)
+
+
+def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
+    """Print the scores of the networks in the folder of a run, and write them there as a table and a plot."""
+    from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
+    from treemem.training.recipe_run import write_text
+
+    rows = gathered_rows(output, list(recipe.networks), data.card)
+    scores = scores_by_network(rows, task.group)
+    table = _tables(task, scores)
+    print(f"\n{table}\n")
+    write_results(output, rows, data.card)
+    write_text(output / _TABLE, f"{table}\n")
+    print(f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
 
 
 def default_output(task: str, recipe: str) -> Path:
@@ -123,5 +139,6 @@ COMMAND = Command(
     add_arguments=_add_arguments,
     run=_run,
     takes_overrides=True,
+    data_parallel=True,
     stopped="the same command (without --overwrite) goes on where it stopped",
 )

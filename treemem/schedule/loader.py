@@ -147,7 +147,7 @@ class TreeLoader:
         if self.nodes_per_batch is None:
             size = factor * self.batch_size
             return [order[first : first + size] for first in range(0, len(order), size)]
-        end = np.cumsum(self._num_nodes()[order])
+        end = np.cumsum(self.num_nodes()[order])
         parts, first, before = [], 0, 0
         while first < len(order):
             last = int(np.searchsorted(end, before + factor * self.nodes_per_batch, side="right"))
@@ -156,8 +156,8 @@ class TreeLoader:
             first, before = last, int(end[last - 1])
         return parts
 
-    def _num_nodes(self) -> NDArray[np.int64]:
-        """Nodes of each of ``examples``."""
+    def num_nodes(self) -> NDArray[np.int64]:
+        """Nodes of each of ``examples``, equal subtrees counted each time."""
         begin = self.index.forest.begin[:: self.trees_per_example]
         return np.diff(begin)[self.examples]
 

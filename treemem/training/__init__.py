@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.data_parallel import Processes, launched_processes
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import FitResult, fit
 from treemem.training.metrics import binary_scores, class_scores, row_score, score_row
@@ -18,6 +19,7 @@ __all__ = [
     "Evaluation",
     "FitResult",
     "OddsCount",
+    "Processes",
     "Recipe",
     "SeedsResult",
     "StudyRun",
@@ -29,6 +31,7 @@ __all__ = [
     "fit",
     "fit_seeds",
     "gathered_rows",
+    "launched_processes",
     "load_recipe",
     "mean_scores",
     "packed_answers",

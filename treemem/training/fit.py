@@ -6,86 +6,56 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from treemem import checkpoint
 from treemem.calibration import fit_temperature
-from treemem.errors import CheckpointError, RecipeError, TreememError
+from treemem.data_parallel import joined_processes
+from treemem.errors import RecipeError
 from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import DataSet, Examples, Model, NetworkConfig, Score, Task, forest_of
-from treemem.training.accelerator import find_device
+from treemem.training.accelerator import fabric_of_process
 from treemem.training.averaging import averaged_model
 from treemem.training.curriculum import examples_of_epoch
+from treemem.training.fit_result import FitResult
 from treemem.training.learning_rate import plateau_scheduler, rate_scheduler
 from treemem.training.options import TrainingOptions
-from treemem.training.progress import RunLog, progress_bar
+from treemem.training.progress import RunLog, epoch_line, progress_bar
+from treemem.training.resuming import Saved, check_vacant, clear, forget_torn_last, reading, recover_best, saved_run
 from treemem.training.run_folder import held
 from treemem.training.state import (
     Progress,
     check_same_run,
+    check_same_training,
     fingerprint,
     option_defaults,
     random_state,
+    seed_generators,
     set_random_state,
 )
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
-_CHECKPOINTS = ("last", "best")
+_CLOCK_STEPS = 16
 _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 class DivergedError(RecipeError):
     """A training whose loss is no longer a number."""
-
-
-@dataclass(frozen=True, eq=False)
-class FitResult:
-    """A finished training run.
-
-    Attributes:
-        model: with the weights of the best epoch, averaged where the options say so, in evaluation mode.
-        folder: where log and checkpoints are; ``treemem.load(folder)`` gives the same model.
-        best_epoch: the first epoch with the best validation accuracy; the last epoch where nothing was validated.
-        validation: the scores of that epoch by group, the last one for all; empty where nothing was validated.
-        records: the log, one record an epoch.
-    """
-
-    model: Model
-    folder: Path
-    best_epoch: int
-    validation: list[Score]
-    records: list[dict[str, Any]]
-
-    @property
-    def trees_per_second(self) -> float:
-        """Trees trained on in a second, over all epochs."""
-        return self._total("trees") / self._total("seconds")
-
-    @property
-    def examples_per_second(self) -> float:
-        """Examples trained on in a second, over all epochs."""
-        return self._total("examples") / self._total("seconds")
-
-    @property
-    def loader_share(self) -> float:
-        """The part of the training time that went into waiting for batches, over all epochs; a fraction."""
-        return self._total("loader_seconds") / self._total("seconds")
-
-    def _total(self, name: str) -> float:
-        return sum(record[name] for record in self.records)
 
 
 def fit(
@@ -107,6 +77,11 @@ def fit(
     split (:mod:`treemem.calibration`). The same seed on the same machine gives the same numbers, also when the run was
     killed in between and resumed. The caller's random generators are left as they were.
 
+    In processes that ``torchrun`` launched, each of which calls this with the same arguments, the run is data-parallel:
+    every batch is divided among them, and the numbers are those of one process but for rounding and what dropout draws.
+    The first one alone writes and reads ``output``; all of them return the same result, and an error that is raised in
+    one is raised in all.
+
     Args:
         task: what to learn.
         network: which network, with its options.
@@ -126,24 +101,28 @@ def fit(
         CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
             the one before it stays.
         VocabularyError: data with a label that the task does not know.
+        ProcessLostError: another process of the same run ended.
     """
     options = TrainingOptions() if options is None else options
     folder = Path(output)
     if resume and overwrite:
         raise RecipeError("resume and overwrite contradict each other; choose one")
-    with held(folder):
-        if not (resume or overwrite) and any(checkpoint.exists(folder / name) for name in _CHECKPOINTS):
-            raise RecipeError(f"{folder} holds a run; choose another folder, or go on with it (resume) or overwrite it")
-        run = _Run(task, network, data, options, folder, progress, networks)
-        for name in _CHECKPOINTS:
-            checkpoint.clear_unfinished(folder / name)
-            if overwrite:
-                checkpoint.remove(folder / name)
-        nodes = run.train_nodes * options.epochs
+    processes = joined_processes()
+    with ExitStack() as holding:
+        with processes.agreeing():
+            if processes.is_first:
+                holding.enter_context(held(folder))
+                if not (resume or overwrite):
+                    check_vacant(folder)
+        with processes.agreeing():
+            run = _Run(task, network, data, options, folder, progress, networks)
+        check_same_training(processes.gathered(run.terms))
+        processes.in_first(lambda: clear(folder, overwrite))
+        nodes = run.train_nodes * options.epochs // processes.count
         alone = torch.random.fork_rng(devices=run.cuda_devices)
         with alone, torch_threads(options.threads), announced_run(nodes):
             run.begin()
-            with run.log:
+            with run.log or nullcontext():
                 while not run.progress.finished(options):
                     run.train_epoch()
                     run.end_epoch()
@@ -163,11 +142,9 @@ class _Run:
         shown: bool | None,
         networks: Mapping[str, Callable[..., nn.Module]] | None,
     ) -> None:
-        from lightning_fabric import Fabric
-
+        self.processes = joined_processes()
         self.options, self.folder, self.shown, self.networks = options, folder, shown, networks
-        accelerator = find_device(options.accelerator, "accelerator").type
-        self.fabric = Fabric(accelerator=accelerator, devices=1, precision=options.precision)  # type: ignore[arg-type]
+        self.fabric = fabric_of_process(self.processes, options.accelerator, options.precision)
         self.device = self.fabric.device
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []
         self.examples = task.examples(forest_of(data))
@@ -181,6 +158,7 @@ class _Run:
         checkpoint.check_options(self.model)
         self.index = SubtreeIndex(self.examples.forest, self.model.vocabulary)
         self.fingerprint = fingerprint(self.model, self.examples, options)
+        self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
         self.progress = Progress()
         self.targets = {name: torch.from_numpy(array).to(self.device) for name, array in self.examples.targets.items()}
         self.validated: tuple[Tensor, Mapping[str, Any]] | None = None  # outputs and targets of the last evaluation
@@ -206,7 +184,7 @@ class _Run:
     def begin(self) -> None:
         """Seed everything, or take up the state of the last checkpoint."""
         options = self.options
-        torch.manual_seed(options.seed)
+        seed_generators(options.seed, self.processes.rank)
         optimizer = _OPTIMIZERS[options.optimizer](
             self.model.parameters(),
             lr=options.learning_rate,
@@ -215,41 +193,59 @@ class _Run:
             weight_decay=options.weight_decay,
             fused=True,
         )
-        last, problem = checkpoint.newest_whole(self.folder / "last")
-        state: dict[str, Any] = {}
-        weights: dict[str, Tensor] = {}
-        if last is not None:
-            state, weights, records = checkpoint.load_training_state(last)
-            defaults = option_defaults(self.model.task, self.model.network.constructor(self.networks))
-            with _reading(last):
-                check_same_run(state["fingerprint"], self.fingerprint, defaults, str(self.folder))
-                self.progress = Progress.from_dict(state["progress"], records)
-            if problem:
-                _logger.warning("%s; going on from the checkpoint before it", problem)
-                checkpoint.remove_newest(self.folder / "last")
-            if self.progress.finished(options):
-                _logger.info("%s is finished: epoch %d was its last", self.folder, self.progress.epoch)
-            else:
-                step = f" after step {self.progress.step}" if self.progress.step else ""
-                _logger.info("resuming %s in epoch %d%s", self.folder, self.progress.epoch + 1, step)
-        elif problem:
-            raise CheckpointError(
-                f"cannot resume {self.folder}: {problem}; choose another output folder, or overwrite it to begin anew"
-            )
+        saved = self.processes.in_first(lambda: saved_run(self.folder))
+        if saved is not None:
+            self.take_up(saved)
+        elif self.processes.count > 1:
+            self.model.load_state_dict(self.processes.in_first(self.model.state_dict))
         self.network, self.optimizer = self.fabric.setup(self.model, optimizer)
         self.average = None if options.averaging is None else averaged_model(self.model, options.averaging)
-        if last is not None:
-            with _reading(last):
-                self.model.load_state_dict(weights)
-                self.optimizer.load_state_dict(state["optimizer"])
+        if saved is not None:
+            with reading(saved.place):
+                self.model.load_state_dict(saved.weights)
+                self.optimizer.load_state_dict(saved.state["optimizer"])
                 if self.average is not None:
-                    self.average.load_state_dict(state["average"])
-                set_random_state(state["random"], self.device)
+                    self.average.load_state_dict(saved.state["average"])
+                self.take_up_random_state(saved.state)
             self.recover_best()
         self.scheduler = self.scheduler_from_here(optimizer) if options.rate_varies else None
         self.plateau = self.plateau_from_here(optimizer) if options.schedule == "plateau" else None
-        self.log = RunLog(self.folder / "metrics.jsonl", self.progress.records, tensorboard=options.tensorboard)
+        self.log: RunLog | None = None
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                path = self.folder / "metrics.jsonl"
+                self.log = RunLog(path, self.progress.records, tensorboard=options.tensorboard)
         self.saved_at = time.perf_counter()
+
+    def take_up(self, saved: Saved) -> None:
+        """Go on where the saved run stands, if it is this one."""
+        defaults = option_defaults(self.model.task, self.model.network.constructor(self.networks))
+        with reading(saved.place):
+            check_same_run(saved.state["fingerprint"], self.fingerprint, defaults, str(self.folder))
+            self.progress = Progress.from_dict(saved.state["progress"], saved.records)
+        if saved.problem:
+            self.processes.in_first(lambda: forget_torn_last(self.folder, saved.problem))
+        if self.progress.finished(self.options):
+            self.tell("%s is finished: epoch %d was its last", self.folder, self.progress.epoch)
+        else:
+            step = f" after step {self.progress.step}" if self.progress.step else ""
+            self.tell("resuming %s in epoch %d%s", self.folder, self.progress.epoch + 1, step)
+
+    def take_up_random_state(self, state: Mapping[str, Any]) -> None:
+        """Let dropout draw on; where there were fewer processes, let it begin in the new ones."""
+        of_process = [state["random"], *state.get("random of others", [])]
+        rank = self.processes.rank
+        if len(of_process) != self.processes.count:
+            self.tell("%d processes trained until here, %d go on", len(of_process), self.processes.count)
+        if rank < len(of_process):
+            set_random_state(of_process[rank], self.device)
+        else:
+            seed_generators(self.options.seed, rank, self.progress.epoch, self.progress.step)
+
+    def tell(self, message: str, *values: object) -> None:
+        """Log what all processes have done, once."""
+        if self.processes.is_first:
+            _logger.info(message, *values)
 
     def scheduler_from_here(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
         """What sets the learning rate of the steps to come."""
@@ -276,14 +272,10 @@ class _Run:
     def recover_best(self) -> None:
         """On resuming, make do with the best checkpoint before a torn one, and have one where no step is left to do."""
         progress = self.progress
-        best, problem = checkpoint.newest_whole(self.folder / "best")
-        if progress.best_epoch and (problem or best is None):
-            records = checkpoint.load_records(best) if best is not None else []
+        records = self.processes.in_first(lambda: recover_best(self.folder)) if progress.best_epoch else None
+        if records is not None:
             progress.best_epoch = len(records)
             progress.best_accuracy = records[-1].get("validation_accuracy", -1.0) if records else -1.0
-            kept = f"keeping that of epoch {len(records)}" if records else "none is left"
-            _logger.warning("%s: the best checkpoint is lost; %s", problem or self.folder, kept)
-            checkpoint.remove_newest(self.folder / "best")
         if progress.best_epoch or not progress.finished(self.options):
             return
         if progress.step:
@@ -302,7 +294,8 @@ class _Run:
         progress, options = self.progress, self.options
         self.loader = self.loader_of(progress.epoch)
         plan = self.loader.plan()
-        batches = self.loader.batches(plan[progress.step :])
+        left = plan[progress.step :]
+        batches = self.loader.batches(self.own_parts(left))
         self.network.train()
         loss_sum = torch.tensor(progress.loss_sum, dtype=torch.float64, device=self.device)
         done = sum(map(len, plan[: progress.step]))
@@ -310,8 +303,9 @@ class _Run:
         title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
         with closing(batches), progress_bar(len(self.loader.examples), title, self.shown) as bar:
             bar.update(done)
-            for batch in batches:
-                loss, count = self.step(batch)
+            for places, batch in zip(left, batches, strict=True):
+                count = len(places)
+                loss = self.step(batch, count)
                 loss_sum += loss * count
                 done += count
                 progress.step += 1
@@ -326,6 +320,13 @@ class _Run:
                     begin = time.perf_counter()
         self.account(loss_sum, time.perf_counter() - begin)
 
+    def own_parts(self, plan: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.int64]]:
+        """Of each batch what this process does."""
+        if self.processes.count == 1:
+            return plan
+        num_nodes = self.loader.num_nodes()
+        return [places[self.processes.balanced_part(num_nodes[places])] for places in plan]
+
     def account(self, loss_sum: Tensor, seconds: float) -> None:
         """Enter the losses of the epoch so far, and how long the steps since the last call took."""
         self.progress.loss_sum = loss_sum.item()
@@ -333,15 +334,23 @@ class _Run:
         self.progress.loader_seconds += self.loader.seconds
         self.loader.seconds = 0.0
 
-    def step(self, batch: Any) -> tuple[Tensor, int]:
-        """One step of the optimiser; gives the batch's mean loss, without waiting for the device, and its size."""
-        chosen = torch.from_numpy(batch.example_ids).to(self.device)
-        targets = {name: target[chosen] for name, target in self.targets.items()}
+    def step(self, batch: TreeBatch, count: int) -> Tensor:
+        """One step of the optimiser; gives the batch's mean loss, without waiting for the device.
+
+        Args:
+            batch: what this process does of it; in all there are ``count`` examples.
+        """
         self.optimizer.zero_grad()
-        # fabric gives outputs of the default type, which is double, as the network is, within its autocast alone
-        with self.fabric.autocast() if self.options.precision == "64-true" else nullcontext():
-            loss = self.model.task.loss(self.network(batch.to(self.device)), targets)
-        self.fabric.backward(loss)
+        share = torch.zeros((), device=self.device)
+        if batch.num_examples:
+            chosen = torch.from_numpy(batch.example_ids).to(self.device)
+            targets = {name: target[chosen] for name, target in self.targets.items()}
+            # fabric gives outputs of the default type, which is double, as the network is, within its autocast alone
+            with self.fabric.autocast() if self.options.precision == "64-true" else nullcontext():
+                loss = self.model.task.loss(self.network(batch.to(self.device)), targets)
+            share = loss * (batch.num_examples / count)
+            self.fabric.backward(share)
+        mean = self.processes.sum_gradients(self.model.parameters(), share.detach())
         if self.options.clip is not None:
             # a norm that is not finite shows in the epoch's loss, which is read where that makes nothing wait
             self.fabric.clip_gradients(
@@ -352,14 +361,16 @@ class _Run:
             self.scheduler.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
-        return loss.detach(), len(chosen)
+        return mean
 
     def checkpoint_is_due(self, now: float) -> bool:
         """Whether to write a checkpoint within the epoch."""
         seconds, steps = self.options.checkpoint_seconds, self.options.checkpoint_steps
-        if seconds is not None and now - self.saved_at >= seconds:
+        if steps is not None and self.progress.step % steps == 0:
             return True
-        return steps is not None and self.progress.step % steps == 0
+        if seconds is None or (self.processes.count > 1 and self.progress.step % _CLOCK_STEPS):
+            return False
+        return self.processes.in_first(lambda: now - self.saved_at >= seconds)
 
     def end_epoch(self) -> None:
         """Close the epoch: evaluate, write the record and the checkpoints."""
@@ -397,16 +408,23 @@ class _Run:
         if is_best:
             self.save("best")
         self.save("last")
-        self.log.add(record)
-        _logger.info("%s", _told(record, options, is_best))
+        with self.processes.agreeing():
+            if self.log is not None:
+                self.log.add(record)
+        self.tell("%s", epoch_line(record, options, is_best))
 
     def evaluate(self, record: dict[str, Any]) -> list[Score]:
         """Evaluate on the validation examples and put loss and scores into the epoch's record."""
         chosen = self.validation_ids
         begin = time.perf_counter()
-        outputs = self.kept_model.outputs(
-            self.examples, chosen, batch_size=self.options.evaluation_batch_size, index=self.index
-        )
+        with self.processes.agreeing():
+            own = self.kept_model.outputs(
+                self.examples,
+                self.processes.part(chosen),
+                batch_size=self.options.evaluation_batch_size,
+                index=self.index,
+            )
+        outputs = torch.cat([each for each in self.processes.gathered(own) if len(each)])
         targets = self.examples.targets_of(chosen)
         tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
         scores = self.model.task.scores(outputs, targets, self.examples.group[chosen])
@@ -426,41 +444,42 @@ class _Run:
                 "fingerprint": self.fingerprint,
                 "progress": self.progress.to_dict(),
                 "optimizer": self.optimizer.state_dict(),
-                "random": random_state(self.device),
             }
+            state["random"], *others = self.processes.gathered(random_state(self.device))
+            if others:
+                state["random of others"] = others
             if self.average is not None:
                 state["average"] = dict(self.average.state_dict())
         seen = self.validated if name == "best" else None
         model.temperature = 1.0 if seen is None else fit_temperature(model.task, *seen)
-        checkpoint.save(self.folder / name, model, training_state=state, metrics=self.progress.records)
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                checkpoint.save(self.folder / name, model, training_state=state, metrics=self.progress.records)
         self.saved_at = time.perf_counter()
 
     def result(self) -> FitResult:
         """The best model and the run's records."""
-        best = checkpoint.load(
-            self.folder / "best",
-            device=self.device,
-            networks=self.networks,
-            tasks={self.model.task.name: type(self.model.task)},
-        )
+        best = self.best_model()
         record = self.progress.records[self.progress.best_epoch - 1]
         validation = [Score(**score) for score in record.get("validation", [])]
         return FitResult(best, self.folder, self.progress.best_epoch, validation, self.progress.records)
 
-
-@contextmanager
-def _reading(folder: Path) -> Iterator[None]:
-    """Tell a training state that lacks something, or holds something else there, as a ``CheckpointError``."""
-    try:
-        yield
-    except TreememError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        problem = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
-        raise CheckpointError(
-            f"cannot resume from {folder}, whose training state is of another form: {problem}; choose another output "
-            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
-        ) from error
+    def best_model(self) -> Model:
+        """What the checkpoint of the best epoch holds."""
+        best = self.model
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                best = checkpoint.load(
+                    self.folder / "best",
+                    device=self.device,
+                    networks=self.networks,
+                    tasks={self.model.task.name: type(self.model.task)},
+                )
+        if self.processes.count > 1:
+            kept = self.processes.in_first(lambda: {name: each.cpu() for name, each in best.state_dict().items()})
+            best.load_state_dict(kept)
+            best.temperature = self.processes.in_first(lambda: best.temperature)
+        return best.eval()
 
 
 def _parts(examples: Examples) -> tuple[Any, Any]:
@@ -474,13 +493,3 @@ def _parts(examples: Examples) -> tuple[Any, Any]:
     for part in (train, validation):
         examples.targets_of(part)
     return train, validation
-
-
-def _told(record: Mapping[str, Any], options: TrainingOptions, is_best: bool) -> str:
-    """An epoch in one line."""
-    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}"
-    if "validation_accuracy" in record:
-        line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
-    trees_per_second = record["trees"] / record["seconds"]
-    rates = f"{record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"
-    return f"{line}; {rates}, {record['loader_seconds'] / record['seconds']:.0%} of the time for making batches"

@@ -7,15 +7,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from treemem.data_parallel import launched_processes
 from treemem.errors import RecipeError
 from treemem.records import json_line, replacing, writing
+from treemem.training.options import TrainingOptions
 
 
 def progress_bar(total: int, what: str, shown: bool | None) -> Any:
-    """A tqdm bar over examples; ``shown=None`` shows it where standard error is a terminal."""
+    """A tqdm bar over examples; ``shown=None`` shows it where standard error is a terminal.
+
+    Of processes that were launched together the first alone shows one.
+    """
     from tqdm import tqdm
 
     disable = None if shown is None else not shown
+    if not launched_processes().is_first:
+        disable = True
     return tqdm(total=total, desc=what, unit=" examples", disable=disable, dynamic_ncols=True, leave=False)
 
 
@@ -75,3 +82,13 @@ class RunLog:
         if self._writer is not None:
             with writing(self._curves):
                 self._writer.close()
+
+
+def epoch_line(record: Mapping[str, Any], options: TrainingOptions, is_best: bool) -> str:
+    """An epoch in one line."""
+    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}"
+    if "validation_accuracy" in record:
+        line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
+    trees_per_second = record["trees"] / record["seconds"]
+    rates = f"{record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"
+    return f"{line}; {rates}, {record['loader_seconds'] / record['seconds']:.0%} of the time for making batches"

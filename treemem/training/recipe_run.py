@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from treemem.data_parallel import joined_processes
 from treemem.records import replacing
 from treemem.task import Task, TaskData
 from treemem.training.metrics import score_row
@@ -29,6 +30,8 @@ def train_recipe(
 ) -> Iterator[tuple[str, SeedsResult]]:
     """Train the recipe's networks one after the other, going on where an earlier call stopped.
 
+    Of processes that ``torchrun`` launched, the first alone writes what is kept.
+
     Args:
         recipe: which networks, and how to train them.
         task: the recipe's.
@@ -43,11 +46,14 @@ def train_recipe(
     Raises:
         RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.training.seeds.fit_seeds` does.
     """
+    processes = joined_processes()
     for name, network in recipe.networks.items():
         _logger.info("-- %s", name)
         folder = Path(output) / name
         if overwrite:
-            take_back_results(folder, (RESULTS, *other_scores))
+            with processes.agreeing():
+                if processes.is_first:
+                    take_back_results(folder, (RESULTS, *other_scores))
         result = fit_seeds(
             task,
             network,
@@ -63,7 +69,10 @@ def train_recipe(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
             name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
         )  # fmt: skip
-        write_results(folder, [score_row(name, score, task.group) for score in result.scores], data.card)
+        rows = [score_row(name, score, task.group) for score in result.scores]
+        with processes.agreeing():
+            if processes.is_first:
+                write_results(folder, rows, data.card)
         yield name, result
 
 

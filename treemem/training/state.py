@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,19 @@ def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
+def seed_generators(seed: int, rank: int, *moment: int) -> None:
+    """Let dropout draw anew: in the first process from the seed itself, in each other one from a stream of its own.
+
+    Args:
+        seed: of the run.
+        rank: of the process.
+        moment: epoch and step, where the process joins a run that has begun.
+    """
+    if rank or moment:
+        seed = int(np.random.SeedSequence([seed, rank, *moment]).generate_state(1, np.uint64)[0])
+    torch.manual_seed(seed)
+
+
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
     """What must be the same for a run to be resumed: task, network, data, and the options that change its numbers."""
     free = _FREE_TO_CHANGE - {"epochs"} if options.rate_varies else _FREE_TO_CHANGE
@@ -131,6 +144,28 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
             f"{place} holds another run: {'; '.join(different)}. Go on with the same as before, choose another output "
             "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
         )
+
+
+def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse processes that were launched together and would train different things.
+
+    Args:
+        terms: of each process, fingerprint and options.
+
+    Raises:
+        RecipeError: it names each thing that differs in the first such process.
+    """
+    for rank, own in enumerate(terms):
+        different = [
+            "data" if name == "data" else f"{name} ({terms[0][name]!r} and {own[name]!r})"
+            for name in own
+            if own[name] != terms[0][name]
+        ]
+        if different:
+            raise RecipeError(
+                "processes that train together were not given the same: the first one and process "
+                f"{rank + 1} differ in {'; '.join(different)}"
+            )
 
 
 def _difference(name: str, before: Any, now: Any) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.records import read_records, write_records, writing
 from treemem.task import SPLITS, Model, NetworkConfig, Score, Task
@@ -92,7 +93,7 @@ def run_study(
 
     Raises:
         RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
-            other options now; a process that was killed.
+            other options now; a process that was killed; a call from processes that ``torchrun`` launched.
         TreememError: what training raised in a run, after all other runs were done.
 
     A script that calls this with more than one process needs Python's guard, as each process imports it again; settings
@@ -106,6 +107,8 @@ def run_study(
     names = [run.name for run in runs]
     folder, results, files = Path(folder), Path(results), files or {}
     _check_names(runs, forests, files, splits)
+    if launched_processes().count > 1:
+        raise RecipeError("a study is not for torchrun: it runs in one process, which starts as many as it is told to")
     if processes < 1:
         raise RecipeError(f"processes must be at least 1, not {processes}")
     records = {row["run"]: row for row in read_study(results, ["run"])}

@@ -1,0 +1,246 @@
+"""Several processes that do one thing together, as those that ``torchrun`` launches: who they are, what they exchange.
+
+In training each process takes its part of every batch. The mean loss of the batch is the sum, over the processes, of
+their examples' losses divided by the examples of the whole batch, so that its gradient is the sum of theirs. All of
+them then have that sum and take the same step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from treemem.errors import RecipeError, TreememError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+_Made = TypeVar("_Made")
+_LAST_WORD = timedelta(seconds=10)
+_groups: dict[str, Any] = {}
+
+
+class ProcessLostError(TreememError):
+    """Another process ended, or cannot be reached, while this one waited for it."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that were launched together.
+
+    All of them must call the methods that wait for the others, in the same order; of a single process none waits.
+
+    Attributes:
+        rank: the number of this one, from 0.
+        count: how many there are, on all machines.
+        local_rank: the number of this one among those of its machine, from 0.
+        local_count: how many there are on its machine.
+    """
+
+    rank: int = 0
+    count: int = 1
+    local_rank: int = 0
+    local_count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one writes and tells what all of them have done."""
+        return self.rank == 0
+
+    def gathered(self, value: _Made) -> list[_Made]:
+        """What each of them has, in the order of their ranks. Waits for all.
+
+        Args:
+            value: something that can be pickled.
+        """
+        if self.count == 1:
+            return [value]
+        from torch import distributed
+
+        found: list[Any] = [None] * self.count
+        with _reaching_the_others():
+            distributed.all_gather_object(found, value)
+        return found
+
+    @contextlib.contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Raise an error of the user's, or of a file, that one of them meets in the block in all of them.
+
+        Of several errors it is that of the lowest rank. Waits for all at the end of the block, within which none may
+        wait for others. Any other exception ends its process, and the others with :class:`ProcessLostError`.
+        """
+        if self.count == 1:
+            yield
+            return
+        own: Exception | None = None
+        try:
+            yield
+        except (TreememError, OSError) as error:
+            own = error
+        errors = self.gathered(own)
+        first = next((rank for rank, error in enumerate(errors) if error is not None), None)
+        if first is not None:
+            raise (own if first == self.rank and own is not None else errors[first])  # type: ignore[misc]  # not None
+
+    def in_first(self, make: Callable[[], _Made]) -> _Made:
+        """What ``make`` gives in the first process, in all of them; an error too. Waits for all.
+
+        Args:
+            make: called in the first process alone; gives something that can be pickled.
+        """
+        if self.count == 1:
+            return make()
+        from torch import distributed
+
+        made: list[Any] = [None]
+        with self.agreeing():
+            if self.is_first:
+                made[0] = make()
+        with _reaching_the_others():
+            distributed.broadcast_object_list(made, src=0)
+        return made[0]
+
+    def part(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """This process's part of some examples, one behind another; a part has at most one more than others have."""
+        import numpy as np
+
+        return np.array_split(places, self.count)[self.rank]
+
+    def balanced_part(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
+        """This process's part of a batch, in the order of the batch: all parts are about as heavy, and as long.
+
+        Examples are dealt from the heaviest to the lightest, to and fro. Where there are fewer examples than processes,
+        some get none.
+
+        Args:
+            weights: of the examples, ``[examples]``.
+
+        Returns:
+            Places in ``weights``.
+        """
+        import numpy as np
+
+        turn = np.arange(len(weights)) % (2 * self.count)
+        whose = np.minimum(turn, 2 * self.count - 1 - turn)
+        return np.sort(np.argsort(-weights, kind="stable")[whose == self.rank])
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter], loss: Tensor) -> Tensor:
+        """Replace each gradient by the sum of those of all processes. Waits for all.
+
+        A parameter without a gradient in any of them stays without one, as an optimiser passes it by.
+
+        Args:
+            parameters: the same ones, in the same order, in every process.
+            loss: a number to be summed too, ``[]``.
+
+        Returns:
+            The sum of ``loss``, ``[]``.
+        """
+        if self.count == 1:
+            return loss
+        import torch
+        from torch import distributed
+
+        learnt = [parameter for parameter in parameters if parameter.requires_grad]
+        has_own = [parameter.grad is not None for parameter in learnt]
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in learnt]
+        told = torch.cat([learnt[0].new_tensor(has_own), loss.reshape(1).to(learnt[0])])
+        flat = torch.cat([*(each.reshape(-1) for each in gradients), told])
+        with _reaching_the_others():
+            distributed.all_reduce(flat)
+        *sums, counts, total = flat.split([*(each.numel() for each in learnt), len(learnt), 1])
+        has_any = has_own if all(has_own) else (counts > 0).tolist()  # to read counts is to wait for the device
+        for parameter, summed, is_there in zip(learnt, sums, has_any, strict=True):
+            if is_there:
+                parameter.grad = summed.view_as(parameter).to(parameter.dtype)
+        return total[0]
+
+    def device_of(self, kind: str) -> torch.device:
+        """Where this process computes: the device of its local rank.
+
+        Args:
+            kind: ``"cpu"`` or ``"cuda"``.
+
+        Raises:
+            RecipeError: the machine has more processes than devices.
+        """
+        import torch
+
+        if kind != "cuda" or self.count == 1:
+            return torch.device(kind)
+        if self.local_count > torch.cuda.device_count():
+            raise RecipeError(
+                f"{self.local_count} processes were launched on a machine with {torch.cuda.device_count()} CUDA "
+                "devices; launch one for each, or train on the CPU"
+            )
+        torch.cuda.set_device(self.local_rank)
+        return torch.device("cuda", self.local_rank)
+
+    def first_has_told(self) -> bool:
+        """Whether the first process has come here too, which it does when it has told an error. Waits ten seconds."""
+        if self.count == 1 or "last word" not in _groups:
+            return False
+        from torch import distributed
+
+        try:
+            distributed.barrier(group=_groups["last word"])
+        except RuntimeError:
+            return False
+        return True
+
+
+def launched_processes() -> Processes:
+    """The processes that ``torchrun`` launched with this one; this one alone where it did not, or launched one only.
+
+    In a script, what is to be printed once is printed where :attr:`Processes.is_first` holds.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return Processes()
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    rank, count, local_rank, local_count = (int(os.environ[name]) for name in names)
+    return Processes(rank, count, local_rank, local_count) if count > 1 else Processes()
+
+
+def joined_processes() -> Processes:
+    """The same, connected with one another. The first call waits for all.
+
+    They speak gloo about what is on the CPU and nccl about what is on CUDA devices, unless the script has connected
+    them before, with ``torch.distributed.init_process_group``.
+    """
+    processes = launched_processes()
+    if processes.count > 1 and not _groups:
+        from torch import distributed
+
+        with _reaching_the_others():
+            if not distributed.is_initialized():
+                distributed.init_process_group()
+                atexit.register(_leave)
+            # a group of its own, so that its barrier is never taken for anything else that a process waits for
+            _groups["last word"] = distributed.new_group(backend="gloo", timeout=_LAST_WORD)
+    return processes
+
+
+def _leave() -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _reaching_the_others() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # of gloo and of nccl alike
+        problem = " ".join(str(error).split())[:200]
+        raise ProcessLostError(
+            f"another process that was launched with this one has ended, or cannot be reached ({problem})"
+        ) from error
