@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from toy_task import MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
-from treemem.data_parallel import Processes, launched_processes
+from treemem.data_parallel import Processes, ProcessLostError, launched_processes
 from treemem.errors import RecipeError
 from treemem.task import NetworkConfig
 from treemem.training import FitResult, TrainingOptions, fit, run_study
@@ -213,6 +214,15 @@ def test_a_single_process_has_all_and_waits_for_none() -> None:
         raise KeyError
 
 
+def test_a_process_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> None:
+        raise RuntimeError("Connection closed\n by peer")
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", closed)
+    with pytest.raises(ProcessLostError, match=r"has ended, or cannot be reached \(Connection closed by peer\)"):
+        Processes(rank=1, count=2).gathered("own")
+
+
 def test_a_launch_of_one_process_is_a_single_process(monkeypatch: pytest.MonkeyPatch) -> None:
     launched = {
         "TORCHELASTIC_RUN_ID": "none",
@@ -246,3 +256,12 @@ def test_what_is_no_training_is_refused_in_several_processes(monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(RecipeError, match="2 processes were launched on a machine with 1 CUDA devices"):
         launched_processes().device_of("cuda")
+
+
+def test_the_script_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (SCRIPT.parents[2] / "docs" / "data_parallel_training.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    assert re.fullmatch(r"best epoch [12] of 2\n", capsys.readouterr().out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from treemem.data_parallel import Processes, launched_processes
 from treemem.training.evaluate import Evaluation, evaluate
-from treemem.training.fit import FitResult, fit
+from treemem.training.fit import fit
+from treemem.training.fit_result import FitResult
 from treemem.training.metrics import binary_scores, class_scores, row_score, score_row
 from treemem.training.networks_folder import gathered_rows, scores_by_network, take_back_results, write_results
 from treemem.training.odds_count import OddsCount

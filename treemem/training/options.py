@@ -17,7 +17,7 @@ class TrainingOptions:
 
     Attributes:
         epochs: how often to go through the training examples.
-        batch_size: examples for one step of the optimiser.
+        batch_size: examples for one step of the optimiser, in all processes together where there are several.
         nodes_per_batch: in place of ``batch_size``: most nodes for one step, equal subtrees counted each time.
         sort_by_height: make each batch of examples of similar height; see :class:`treemem.schedule.TreeLoader`.
         optimizer: ``"adam"`` (Kingma & Ba 2015), or ``"adamw"``: the same with decoupled weight decay (Loshchilov &
@@ -50,8 +50,9 @@ class TrainingOptions:
         checkpoint_seconds: write a checkpoint within an epoch too when so many seconds went by. None: only at its end.
         checkpoint_steps: likewise after every so many steps.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        threads: of torch on the CPU; also what makes the numbers independent of how many cores there are. None: as
-            many as torch was told to use, which pays for batches of thousands or hidden sizes of hundreds.
+        threads: of torch on the CPU, in each process; also what makes the numbers independent of how many cores there
+            are. None: as many as torch was told to use, which pays for batches of thousands or hidden sizes of
+            hundreds.
         precision: as lightning-fabric names it: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
         tensorboard: write event files beside the log.
 

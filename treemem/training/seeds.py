@@ -13,7 +13,8 @@ from torch import nn
 from treemem.errors import RecipeError
 from treemem.task import DataSet, NetworkConfig, Score, Task, forest_of
 from treemem.training.evaluate import Evaluation, evaluate
-from treemem.training.fit import FitResult, fit
+from treemem.training.fit import fit
+from treemem.training.fit_result import FitResult
 from treemem.training.options import TrainingOptions
 from treemem.trees.forest import Forest
 
