@@ -45,7 +45,8 @@ def write(rows: Sequence[Row], heading: Sequence[str], json_file: Path | None, m
     if json_file is not None:
         json_file.write_text(as_json(rows), encoding="utf-8")
     if markdown_file is not None:
-        markdown_file.write_text("\n".join([*heading, "", as_markdown(rows), ""]), encoding="utf-8")
+        page = ["# Benchmarks: every row", "", *heading, "", as_markdown(rows), ""]
+        markdown_file.write_text("\n".join(page), encoding="utf-8")
 
 
 def _table(names: Sequence[str], rows: Sequence[Row]) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from engine_parity import HAS_DGL, NO_DGL
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -25,3 +26,14 @@ def test_the_code_of_the_readme_runs(block: str, tmp_path: Path, capsys: pytest.
 
 def test_the_readme_has_code() -> None:
     assert len(BLOCKS) >= 3
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)", README)
+    assert len(links) > 30
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_the_readme_leads_to_the_page_of_every_model() -> None:
+    pages = {f"docs/models/{path.name}" for path in (ROOT / "docs" / "models").glob("*.md")}
+    assert sorted(page for page in pages - {"docs/models/index.md"} if f"({page})" not in README) == []

@@ -1,0 +1,91 @@
+"""How Sphinx builds the site: ``python -m sphinx -W --keep-going -b html docs OUT``, which needs no network."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util.logging import getLogger
+
+import treemem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sphinx.application import Sphinx
+    from sphinx.writers.html5 import HTML5Translator
+
+logger = getLogger(__name__)
+
+project = "treemem"
+copyright = "the authors of treemem, Apache-2.0"
+version = release = treemem.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"treemem {version}"
+html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["treemem.css"]
+html_math_renderer = "mathml"
+
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_numpy_docstring = False
+napoleon_use_ivar = False
+python_maximum_signature_line_length = 100
+
+
+def setup(app: Sphinx) -> None:
+    """Formulas as MathML, and links to the tasks' own pages."""
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
+    app.connect("source-read", link_to_included_pages)
+    app.connect("include-read", lambda app, path, name, source: link_to_included_pages(app, name, source))
+    app.connect("autodoc-skip-member", skip_fields_of_named_tuples)
+
+
+def visit_math(self: HTML5Translator, node: nodes.math) -> None:
+    """A formula in a line. Browsers draw MathML themselves: no script, and nothing from the network."""
+    self.body.append(mathml(node))
+    raise nodes.SkipNode
+
+
+def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
+    """A formula on lines of its own."""
+    self.body.append(self.starttag(node, "div", CLASS="formula"))
+    self.body.append(mathml(node) + "</div>\n")
+    raise nodes.SkipNode
+
+
+def mathml(node: nodes.math | nodes.math_block) -> str:
+    """The formula, or a warning that names its place where it cannot be read."""
+    try:
+        return tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
+    except MathError as error:
+        logger.warning("%s: %s", error, node.astext(), location=node)
+        return ""
+
+
+def skip_fields_of_named_tuples(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
+    """Fields of named tuples stand among the attributes of their class already."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
+def link_to_included_pages(app: Sphinx, name: str | Path, source: list[str]) -> None:
+    """Point links to a task's README and to a model's card at the pages that include them.
+
+    In the repository they are links from file to file; other files outside of ``docs`` become downloads by themselves.
+    """
+    source[0] = re.sub(r"\]\((?:\.\./)+tasks/(\w+)/README\.md", r"](/tasks/\1.md", source[0])
+    source[0] = re.sub(r"\]\((?:\.\./)+tasks/(\w+)/pretrained/CARD\.md", r"](/tasks/\1_model.md", source[0])

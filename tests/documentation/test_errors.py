@@ -1,0 +1,142 @@
+"""The page of errors quotes what the library says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import networkx
+import pytest
+import torch
+from documentation.page_blocks import DOCS
+from toy_task import MoreX, toy_data
+
+import treemem
+from treemem import Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, predict_file
+from treemem.explore import explore
+from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
+from treemem.task import NetworkConfig
+from treemem.training import TrainingOptions, fit, load_recipe
+from treemem.trees import parse_brackets, parse_equation
+
+VOCABULARY = Vocabulary(["x", "y"], [("Add", 2)])
+WORDS = Vocabulary(["the", "cat", "sat"], [("S", 2), ("NP", 2)])
+
+
+class Bad(torch.nn.Module):
+    """A cell that takes the first node for the first child."""
+
+    def leaf(self, x: torch.Tensor, kind: int) -> dict[str, torch.Tensor]:
+        return {"h": x}
+
+    def forward(self, children: dict[str, torch.Tensor], x: None, kind: int) -> dict[str, torch.Tensor]:
+        return {"h": children["h"][0]}
+
+
+def message(act: Callable[[], object]) -> str:
+    with pytest.raises(treemem.TreememError) as caught:
+        act()
+    return str(caught.value)
+
+
+def of_texts() -> Iterator[str]:
+    for text in ("x + = y", "2x = x + x", "sinn(x) = y"):
+        yield message(lambda text=text: parse_equation(text))  # type: ignore[misc]
+    yield message(lambda: parse_brackets("(S (NP the cat) (VP sat)"))
+    yield message(lambda: treemem.load_pretrained().predict("x = x"))
+
+
+def of_labels_graphs_and_layers() -> Iterator[str]:
+    yield message(lambda: TreeBatch.from_trees([parse_brackets("(S (NP the cats) sat)")], WORDS))
+    yield message(lambda: TreeBatch.from_trees([parse_brackets("(Add x y x)")], VOCABULARY))
+    sums = TreeBatch.from_trees([parse_brackets("(Add x y)")], VOCABULARY, share_subtrees=False)
+    yield message(lambda: TreeLSTM(4, WORDS)(sums))
+
+    graph = networkx.DiGraph([(0, 1), (0, 2)])
+    networkx.set_node_attributes(graph, "x", "label")
+    yield message(lambda: Tree.from_networkx(graph))
+    cycle = networkx.DiGraph([(0, 1), (1, 0)])
+    networkx.set_node_attributes(cycle, "x", "label")
+    yield message(lambda: Tree.from_networkx(cycle))
+    layer = TreeLSTM(4, input_size=3, arities=[2])
+    ternary = Vocabulary(["x", "y"], [("Add", 3)])
+    wide = TreeBatch.from_trees([parse_brackets("(Add x y x)")], ternary, share_subtrees=False)
+    yield message(lambda: layer(wide, torch.zeros(4, 3)))
+    yield message(lambda: layer(sums))
+    yield message(lambda: layer(sums, torch.zeros(3, 4)))
+    shared = TreeBatch.from_trees([parse_brackets("(Add x x)")], VOCABULARY)
+    yield message(lambda: layer(shared, torch.zeros(3, 3)))
+    yield message(lambda: EqualityHead()(torch.zeros(3, 1, 4)))
+
+    yield message(lambda: TreeLSTM(4))
+    yield message(lambda: ONLSTM(16, VOCABULARY, chunk_size=5))
+    yield message(lambda: TreeNetwork(Bad(), vocabulary=VOCABULARY, embedding_size=4)(sums))
+
+
+def of_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield message(lambda: load_recipe("equation_verification/small", ["training.epohcs=3"]))
+    yield message(lambda: load_recipe("equation_verification/smal"))
+    task, network = MoreX(), NetworkConfig("TreeLSTM", {"hidden_size": 4})
+    data, options = toy_data(), TrainingOptions(epochs=1, batch_size=8)
+    fit(task, network, data, options, output="runs/mine")
+    yield message(lambda: fit(task, network, data, options, output="runs/mine"))
+    other = network.replace(hidden_size=5)
+    yield message(lambda: fit(task, other, data, options, output="runs/mine", resume=True))
+    steep = dataclasses.replace(options, learning_rate=1e30)
+    yield message(lambda: fit(task, network, data, steep, output="runs/steep"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    on_cuda = dataclasses.replace(options, accelerator="cuda")
+    yield message(lambda: fit(task, network, data, on_cuda, output="runs/cuda"))
+    yield message(lambda: treemem.load("runs/other"))
+    shutil.copytree("runs/mine/best", "torn")
+    weights = Path("torn/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:100])
+    yield message(lambda: treemem.load("torn"))
+
+
+def of_files() -> Iterator[str]:
+    predictor = TreePredictor("equation_verification")
+    Path("own.txt").write_text("x = x\n")
+    predict_file(predictor, "own.txt", "answers.jsonl")
+    yield message(lambda: predict_file(predictor, "own.txt", "answers.jsonl"))
+    Path("b.txt").write_text("x = x\nx = x\nx +\n")
+    message(lambda: predict_file(predictor, "b.txt", "b.jsonl", strict=True))
+    yield message(lambda: predict_file(predictor, "b.txt", "b.jsonl"))
+    Path("b.txt").write_text("x = y\n")
+    yield message(lambda: predict_file(predictor, "b.txt", "b.jsonl", resume=True))
+    explore("equation_verification", ["x = x"], "page.html")
+    yield message(lambda: explore("equation_verification", ["x = x"], "page.html"))
+
+
+def of_dgl(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    imports: list[object] = []
+
+    def import_module(name: str) -> object:
+        found = imports.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    python = SimpleNamespace(modules={}, version_info=SimpleNamespace(major=3, minor=13))
+    monkeypatch.setattr(dgl_import, "sys", python)
+    monkeypatch.setattr(dgl_import, "importlib", SimpleNamespace(import_module=import_module))
+    imports[:] = [ModuleNotFoundError("No module named 'dgl'", name="dgl")]
+    yield message(dgl_import.import_dgl)
+    imports[:] = [ImportError("Cannot find DGL C++ graphbolt library"), SimpleNamespace(__version__="2.1.0")]
+    with pytest.warns(UserWarning, match="without dgl.graphbolt") as caught:
+        dgl_import.import_dgl()
+    yield str(caught[0].message)
+
+
+def test_the_page_quotes_what_the_library_says_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = [*of_texts(), *of_labels_graphs_and_layers(), *of_training(monkeypatch), *of_files(), *of_dgl(monkeypatch)]
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^```text\n(.*?)\n```", page, re.MULTILINE | re.DOTALL)
+    assert sorted(quoted) == sorted(said)
