@@ -19,7 +19,9 @@ import pytest
 from engine_parity import needs_dgl
 
 from treemem import Tree
+from treemem.records import read_records
 from treemem.training import recipe_run
+from treemem.trees import parse_equation
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXAMPLE = EXAMPLES / "equation_verification.py"
@@ -244,6 +246,51 @@ def test_a_cell_of_ones_own_learns_who_wins_and_holds_on_deeper_games(capsys: py
     assert [line[1] for line in lines] == ["3", "4", "5"]
     for line in lines:
         assert float(line[3]) > 90 > float(line[-2])
+
+
+def test_the_equations_of_a_trial_of_scale_are_numbered_over_all_files_and_made_once(tmp_path: Path) -> None:
+    scale = loaded(EXAMPLES / "scale_predict.py")
+    folder = tmp_path / "made" / "records"
+    scale.generate(folder, 250, 100)
+    shards = sorted(folder.iterdir())
+    assert [path.name for path in shards] == ["00000.parquet", "00001.parquet", "00002.parquet"]
+    records = [record.fields for path in shards for record in read_records(path)]
+    assert [record["id"] for record in records] == list(range(1, 251))
+    assert all(parse_equation(record["equation"]).label == "Equality" for record in records)
+    scale.generate(folder, 10, 1)
+    assert sorted(folder.iterdir()) == shards
+    assert [path.name for path in folder.parent.iterdir()] == ["records"]
+
+
+@pytest.mark.parametrize(
+    ("options", "address", "said"),
+    [
+        (["--actors", "3", "--cpus", "3"], None, "--actors 3 needs more logical CPUs than that: --cpus 4 instead of 3"),
+        (["--actors", "0"], None, "--actors must be 1 or more, and is 0"),
+        (["--cpus", "3"], "other:6379", "--cpus is for a Ray that is started here"),
+    ],
+)
+def test_what_ray_would_wait_for_is_told_before_it_starts(
+    options: list[str],
+    address: str | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    assert loaded(EXAMPLES / "scale_predict.py").main(options) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_ray_the_example_of_scale_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert loaded(EXAMPLES / "scale_predict.py").main([]) == 2
+    assert capsys.readouterr().err == "error: this example needs Ray: pip install 'treemem[scale]'\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")

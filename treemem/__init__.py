@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         TreememError,
         VocabularyError,
     )
-    from treemem.predict import TreePredictor, predict_file
+    from treemem.predict import TreePredictor, predict_file, predict_shards
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.forest import Forest
     from treemem.trees.tree import Tree
@@ -40,6 +40,7 @@ _HOME = {
     "load": "treemem.checkpoint",
     "load_pretrained": "treemem.checkpoint",
     "predict_file": "treemem.predict",
+    "predict_shards": "treemem.predict",
 }
 _ROOMS = (
     *("calibration", "checkpoint", "conversion", "explore", "induction", "nn", "ops", "predict"),
@@ -63,6 +64,7 @@ __all__ = [
     "load",
     "load_pretrained",
     "predict_file",
+    "predict_shards",
 ]
 
 

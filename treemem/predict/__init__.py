@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from treemem.predict.files import PredictionCounts, predict_file
 from treemem.predict.predictor import TreePredictor
+from treemem.predict.shards import ShardCounts, predict_shards
 
-__all__ = ["PredictionCounts", "TreePredictor", "predict_file"]
+__all__ = ["PredictionCounts", "ShardCounts", "TreePredictor", "predict_file", "predict_shards"]

@@ -136,7 +136,7 @@ class _Run:
         except OSError as error:
             raise RecipeError(f"cannot read {self.source}: {error.strerror}") from error
         return {
-            "weights": _digest(self.predictor.model),
+            "weights": model_digest(self.predictor.model),
             "threshold": self.predictor.threshold,
             "input": Path(self.source).name,
             "input_bytes": size,
@@ -302,7 +302,7 @@ def _trees_per_example(model: Model) -> int:
     return model.task.examples(Forest.from_trees([])).trees_per_example
 
 
-def _digest(model: Model) -> str:
+def model_digest(model: Model) -> str:
     """What decides the probabilities, as SHA-256: weights, vocabulary, network and task."""
     about = {
         "task": [model.task.name, model.task.version, model.task.options],
