@@ -46,7 +46,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="listops/small", help="of ListOps: its name or a file (%(default)s)")
     parser.add_argument("--size", type=int, help="number of expressions to train on")
-    parser.add_argument("--epochs", type=int, help="epochs to train")
+    parser.add_argument(
+        "--epochs", type=int, help="epochs over all expressions, after the stages of the recipe's curriculum"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", help="train each network once from each of these")
     names = ["Ordered Memory", "LSTM"]
     parser.add_argument("--networks", nargs="+", metavar="NAME", default=names, help="of the recipe (%(default)s)")
@@ -63,7 +65,11 @@ def chosen_recipe(options: argparse.Namespace) -> Recipe:
     """The recipe with the options of the command line; its curriculum lasts no longer than the run."""
     given = {"data.training_size": options.size, "training.epochs": options.epochs}
     if options.epochs is not None:
-        given["training.curriculum"] = min(options.epochs, load_recipe(options.recipe).training.curriculum)
+        curriculum = load_recipe(options.recipe).training.curriculum
+        if isinstance(curriculum, int):
+            given["training.curriculum"] = min(options.epochs, curriculum)
+        else:
+            given["training.epochs"] = options.epochs + sum(epochs for _, epochs in curriculum)
     overrides = [f"{name}={value}" for name, value in given.items() if value is not None]
     return load_recipe(options.recipe, [*overrides, *options.set]).with_networks(options.networks)
 

@@ -76,6 +76,7 @@ class Examples:
         group: int64 ``[examples]``, what scores are told apart by.
         labelled: bool ``[examples]``, whether the answer is known.
         split: int8 ``[examples]``, index into ``SPLITS``; None where the data are not divided.
+        difficulty: int64 ``[examples]``, what the stages of a curriculum go by; None where that is the group.
     """
 
     forest: Forest
@@ -84,6 +85,7 @@ class Examples:
     group: NDArray[np.int64]
     labelled: NDArray[np.bool_]
     split: NDArray[np.int8] | None = None
+    difficulty: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.forest) // self.trees_per_example

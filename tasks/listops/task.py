@@ -175,19 +175,21 @@ class ListOps(Task):
         return DIGITS
 
     def examples(self, data: Forest) -> Examples:
-        """Each expression is one example.
+        """Each expression is one example, as difficult as it has tokens.
 
         Raises:
             RecipeError: labels or splits that mean nothing.
         """
         label = label_numbers(data.tree_data.get("label"), len(data), NUM_CLASSES, _LABEL)
+        length = num_tokens(data)
         return Examples(
             data,
             1,
             {"label": label},
-            length_bin(num_tokens(data)),
+            length_bin(length),
             label >= 0,
             split_numbers(data.tree_data.get("split")),
+            difficulty=length,
         )
 
     def head(self, hidden_size: int) -> nn.Module:

@@ -314,6 +314,27 @@ def test_a_curriculum_trains_on_the_lowest_groups_first_and_records_what_it_trai
     assert [record["trees"] for record in records] == [record["examples"] for record in records]
 
 
+def test_the_stages_of_a_curriculum_go_by_difficulty_and_a_resumed_run_keeps_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = MoreX().examples(toy_data())
+    height = examples.group[examples.part("train")]
+    stages = [[1, 1], [3, 2]]
+    records = run(tmp_path / "whole", epochs=4, curriculum=stages).records
+    assert [record["examples"] for record in records] == [(height <= most).sum() for most in (1, 3, 3, 5)]
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2, "last")
+        with pytest.raises(Stopped):
+            run(tmp_path / "broken", epochs=4, curriculum=stages)
+    run(tmp_path / "broken", epochs=4, curriculum=stages, resume=True)
+    assert_same(tmp_path / "broken", tmp_path / "whole")
+
+
+def test_a_stage_without_examples_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no training example is for the stage .* up to 0: the easiest has 1"):
+        run(tmp_path, epochs=2, curriculum=[[0, 1]])
+
+
 def test_steps_by_nodes_go_through_every_example(tmp_path: Path) -> None:
     by_trees, by_nodes = run(tmp_path / "trees"), run(tmp_path / "nodes", nodes_per_batch=20)
     assert [record["examples"] for record in by_nodes.records] == [record["examples"] for record in by_trees.records]
@@ -854,6 +875,14 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"averaging": 1}, r"averaging must be above 0 and below 1, not 1\.0"),
         ({"averaging": "0.9"}, "averaging must be a number or None, not '0.9'"),
         ({"curriculum": -1}, "curriculum must be 0 or more, not -1"),
+        (
+            {"curriculum": True},
+            r"curriculum must be a whole number or pairs such as \[\[5, 20\], \[10, 2\]\], not True",
+        ),
+        ({"curriculum": [[2, 1, 1]]}, r"must be pairs of a difficulty and a number of epochs.*not \[\[2, 1, 1\]\]"),
+        ({"curriculum": [[2, 0]]}, r"a number of epochs, at least 1, such as .*, not \[\[2, 0\]\]"),
+        ({"curriculum": [[3, 1], [2, 1]]}, r"become more difficult one by one, not \[\[3, 1\], \[2, 1\]\]"),
+        ({"epochs": 3, "curriculum": [[2, 2], [3, 1]]}, "take 3 epochs, which leaves none of epochs=3 for all"),
         ({"epochs": 3, "curriculum": 4}, "curriculum must be at most epochs, which is 3, not 4"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),

@@ -1,24 +1,56 @@
-"""Which examples an epoch trains on where they come in group by group."""
+"""Which examples an epoch trains on where the easier ones come first."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.errors import RecipeError
+from treemem.task import Examples
+from treemem.training.options import Curriculum
+
 
 def examples_of_epoch(
-    examples: NDArray[np.int64], group: NDArray[np.int64], epoch: int, curriculum: int
+    chosen: NDArray[np.int64], examples: Examples, epoch: int, curriculum: Curriculum
 ) -> NDArray[np.int64]:
-    """The examples of the lowest groups: ``ceil(groups * (epoch + 1) / curriculum)`` of them, later all.
+    """Those of the chosen examples that an epoch trains on.
 
     Args:
-        examples: numbers of all examples to train on.
-        group: int64, of every example of the data.
+        chosen: numbers of all examples to train on.
+        examples: all of the data.
         epoch: counted from 0.
-        curriculum: epochs until all examples have come in; 0: they are there from the first.
+        curriculum: as in :class:`treemem.training.TrainingOptions`: a number of epochs until all groups have come in,
+            or stages.
+
+    Raises:
+        RecipeError: a stage without examples.
     """
+    if isinstance(curriculum, int):
+        return _of_lowest_groups(chosen, examples.group, epoch, curriculum)
+    difficulty = examples.group if examples.difficulty is None else examples.difficulty
+    for most, epochs in curriculum:
+        if epoch < epochs:
+            return _up_to(most, chosen, difficulty)
+        epoch -= epochs
+    return chosen
+
+
+def _of_lowest_groups(
+    chosen: NDArray[np.int64], group: NDArray[np.int64], epoch: int, curriculum: int
+) -> NDArray[np.int64]:
+    """Of m groups the lowest ``ceil(m * (epoch + 1) / curriculum)``, later all."""
     if epoch >= curriculum:
-        return examples
-    groups = np.unique(group[examples])
+        return chosen
+    groups = np.unique(group[chosen])
     count = -(-len(groups) * (epoch + 1) // curriculum)
-    return examples[group[examples] <= groups[count - 1]]
+    return chosen[group[chosen] <= groups[count - 1]]
+
+
+def _up_to(most: int, chosen: NDArray[np.int64], difficulty: NDArray[np.int64]) -> NDArray[np.int64]:
+    found = chosen[difficulty[chosen] <= most]
+    if not len(found):
+        raise RecipeError(
+            f"no training example is for the stage of the curriculum up to {most}: the easiest has "
+            f"{int(difficulty[chosen].min())}; begin with that"
+        )
+    return found

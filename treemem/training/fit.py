@@ -168,7 +168,7 @@ class _Run:
         options = self.options
         loader = TreeLoader(
             self.index,
-            examples_of_epoch(self.train_ids, self.examples.group, epoch, options.curriculum),
+            examples_of_epoch(self.train_ids, self.examples, epoch, options.curriculum),
             options.batch_size,
             nodes_per_batch=options.nodes_per_batch,
             trees_per_example=self.examples.trees_per_example,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from treemem.errors import RecipeError
+
+Curriculum = int | tuple[tuple[int, int], ...]
+"""Epochs until all groups have come in, or stages of a difficulty and a number of epochs each."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class TrainingOptions:
             None: the weights themselves.
         curriculum: over the first so many epochs the training examples come in by group (for equations: depth), the
             lowest first. With m groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``); the
-            epochs after these on all. 0: all from the first.
+            epochs after these on all. 0: all from the first. Or stages, pairs of a difficulty and a number of epochs:
+            ``[[5, 20], [10, 2]]`` trains for 20 epochs on examples of difficulty 5 at most, for 2 on those of 10, and
+            then on all. The difficulty of an expression of ListOps is how many tokens it has; elsewhere the group is.
         seed: of the weights, the order of the examples and dropout.
         clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
         patience: stop after so many evaluations without a better validation accuracy. None: never.
@@ -75,7 +81,7 @@ class TrainingOptions:
     warmup: float = 0.0
     weight_decay: float = 1e-5
     averaging: float | None = None
-    curriculum: int = 0
+    curriculum: Curriculum = 0
     seed: int = 12093
     clip: float | None = None
     patience: int | None = None
@@ -92,7 +98,9 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            object.__setattr__(self, part.name, _typed(part.name, str(part.type), getattr(self, part.name)))
+            if part.name != "curriculum":
+                object.__setattr__(self, part.name, _typed(part.name, str(part.type), getattr(self, part.name)))
+        object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
         counts = ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size")
         for name in (*counts, "checkpoint_steps", "threads"):
             value = getattr(self, name)
@@ -105,11 +113,9 @@ class TrainingOptions:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise RecipeError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
-        for name in ("prefetch", "curriculum", "plateau_patience"):
+        for name in ("prefetch", "plateau_patience"):
             if getattr(self, name) < 0:
                 raise RecipeError(f"{name} must be 0 or more, not {getattr(self, name)}")
-        if self.curriculum > self.epochs:
-            raise RecipeError(f"curriculum must be at most epochs, which is {self.epochs}, not {self.curriculum}")
         if not 0 <= self.warmup < 1:
             raise RecipeError(f"warmup must be from 0 to below 1, not {self.warmup}")
         if self.averaging is not None and not 0 < self.averaging < 1:
@@ -135,6 +141,38 @@ class TrainingOptions:
     def rate_varies(self) -> bool:
         """Whether the learning rate of a step depends on how many steps the whole run has."""
         return self.schedule in ("cosine", "linear") or self.warmup > 0
+
+
+def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
+    """``given`` if it is a number of epochs, or stages that leave their order and the run's epochs as they are."""
+    if isinstance(given, (list, tuple)) and given:
+        pairs = [list(stage) if isinstance(stage, (list, tuple)) else [] for stage in given]
+        if any(len(pair) != 2 or not all(map(_is_whole, pair)) or pair[1] < 1 for pair in pairs):
+            raise RecipeError(
+                "the stages of a curriculum must be pairs of a difficulty and a number of epochs, at least 1, such as "
+                f"[[5, 20], [10, 2]], not {given!r}"
+            )
+        stages = tuple((int(most), int(count)) for most, count in pairs)
+        if any(after[0] <= before[0] for before, after in pairwise(stages)):
+            raise RecipeError(f"the stages of a curriculum must become more difficult one by one, not {given!r}")
+        total = sum(count for _, count in stages)
+        if total >= epochs:
+            raise RecipeError(
+                f"the stages of the curriculum take {total} epochs, which leaves none of epochs={epochs} for all "
+                "examples; choose more epochs, or shorter stages"
+            )
+        return stages
+    if not _is_whole(given):
+        raise RecipeError(f"curriculum must be a whole number or pairs such as [[5, 20], [10, 2]], not {given!r}")
+    if given < 0:
+        raise RecipeError(f"curriculum must be 0 or more, not {given}")
+    if given > epochs:
+        raise RecipeError(f"curriculum must be at most epochs, which is {epochs}, not {given}")
+    return int(given)
+
+
+def _is_whole(given: Any) -> bool:
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
 
 
 def _typed(name: str, declared: str, value: Any) -> Any:

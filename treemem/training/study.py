@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import logging
 import multiprocessing
 import os
@@ -344,7 +345,7 @@ def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, 
     now = {
         "task": task.options,
         "network": {"network": run.network.network, "options": {**defaults, **run.network.options}},
-        "training": asdict(run.training),
+        "training": json.loads(json.dumps(asdict(run.training))),  # as it stands in a record
         "data": data_hash,
     }
     then = {
