@@ -13,7 +13,10 @@ _logger = logging.getLogger(__name__)
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a seed, or name of a model that comes along"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=str,
+        help="folder of a seed, name of a model that comes along, or hf://OWNER/NAME",
     )
     parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
     parser.add_argument("-o", "--output", type=str, metavar="OUTPUT", help="file, or - for standard output")
