@@ -19,6 +19,7 @@ import yaml
 from torch import Tensor, nn
 
 from treemem import hub_client
+from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.hub_client import HubAddress
 from treemem.records import cannot_write, json_line
@@ -85,15 +86,16 @@ def _model_of(
     """The model that the files of a checkpoint describe."""
     try:
         config = yaml.safe_load(files[_CONFIG])
-        if config["format"] != FORMAT:
-            raise CheckpointError(f"{folder} is of format {config['format']}; this version of treemem reads {FORMAT}")
+        _check_format(config["format"], folder)
         vocabulary = Vocabulary.from_dict(json.loads(files[_VOCABULARY]))
-        network = NetworkConfig(config["network"]["name"], dict(config["network"]["options"]))
+        name = config["network"]["name"]
+        options, weights = with_names_of_today(name, config["network"]["options"], _weights(files[_WEIGHTS], folder))
+        network = NetworkConfig(name, options)
         task_name = config["task"]["name"]
         task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             expected = Model(task, network, vocabulary, networks=networks).state_dict()
-        weights = _weights(files[_WEIGHTS], expected, folder)
+        _check_weights(weights, expected, folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
@@ -257,7 +259,7 @@ def described(files: Mapping[str, bytes]) -> tuple[dict[str, Any], int, list[dic
         CheckpointError: they hold none.
     """
     folder = Path()
-    weights = _weights(files[_WEIGHTS], None, folder)
+    weights = _weights(files[_WEIGHTS], folder)
     config = yaml.safe_load(files[_CONFIG])
     return config, sum(tensor.numel() for tensor in weights.values()), _records(files, folder)
 
@@ -283,7 +285,7 @@ def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], d
     if _TRAINING_STATE not in files:
         raise CheckpointError(f"{folder} holds a model only; training cannot go on from it")
     state = _training_state(files[_TRAINING_STATE], folder)
-    return state, _weights(files[_WEIGHTS], None, folder), _records(files, folder)
+    return state, _weights(files[_WEIGHTS], folder), _records(files, folder)
 
 
 def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
@@ -396,26 +398,39 @@ def _folder_of(path: Path) -> Path:
     return path
 
 
-def _weights(content: bytes, expected: Mapping[str, Tensor] | None, folder: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, of the names and shapes of ``expected`` where it is given."""
+def _check_format(found: object, folder: Path) -> None:
+    """Refuse a format that this version does not read."""
+    if isinstance(found, int) and found > FORMAT:
+        raise CheckpointError(
+            f"{folder} is of format {found}, which a newer treemem wrote; this one reads {FORMAT}: "
+            "pip install --upgrade treemem"
+        )
+    if found != FORMAT:
+        raise CheckpointError(f"{folder} is of format {found!r}; this version of treemem reads {FORMAT}")
+
+
+def _weights(content: bytes, folder: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
     import safetensors
     import safetensors.torch
 
     try:
-        weights = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except (safetensors.SafetensorError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} is no safetensors file: {_told(error)}") from error
-    if expected is not None:
-        for name in sorted({*weights, *expected}):
-            saved: object = list(weights[name].shape) if name in weights else "missing"
-            wanted: object = list(expected[name].shape) if name in expected else "no such weight"
-            if saved == wanted:
-                types = _FLOATING if expected[name].is_floating_point() else (expected[name].dtype,)
-                if weights[name].dtype not in types:
-                    saved, wanted = f"of {weights[name].dtype}", " or ".join(map(str, types))
-            if saved != wanted:
-                raise CheckpointError(f"{folder / _WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
-    return weights
+
+
+def _check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of other names, shapes or types than those of ``expected``."""
+    for name in sorted({*weights, *expected}):
+        saved: object = list(weights[name].shape) if name in weights else "missing"
+        wanted: object = list(expected[name].shape) if name in expected else "no such weight"
+        if saved == wanted:
+            types = _FLOATING if expected[name].is_floating_point() else (expected[name].dtype,)
+            if weights[name].dtype not in types:
+                saved, wanted = f"of {weights[name].dtype}", " or ".join(map(str, types))
+        if saved != wanted:
+            raise CheckpointError(f"{folder / _WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
 
 
 def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
