@@ -210,10 +210,15 @@ def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
     """
     folder = Path(path)
     files = verified_files(folder)
+    others = {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and path.name not in (*files, _MANIFEST)
+    }
     config = yaml.safe_load(files[_CONFIG])
     config["temperature"] = _checked_temperature(temperature)
     files[_CONFIG] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
-    _write_checkpoint(folder, files)
+    _write_checkpoint(folder, files, others)
 
 
 def _checked_temperature(given: object) -> float:
@@ -222,9 +227,10 @@ def _checked_temperature(given: object) -> float:
     return float(given)
 
 
-def _write_checkpoint(path: Path, files: dict[str, bytes]) -> None:
+def _write_checkpoint(path: Path, files: Mapping[str, bytes], others: Mapping[str, bytes] | None = None) -> None:
+    """Write files with the manifest that vouches for them, and beside them others, such as a card."""
     try:
-        _write_folder(path, with_manifest(files))
+        _write_folder(path, {**with_manifest(files), **(others or {})})
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {cannot_write(error)}") from error
 
