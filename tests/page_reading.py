@@ -20,6 +20,12 @@ def value_of(code: int) -> float:
     return float(f"{'-' if negative else ''}{mantissa + 1000}e{exponent - 324 - 3}")
 
 
+def numbers_of(text: str) -> list[float]:
+    """The numbers that ``treemem.explore.decimals.packed`` wrote."""
+    packed = base64.b64decode(text)
+    return [value_of(int.from_bytes(packed[at : at + 3], "big")) for at in range(0, len(packed), 3)]
+
+
 class PageData:
     """The data of a page.
 
@@ -36,9 +42,7 @@ class PageData:
 
     def vector(self, width: int, place: int) -> list[float]:
         """A vector of a pool."""
-        text = self.data["pools"][str(width)][4 * place * width : 4 * (place + 1) * width]
-        packed = base64.b64decode(text)
-        return [value_of(int.from_bytes(packed[at : at + 3], "big")) for at in range(0, len(packed), 3)]
+        return numbers_of(self.data["pools"][str(width)][4 * place * width : 4 * (place + 1) * width])
 
     def values(self, name: str, row: int) -> list[list[float] | None]:
         """What a row has of a field, an entry each; None where it has none."""

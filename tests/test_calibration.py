@@ -68,6 +68,7 @@ def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_e
     checkpoint.save(tmp_path / "model", model, training_state={"step": 3}, metrics=[{"epoch": 1}])
     assert "temperature" not in yaml.safe_load((tmp_path / "model" / "config.yaml").read_text())
     assert treemem.load(tmp_path / "model").temperature == 1.0
+    (tmp_path / "model" / "CARD.md").write_text("what it is")
     before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
     found = calibrate(tmp_path / "model", data)
     assert found > 1.5
@@ -83,6 +84,14 @@ def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_e
     assert treemem.load(tmp_path / "again").temperature == found
     with pytest.raises(RecipeError, match="no split 'tset'"):
         calibrate(tmp_path / "model", data, split="tset")
+
+
+def test_weights_in_half_precision_are_calibrated_in_single(tmp_path: Path) -> None:
+    model, data = toy_model(), noisy_data()
+    checkpoint.save(tmp_path / "half", model.half())
+    checkpoint.save(tmp_path / "single", model.float())
+    assert calibrate(tmp_path / "half", data) == calibrate(tmp_path / "single", data)
+    assert next(treemem.load(tmp_path / "half").parameters()).dtype == torch.float16
 
 
 @pytest.mark.parametrize("temperature", [0, -1.0, float("inf"), True, "hot"])

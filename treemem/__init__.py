@@ -43,7 +43,7 @@ _HOME = {
     "predict_shards": "treemem.predict",
 }
 _ROOMS = (
-    *("calibration", "checkpoint", "conversion", "explore", "induction", "nn", "ops", "predict"),
+    *("calibration", "checkpoint", "conversion", "explore", "hub", "induction", "nn", "ops", "predict"),
     *("schedule", "task", "tasks", "training", "trees"),
 )
 

@@ -148,6 +148,8 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
         RecipeError: no such split, no example in it, or examples without labels.
     """
     model = checkpoint.load(path)
+    if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
+        model.float()  # as a packaged model runs, which is kept in half precision
     examples = model.task.examples(forest_of(data))
     chosen = examples.part(split)
     if not len(chosen):

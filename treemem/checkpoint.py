@@ -18,7 +18,10 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from treemem import hub_client
+from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
+from treemem.hub_client import HubAddress
 from treemem.records import cannot_write, json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder
 from treemem.trees.vocabulary import Vocabulary
@@ -27,7 +30,9 @@ _logger = logging.getLogger(__name__)
 FORMAT = 1
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
 _METRICS, _TRAINING_STATE, _MANIFEST = "metrics.jsonl", "training_state.pt", "manifest.json"
-_REQUIRED = (_CONFIG, _VOCABULARY, _WEIGHTS, _METRICS)
+MODEL_FILES = (_CONFIG, _VOCABULARY, _WEIGHTS, _METRICS)
+"""What every checkpoint has beside its manifest."""
+
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # What readers of YAML, JSON and safetensors raise, and constructors given foreign options; a RecursionError too.
 _MALFORMED = (
@@ -48,33 +53,49 @@ def load(
     Args:
         path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken; where there is no
             such folder, the name of a task that comes with a trained model. Where a checkpoint is torn and the one
-            before it is whole, that one is loaded, and a warning says so.
+            before it is whole, that one is loaded, and a warning says so. ``hf://owner/name@revision`` is a model on
+            the hub (:mod:`treemem.hub`).
         device: where the weights shall be.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
     Raises:
-        CheckpointError: the folder is missing, torn, altered or no checkpoint, or names what is not registered.
+        CheckpointError: the folder is missing, torn, altered or no checkpoint, or names what is not registered; or the
+            hub does not give it.
 
     Example:
         >>> model = treemem.load("runs/equation_verification/tree-lstm")  # doctest: +SKIP
         >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"])  # doctest: +SKIP
         array([0.998])
     """
-    if not exists(path) and os.fspath(path) in TASKS.names() and pretrained_folder(os.fspath(path)).exists():
+    if hub_client.is_address(path):
+        folder, files = fetch(HubAddress.parse(os.fspath(path)))
+    elif not exists(path) and os.fspath(path) in TASKS.names() and pretrained_folder(os.fspath(path)).exists():
         return load_pretrained(os.fspath(path), device=device)
-    folder = _folder_of(Path(path))
-    files = verified_files(folder)
+    else:
+        folder = _folder_of(Path(path))
+        files = verified_files(folder)
+    return _model_of(files, folder, networks or {}, tasks or {}).to(device).eval()
+
+
+def _model_of(
+    files: Mapping[str, bytes],
+    folder: Path,
+    networks: Mapping[str, Callable[..., nn.Module]],
+    tasks: Mapping[str, type[Task]],
+) -> Model:
+    """The model that the files of a checkpoint describe."""
     try:
         config = yaml.safe_load(files[_CONFIG])
-        if config["format"] != FORMAT:
-            raise CheckpointError(f"{folder} is of format {config['format']}; this version of treemem reads {FORMAT}")
+        _check_format(config["format"], folder)
         vocabulary = Vocabulary.from_dict(json.loads(files[_VOCABULARY]))
-        network = NetworkConfig(config["network"]["name"], dict(config["network"]["options"]))
+        name = config["network"]["name"]
+        options, weights = with_names_of_today(name, config["network"]["options"], _weights(files[_WEIGHTS], folder))
+        network = NetworkConfig(name, options)
         task_name = config["task"]["name"]
-        task = ((tasks or {}).get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
+        task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             expected = Model(task, network, vocabulary, networks=networks).state_dict()
-        weights = _weights(files[_WEIGHTS], expected, folder)
+        _check_weights(weights, expected, folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
@@ -84,7 +105,7 @@ def load(
         raise CheckpointError(f"{folder} does not describe a model: {_told(error)}") from error
     floating = next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), torch.float32)
     model.to(floating).load_state_dict(weights)
-    return model.to(device).eval()
+    return model
 
 
 def load_pretrained(task: str = "equation_verification", *, device: str | torch.device = "cpu") -> Model:
@@ -144,9 +165,22 @@ def save(
         CheckpointError: the folder cannot be written.
         RecipeError: an option of the network or the task is not plain data.
     """
+    files = files_of(model, metrics)
+    if training_state is not None:
+        buffer = io.BytesIO()
+        torch.save(dict(training_state), buffer)
+        files[_TRAINING_STATE] = buffer.getvalue()
+    _write_checkpoint(Path(path), files)
+
+
+def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[str, bytes]:
+    """The files of a checkpoint of a model, by name, without a manifest.
+
+    Raises:
+        RecipeError: an option of the network or the task is not plain data.
+    """
     import safetensors.torch
 
-    path = Path(path)
     check_options(model)
     config = {
         "format": FORMAT,
@@ -156,17 +190,12 @@ def save(
     if model.temperature != 1.0:
         config["temperature"] = model.temperature
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    files = {
+    return {
         _CONFIG: yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode(),
         _VOCABULARY: json.dumps(model.vocabulary.to_dict(), ensure_ascii=False).encode(),
         _WEIGHTS: safetensors.torch.save(weights),
         _METRICS: "".join(json_line(record) for record in metrics).encode(),
     }
-    if training_state is not None:
-        buffer = io.BytesIO()
-        torch.save(dict(training_state), buffer)
-        files[_TRAINING_STATE] = buffer.getvalue()
-    _write_checkpoint(path, files)
 
 
 def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
@@ -181,10 +210,15 @@ def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
     """
     folder = Path(path)
     files = verified_files(folder)
+    others = {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and path.name not in (*files, _MANIFEST)
+    }
     config = yaml.safe_load(files[_CONFIG])
     config["temperature"] = _checked_temperature(temperature)
     files[_CONFIG] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
-    _write_checkpoint(folder, files)
+    _write_checkpoint(folder, files, others)
 
 
 def _checked_temperature(given: object) -> float:
@@ -193,13 +227,18 @@ def _checked_temperature(given: object) -> float:
     return float(given)
 
 
-def _write_checkpoint(path: Path, files: dict[str, bytes]) -> None:
-    """Write files with their manifest."""
-    manifest = {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}
+def _write_checkpoint(path: Path, files: Mapping[str, bytes], others: Mapping[str, bytes] | None = None) -> None:
+    """Write files with the manifest that vouches for them, and beside them others, such as a card."""
     try:
-        _write_folder(path, {**files, _MANIFEST: json.dumps(manifest, indent=1).encode()})
+        _write_folder(path, {**with_manifest(files), **(others or {})})
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {cannot_write(error)}") from error
+
+
+def with_manifest(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of a checkpoint, and the manifest that vouches for them."""
+    manifest = {name: {"bytes": len(content), "sha256": _digest(content)} for name, content in files.items()}
+    return {**files, _MANIFEST: json.dumps(manifest, indent=1).encode()}
 
 
 def check_options(model: Model) -> None:
@@ -217,6 +256,18 @@ def check_options(model: Model) -> None:
                     f"the option {name} of {owner} is {value!r}, of type {type(value).__module__}."
                     f"{type(value).__qualname__}; a checkpoint holds plain numbers, texts, lists and dictionaries"
                 ) from error
+
+
+def described(files: Mapping[str, bytes]) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
+    """The configuration, the number of weights and the records that the files of a checkpoint hold.
+
+    Raises:
+        CheckpointError: they hold none.
+    """
+    folder = Path()
+    weights = _weights(files[_WEIGHTS], folder)
+    config = yaml.safe_load(files[_CONFIG])
+    return config, sum(tensor.numel() for tensor in weights.values()), _records(files, folder)
 
 
 def load_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -240,7 +291,7 @@ def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], d
     if _TRAINING_STATE not in files:
         raise CheckpointError(f"{folder} holds a model only; training cannot go on from it")
     state = _training_state(files[_TRAINING_STATE], folder)
-    return state, _weights(files[_WEIGHTS], None, folder), _records(files, folder)
+    return state, _weights(files[_WEIGHTS], folder), _records(files, folder)
 
 
 def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
@@ -279,7 +330,29 @@ def clear_unfinished(path: str | os.PathLike[str]) -> None:
     _delete(_temporary(Path(path)))
 
 
-def verified_files(folder: Path) -> dict[str, bytes]:
+def folder_of(path: str | os.PathLike[str]) -> Path:
+    """The folder of the checkpoint that :func:`load` takes for ``path``, an address on the hub excepted.
+
+    Raises:
+        CheckpointError: neither the checkpoint there nor the one before it is whole.
+    """
+    if not exists(path) and os.fspath(path) in pretrained_names():
+        return pretrained_folder(os.fspath(path))
+    return _folder_of(Path(path))
+
+
+def fetch(
+    address: HubAddress, *, token: str | None = None, cache_folder: str | os.PathLike[str] | None = None
+) -> tuple[Path, dict[str, bytes]]:
+    """Fetch a checkpoint from the hub, without its training state; see :func:`treemem.hub.download`."""
+    wanted = (*MODEL_FILES, _MANIFEST)
+    folder = hub_client.download(address, wanted, token=token, cache_folder=cache_folder)
+    if not (folder / _MANIFEST).is_file():
+        raise CheckpointError(f"{address} is no checkpoint of treemem: the repository has no {_MANIFEST}")
+    return folder, verified_files(folder, with_training_state=False)
+
+
+def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[str, bytes]:
     """The files of a checkpoint by name, each as long as the manifest says and with the same hash.
 
     Raises:
@@ -299,7 +372,7 @@ def verified_files(folder: Path) -> dict[str, bytes]:
     except (OSError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
     files = {}
-    for name in (*_REQUIRED, _TRAINING_STATE):
+    for name in (*MODEL_FILES, *([_TRAINING_STATE] if with_training_state else [])):
         if name not in listed:
             if name == _TRAINING_STATE:
                 continue
@@ -331,26 +404,39 @@ def _folder_of(path: Path) -> Path:
     return path
 
 
-def _weights(content: bytes, expected: Mapping[str, Tensor] | None, folder: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, of the names and shapes of ``expected`` where it is given."""
+def _check_format(found: object, folder: Path) -> None:
+    """Refuse a format that this version does not read."""
+    if isinstance(found, int) and found > FORMAT:
+        raise CheckpointError(
+            f"{folder} is of format {found}, which a newer treemem wrote; this one reads {FORMAT}: "
+            "pip install --upgrade treemem"
+        )
+    if found != FORMAT:
+        raise CheckpointError(f"{folder} is of format {found!r}; this version of treemem reads {FORMAT}")
+
+
+def _weights(content: bytes, folder: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
     import safetensors
     import safetensors.torch
 
     try:
-        weights = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except (safetensors.SafetensorError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _WEIGHTS} is no safetensors file: {_told(error)}") from error
-    if expected is not None:
-        for name in sorted({*weights, *expected}):
-            saved: object = list(weights[name].shape) if name in weights else "missing"
-            wanted: object = list(expected[name].shape) if name in expected else "no such weight"
-            if saved == wanted:
-                types = _FLOATING if expected[name].is_floating_point() else (expected[name].dtype,)
-                if weights[name].dtype not in types:
-                    saved, wanted = f"of {weights[name].dtype}", " or ".join(map(str, types))
-            if saved != wanted:
-                raise CheckpointError(f"{folder / _WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
-    return weights
+
+
+def _check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of other names, shapes or types than those of ``expected``."""
+    for name in sorted({*weights, *expected}):
+        saved: object = list(weights[name].shape) if name in weights else "missing"
+        wanted: object = list(expected[name].shape) if name in expected else "no such weight"
+        if saved == wanted:
+            types = _FLOATING if expected[name].is_floating_point() else (expected[name].dtype,)
+            if weights[name].dtype not in types:
+                saved, wanted = f"of {weights[name].dtype}", " or ".join(map(str, types))
+        if saved != wanted:
+            raise CheckpointError(f"{folder / _WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
 
 
 def _training_state(content: bytes, folder: Path) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class LogicPairs:
 
     Attributes:
         forest: the formulas, two a pair, adjacent, in the form ``"binary"``.
-        label: index into ``RELATIONS``, int64 ``[pairs]``.
+        label: index into ``RELATIONS``, int64 ``[pairs]``; -1 where there is none.
         operations: the larger of the two numbers of operators, int64 ``[pairs]``; 12 for 12 and more, as in the
             published files, whose last one has formulas of up to 19.
         split: what their fields ``split`` say, ``[pairs]``, empty where one has none; None where none has any.
@@ -63,7 +63,7 @@ class LogicPairs:
         return LogicPairs(self.forest[formulas], self.label[chosen], self.operations[chosen], split)
 
 
-def read_logic(path: str | os.PathLike[str], *, format: str | None = None) -> LogicPairs:
+def read_logic(path: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True) -> LogicPairs:
     """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.
 
     A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
@@ -75,6 +75,8 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None) -> Lo
         path: the file.
         format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default, and text where the
             name does not say.
+        labelled: whether every pair must have a label; else a line may be ``LEFT<TAB>RIGHT``, a record may have no
+            label, and the label of such a pair is -1.
 
     Raises:
         ParseError: the first line of another number of columns, or with a field that is no number of operations,
@@ -87,11 +89,13 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None) -> Lo
     try:
         format = _format_of(source) if format is None else format
         for record in read_records(path, format=format, text_fields=_HEADER):
-            fields = list(record.fields.values()) if format == "text" else _columns(record, source)
+            fields = list(record.fields.values()) if format == "text" else _columns(record, source, labelled)
             words = [field.strip() for field in fields]
             if words in ([""], []) or (not rows and _is_header(words)):
                 continue
-            row = _checked_row(fields, record.line, source)
+            if not labelled and len(words) == 2:
+                fields = ["", *fields]
+            row = _checked_row(fields, record.line, source, labelled)
             rows.append(row._replace(split=str(record.fields.get("split", ""))))
     except ParseError:
         _pairs(rows, source)  # a line before this one may be wrong too
@@ -104,7 +108,7 @@ def _format_of(source: str) -> str:
     return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(suffix, "text")
 
 
-def _columns(record: Record, source: str) -> list[str]:
+def _columns(record: Record, source: str, labelled: bool) -> list[str]:
     """What would stand in a line of text, of a record whose fields have names; of a blank line of CSV nothing."""
     fields = record.fields
     if len(fields) == 1 and not str(next(iter(fields.values()))).strip():
@@ -112,6 +116,8 @@ def _columns(record: Record, source: str) -> list[str]:
     columns = []
     for name in _HEADER[1:]:
         text = fields.get(name)
+        if text is None and name == "label" and not labelled:
+            text = ""
         if not isinstance(text, str):
             problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
             raise ParseError(problem, expected="texts label, left and right", line=record.line, source=source)
@@ -121,7 +127,7 @@ def _columns(record: Record, source: str) -> list[str]:
 
 
 def _is_header(parts: Sequence[str]) -> bool:
-    return tuple(parts) in (_HEADER, _HEADER[1:])
+    return tuple(parts) in (_HEADER, _HEADER[1:], _HEADER[2:])
 
 
 def _lacks_right_side(parts: Sequence[str]) -> bool:
@@ -144,8 +150,7 @@ class LogicRecords(RecordReader):
     form: LogicForm = "binary"
 
     def is_header(self, parts: Sequence[str]) -> bool:
-        stripped = [part.strip() for part in parts]
-        return _is_header(stripped) or tuple(stripped) == _HEADER[2:]
+        return _is_header([part.strip() for part in parts])
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
         """The two sides, which are the last parts."""
@@ -249,7 +254,7 @@ class _Row(NamedTuple):
     split: str = ""
 
 
-def _checked_row(fields: Sequence[str], line: int, source: str) -> _Row:
+def _checked_row(fields: Sequence[str], line: int, source: str, labelled: bool) -> _Row:
     """The fields of a line, as far as they can be checked without the formulas."""
 
     def wrong(problem: str, text: str, offset: int = 0, expected: str = _EXPECTED) -> ParseError:
@@ -263,7 +268,7 @@ def _checked_row(fields: Sequence[str], line: int, source: str) -> _Row:
     if number is not None and not number.strip().isdecimal():
         raise wrong(f"{shorten(number.strip())} is no number of operations", number, _first_character(number))
     label = fields[-3].strip()
-    if label not in RELATIONS:
+    if label not in RELATIONS and (label or labelled):
         problem = f"{shorten(label)} is no relation" if label else "the label is missing"
         expected = f"one of {' '.join(RELATIONS)}{near_names(label, RELATIONS)}"
         raise wrong(problem, fields[-3], _first_character(fields[-3]), expected)
@@ -287,7 +292,7 @@ def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
         _pairs(rows[:before], source)  # one of these may be the first wrong line
         _check_sides(rows[before : before + 1], source)  # and of this line the left side, where the right one is told
         raise
-    place = {name: index for index, name in enumerate(RELATIONS)}
+    place = {name: index for index, name in enumerate(RELATIONS)} | {"": -1}
     label = np.array([place[row.label.strip()] for row in rows], np.int64)
     operations, found = pair_operations(forest), relations(*tables.reshape(-1, 2).T)
     for row, number, is_so in zip(rows, operations.tolist(), found.tolist(), strict=True):
@@ -324,7 +329,7 @@ def _check_against_formulas(row: _Row, operations: int, relation: str, source: s
     if number is not None and number.strip() != str(operations):
         problem = f"{shorten(number.strip())} is said to be the number of operations, which is {operations}"
         raise ParseError(problem, number, _first_character(number), str(operations), row.line, source)
-    if label.strip() != relation:
+    if label.strip() not in ("", relation):
         problem = f"the label {label.strip()!r} contradicts the formulas, whose relation is {relation!r}"
         expected = f"{relation}, or other formulas"
         raise ParseError(problem, label, _first_character(label), expected, row.line, source)

@@ -236,7 +236,7 @@ class LogicalInference(Task):
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """The pairs of a file; see :func:`~treemem.tasks.logical_inference.reader.read_logic`."""
-        pairs = read_logic(source, format=format)
+        pairs = read_logic(source, format=format, labelled=False)
         if not len(pairs):
             raise RecipeError(f"there are no pairs in {os.fspath(source)}")
         forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest

@@ -30,6 +30,27 @@ def test_trials_are_recorded_and_the_best_is_told_with_a_command_that_trains_it(
     assert f"validation accuracy {best:.4f}" in capsys.readouterr().err
 
 
+def test_several_seeds_are_judged_by_their_mean(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SWEEP, "--trials", "1", "--network", "small sum", "--vary", "training.batch_size=4,8"]
+    assert main([*words, "--seeds", "1", "2"]) == 0
+    said = capsys.readouterr().out
+    (record,) = [json.loads(line) for line in (folder / "trials" / "trials.jsonl").read_text().splitlines()]
+    assert (record["network"], record["seeds"]) == ("small sum", [1, 2])
+    assert record["validation_accuracy"] == sum(record["accuracies"]) / 2
+    assert record["epochs"] == [1, 1]
+    command = shlex.split(said.split("to train it: ")[1].splitlines()[0])
+    assert command[-5:] == ["--networks", "small sum", "--seeds", "1", "2"]
+    assert main([*command[1:], "-o", "best"]) == 0
+    told = capsys.readouterr().err
+    assert all(f"validation accuracy {accuracy:.4f}" in told for accuracy in record["accuracies"])
+
+
+def test_trials_of_other_seeds_are_those_of_another_sweep(folder: Path, failing: Callable[..., str]) -> None:
+    assert main([*SWEEP, "--trials", "1"]) == 0
+    assert "of another sweep" in failing(*SWEEP, "--trials", "1", "--seeds", "1", "2")
+    assert "seeds must differ, not 1, 1" in failing(*SWEEP, "--trials", "1", "--seeds", "1", "1")
+
+
 def test_a_sweep_that_was_stopped_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import toy_task  # registers the task more_x and the network KindSum
-from page_reading import PageData, rounded
+from page_reading import PageData, numbers_of, rounded
 
 from treemem.checkpoint import save
 from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError, TreememError, VocabularyError
@@ -180,6 +180,42 @@ def test_a_pair_that_is_read_as_one_sequence_is_shown_as_one_with_its_marks() ->
     assert sequence["node"][words.index("⟨delimiter⟩") + 1] == sum(sizes) - 1
     assert len(example["classes"]) == 7
     assert page["encodings"]["each"] == 1
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "by"),
+    [("Transformer", {"num_layers": 2}, "layer"), ("UniversalTransformer", {"num_steps": 2}, "step")],
+)
+def test_attention_is_that_of_the_trace_with_a_row_for_what_is_read(
+    network: str, options: dict[str, int], by: str
+) -> None:
+    torch.manual_seed(0)
+    config = NetworkConfig(network, {"hidden_size": 4, "num_heads": 2, **options})
+    model = Model(EquationVerification(), config)
+    page = page_data(model, ["sin(x) = y", "x = x"])
+    assert page["attendsBy"] == by
+    with torch.no_grad():
+        traced = model.encoder(whole_batch(model, ["sin(x) = y", "x = x"]), trace=True).trace["attention"]
+    for number, positions in enumerate((5, 2, 2, 2)):
+        attention = page["examples"][number // 2]["sequences"][number % 2]["attention"]
+        assert (attention["layers"], attention["positions"]) == (2, positions)
+        assert page["labels"][attention["mark"]][0] == "⟨extract⟩"
+        own = traced[number, :, :positions, :positions]
+        assert numbers_of(attention["numbers"]) == rounded(own.double().flatten().tolist())
+        assert float(attention["most"]) == float(f"{float(own.max()):.3e}")
+
+
+def test_attention_of_pairs_read_as_one_has_their_marks_and_that_of_long_sequences_is_left_out() -> None:
+    torch.manual_seed(0)
+    options = {"hidden_size": 4, "num_heads": 2, "num_layers": 1, "joint": True, "form": "bracketed leaves"}
+    model = Model(LogicalInference(), NetworkConfig("Transformer", options))
+    (short,) = page_data(model, ["( a ( and b ) )\ta"])["examples"][0]["sequences"]
+    assert short["attention"]["mark"] is None
+    assert short["attention"]["positions"] == len(short["token"])
+    long = "( a ( and " * 20 + "b" + " ) )" * 20
+    (other,) = page_data(model, [f"{long}\ta"])["examples"][0]["sequences"]
+    assert len(other["token"]) > 100
+    assert (other["attention"], other["tooLong"], short["tooLong"]) == (None, True, False)
 
 
 def test_a_network_without_states_still_shows_trees_answers_and_encodings() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import toy_task
-from page_reading import PageData
+from page_reading import PageData, numbers_of
 
 from treemem.explore import explore
 from treemem.explore.decimals import shown
@@ -196,6 +196,39 @@ def test_a_page_of_tokens_shows_pointers_and_the_tree_that_was_found_on_a_phone(
     assert visit.text("#step-text") == "token 1 of 9"
     assert tab.locator("#sequences tr.later").count() == 8
     assert tab.locator("#tree .node.later").count() > 0
+    visit.leave(path)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_page_of_a_transformer_shows_what_each_position_attends_to(
+    browser: Any, tmp_path: Path, width: int, scheme: str
+) -> None:
+    torch.manual_seed(0)
+    options = {"hidden_size": 4, "num_heads": 2, "num_layers": 2}
+    model = Model(ListOps(), NetworkConfig("Transformer", options))
+    path = explore(model, ["[MAX 2 9 ]", "[SM " + "1 " * 120 + "]"], tmp_path / "page.html")
+    (sequence,) = PageData(path).data["examples"][0]["sequences"]
+    count = sequence["attention"]["positions"]
+    weights = [f"{value:#.4g}" for value in numbers_of(sequence["attention"]["numbers"])]
+    visit = Visit(browser, path, width=width, scheme=scheme)
+    tab = visit.tab
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    assert visit.texts("#trace option")[:3] == ["attention, layer 1", "attention, layer 2", "h"]
+    titles = "cells => cells.map((cell) => cell.title.split(': ')[1])"
+    for layer in (0, 1):
+        tab.select_option("#trace", f"attention {layer}")
+        shown_weights = tab.locator("#sequences td.cell").evaluate_all(titles)
+        assert shown_weights == weights[layer * count**2 : (layer + 1) * count**2]
+    assert tab.locator("#sequences td.mark-name").inner_text() == "⟨extract⟩"
+    tab.locator("#sequences tbody button").first.focus()
+    tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.textContent") == "2"
+    assert visit.texts("#details dt")[1:] == ["layer 1 attends to", "layer 2 attends to"]
+    most = max(range(count), key=lambda place: float(weights[count + place]))
+    assert f"({most + 1}) {weights[count + most]}" in visit.texts("#details dd")[1]
+    assert tab.evaluate(UNNAMED) == []
+    tab.click("#example-1")
+    assert visit.text("#sequences caption") == "tokens: too long a sequence to keep its attention"
     visit.leave(path)
 
 

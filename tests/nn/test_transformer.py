@@ -11,7 +11,7 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import Transformer
-from treemem.nn.attention_encoder import sinusoids
+from treemem.nn.attention_encoder import attention_weights, sinusoids
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Model, NetworkConfig
 
@@ -224,3 +224,17 @@ def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
     encoder.read(torch.zeros(1, 3, 6), torch.tensor([3]))
     with pytest.raises(GraphError, match="a sequence of 5, marks counted, is longer than max_length=4"):
         encoder.read(torch.zeros(1, 4, 6), torch.tensor([4]))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_weights_of_attention_are_those_that_torch_tells(norm_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(6, 3, 5, 0.0, batch_first=True, norm_first=norm_first).double()
+    torch.nn.init.normal_(layer.self_attn.in_proj_weight)
+    torch.nn.init.normal_(layer.self_attn.in_proj_bias)
+    inputs = random_inputs()
+    read = layer.norm1(inputs) if norm_first else inputs
+    absent = torch.arange(6) >= torch.tensor([4, 1, 6, 6])[:, None]
+    for mask in (absent, None):
+        _, expected = layer.self_attn(read, read, read, key_padding_mask=mask, need_weights=True)
+        torch.testing.assert_close(attention_weights(layer, inputs, mask), expected.detach())

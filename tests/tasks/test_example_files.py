@@ -13,6 +13,7 @@ from toy_task import MoreX, toy_data
 from treemem.errors import ParseError, RecipeError
 from treemem.records import write_records
 from treemem.task import TASKS, Task
+from treemem.tasks.logical_inference.reader import read_logic
 from treemem.trees.forest import Forest
 
 OPTIONS: dict[str, Mapping[str, Any]] = {
@@ -83,6 +84,26 @@ def test_examples_without_splits_or_labels_say_none(tmp_path: Path) -> None:
     path = tmp_path / "equations.csv"
     write_records(path, task.records_of(forest))
     assert task.read_examples(path).tree_data["label"].tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pairs.txt", "left\tright\n( a ( and b ) )\ta\n=\ta\ta\n"),
+        ("pairs.csv", "left,right,label\n( a ( and b ) ),a,\na,a,=\n"),
+        (
+            "pairs.jsonl",
+            '{"left": "( a ( and b ) )", "right": "a", "label": null}\n{"left": "a", "right": "a", "label": "="}\n',
+        ),
+    ],
+)
+def test_a_pair_of_logic_may_have_no_label_where_it_is_no_training_data(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    task = TASKS.find("logical_inference")()
+    data = task.examples(task.read_examples(tmp_path / name))
+    assert data.labelled.tolist() == [False, True]
+    with pytest.raises(ParseError, match=r", line [12]"):
+        read_logic(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from treemem.errors import ParseError
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.listops_arrays import expressions_of_lines
 from treemem.trees.tree import Tree
 
 WORDS = ("a", "b", "X", "[MAX", "\u00e9", "\ud800", "a\u00a0b", "x=")
@@ -83,6 +85,15 @@ def test_a_wrong_text_beyond_the_first_thousands_is_named_by_its_own_line() -> N
     with pytest.raises(ParseError) as caught:
         forest_of_bracketed(["( a b )"] * 20_000 + ["( a"], first_line=2)
     assert caught.value.line == 20_002
+
+
+@pytest.mark.parametrize("read", [forest_of_bracketed, expressions_of_lines])
+def test_what_is_no_text_is_a_parse_error_with_its_line(read: Callable[..., object]) -> None:
+    for wrong, kind in ((None, "NoneType"), (b"a", "bytes"), (3, "int")):
+        with pytest.raises(ParseError, match=f"own, line 8, column 1: a text must be a str, not {kind}"):
+            read(["7", wrong], source="own", first_line=7)
+    with pytest.raises(ParseError, match="line 5, column 1: a text must be a str"):
+        read([None], lines=[5])
 
 
 def test_other_parsers_can_explain() -> None:

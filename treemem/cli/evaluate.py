@@ -25,7 +25,10 @@ _EVERYTHING = "all"
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a run, or name of a model that comes along"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=str,
+        help="folder of a run, name of a model that comes along, or hf://OWNER/NAME",
     )
     parser.add_argument(
         "data", nargs="?", metavar="DATA", type=str, help="file of labelled examples; without one, data are generated"
@@ -138,8 +141,9 @@ COMMAND = Command(
     summary="Score a trained model on labelled examples, by group.",
     usage="CHECKPOINT [DATA] [FIELD=VALUE ...] [options]",
     description=(
-        "CHECKPOINT is the folder of a seed, or the name of a model that comes along. Without DATA the examples are\n"
-        "those of the model's run, or else the ones that its task generates, with the fields that are set."
+        "CHECKPOINT is the folder of a seed, the name of a model that comes along, or hf://OWNER/NAME. Without DATA\n"
+        "the examples are those of the model's run, or else the ones that its task generates, with the fields that\n"
+        "are set."
     ),
     examples=(
         "treemem evaluate equation_verification equations.jsonl --split test --json scores.json",

@@ -14,7 +14,10 @@ _MOST = 100
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a run, or name of a model that comes along"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=str,
+        help="folder of a run, name of a model that comes along, or hf://OWNER/NAME",
     )
     parser.add_argument("input", metavar="INPUT", type=str, help="file of examples, or - for standard input")
     parser.add_argument("-o", "--output", type=str, metavar="PAGE", help="the HTML file to write")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from jsonargparse import Namespace
 
 from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.errors import RecipeError
 
 _logger = logging.getLogger(__name__)
 
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=str, help="folder of a seed, or name of a model that comes along"
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=str,
+        help="folder of a seed, name of a model that comes along, or hf://OWNER/NAME",
     )
     parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
     parser.add_argument("-o", "--output", type=str, metavar="OUTPUT", help="file, or - for standard output")
@@ -40,6 +45,8 @@ def _run(options: Namespace) -> None:
 
     if options.output is None:
         raise UsageError("where to? give -o OUTPUT, or -o - for standard output")
+    if options.input != "-" and _is_empty(Path(options.input)):
+        raise RecipeError(f"{options.input} is empty; there is nothing to predict")
     predictor = TreePredictor(
         options.checkpoint,
         batch_size=options.batch_size,
@@ -61,6 +68,15 @@ def _run(options: Namespace) -> None:
         "%d records: %d predicted, %d with an error; %.0f records/s",
         counts.records, counts.predicted, counts.rejected, counts.records / max(counts.seconds, 1e-9),
     )  # fmt: skip
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a file holds no byte. One that cannot be opened is told by what reads it."""
+    try:
+        with path.open("rb") as stream:
+            return not stream.read(1)
+    except OSError:
+        return False
 
 
 COMMAND = Command(

@@ -27,6 +27,10 @@ def _add_arguments(parser: CommandParser) -> None:
         "recipe's to ten times of it)",
     )  # fmt: skip
     parser.add_argument("--network", type=str, metavar="NAME", help="which one to train (the recipe's first)")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[], metavar="SEED",
+        help="train each trial once from each of these, and judge it by the mean (the recipe's training.seed)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the values that are drawn (0)")
     parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="of the sweep (runs/TASK/RECIPE-sweep)")
     parser.add_argument("--overwrite", action="store_true", help="begin anew where the folder holds a sweep")
@@ -46,6 +50,7 @@ def _run(options: Namespace) -> None:
         overrides=options.set,
         network=options.network,
         seed=options.seed,
+        seeds=options.seeds,
     )
     recipe = planned[0].recipe
     find_device(recipe.training.accelerator, "training.accelerator")
@@ -68,6 +73,8 @@ def _told(planned: Sequence[Trial], records: Sequence[Mapping[str, Any]], recipe
     best = best_trial(records)
     chosen = next(trial for trial in planned if trial.number == best["trial"])
     words = ["treemem", "train", recipe, *overrides, *chosen.overrides, "--networks", chosen.network]
+    if chosen.seeds:
+        words += ["--seeds", *map(str, chosen.seeds)]
     return (
         f"{markdown_table(rows)}\n\nbest: trial {chosen.number}, {percent_of(best['validation_accuracy'])} %, "
         f"{' '.join(chosen.overrides)}\nto train it: {shlex.join(words)}"

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
-from treemem.explore.decimals import shown
+from treemem.explore.decimals import coded, packed, shown
 from treemem.explore.html_page import html_page
 from treemem.explore.label_table import LabelTable, printable_line
 from treemem.explore.projection import projection
@@ -111,6 +111,7 @@ def page_data(
         "network": model.network.network,
         "options": [[name, str(value)] for name, value in model.network.options.items()],
         "group": task.group,
+        "attendsBy": recording.attends_by,
         "items": "nodes" if recording.has_nodes else "tokens" if recording.sequences else "none",
         "examples": [
             {
@@ -252,4 +253,17 @@ def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[st
         "induced": None if read.induced is None else [node.arity for node in read.induced.postorder()],
         "whyNone": read.why_none,
         "f1": None if read.f1 is None else f"{100 * read.f1:.1f}",
+        "attention": None if read.attention is None else _attention(read.attention, read.mark, names),
+        "tooLong": read.too_long,
+    }
+
+
+def _attention(weights: NDArray[np.float64], mark: str, names: LabelTable) -> dict[str, Any]:
+    """What positions attend to: ``numbers`` are packed, layer after layer, row after row."""
+    return {
+        "layers": weights.shape[0],
+        "positions": weights.shape[1],
+        "mark": names.add(mark) if mark else None,
+        "most": shown(float(weights.max())),
+        "numbers": packed(coded(weights)),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, TreememError
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import induced_trees, remove_brackets, sentence_f1
+from treemem.nn.attention_encoder import AttentionEncoder
 from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.tree_network import TreeNetwork
 from treemem.nn.tree_states import TreeStates
+from treemem.nn.universal_transformer import UniversalTransformer
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Examples, Model
@@ -34,6 +36,9 @@ _GATES = ("push", "pop", "no_op", "forget", "input", "update", "output", "readin
 
 _MARKS = ("⟨start⟩", "⟨delimiter⟩", "⟨extract⟩")
 
+LONGEST_ATTENTION = 100
+"""Positions of a sequence of which attention is kept; it takes the square of them in every layer."""
+
 
 @dataclass(frozen=True)
 class ReadSequence:
@@ -46,6 +51,10 @@ class ReadSequence:
         induced: the tree that the encoder found over the tokens; None where it finds none.
         why_none: why none was found, where one was to be.
         f1: how well that agrees with the given tree, where they have the same words.
+        attention: what each position attends to, the mean of the heads, ``[layers, positions, positions]``; None where
+            the encoder has none, or the sequence is too long.
+        too_long: whether attention was left out, the sequence having over ``LONGEST_ATTENTION`` positions.
+        mark: the learned position after the last token, where there is one; it is a position, and no token.
     """
 
     words: list[str]
@@ -53,6 +62,9 @@ class ReadSequence:
     induced: Tree | None = None
     why_none: str = ""
     f1: float | None = None
+    attention: NDArray[np.float64] | None = None
+    too_long: bool = False
+    mark: str = ""
 
 
 @dataclass
@@ -65,6 +77,7 @@ class Recording:
         encodings: ``[examples, trees_per_example or 1, hidden_size]``.
         sequences: of sequence encoders, those of each example.
         has_nodes: whether the items of the table are nodes.
+        attends_by: what attention is told apart by: ``"layer"``, or ``"step"`` of one layer that is repeated.
     """
 
     table: StateTable = field(default_factory=StateTable)
@@ -72,6 +85,7 @@ class Recording:
     encodings: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 1, 0)))
     sequences: list[list[ReadSequence]] = field(default_factory=list)
     has_nodes: bool = False
+    attends_by: str = "layer"
 
 
 @torch.no_grad()
@@ -112,7 +126,8 @@ def _record_batch(model: Model, batch: TreeBatch, recording: Recording) -> Any:
         states = encoder(batch, trace=True)
         slots = encoder.slot_contents(batch) if isinstance(encoder, OrderedMemory) else {}
         recording.table.add(int(states.lengths.sum()), _of_tokens(states, slots))
-        recording.sequences += _sequences(encoder, batch, states)
+        recording.sequences += _with_attention(encoder, states, _sequences(encoder, batch, states))
+        recording.attends_by = "step" if isinstance(encoder, UniversalTransformer) else "layer"
         return states
     return encoder(batch)
 
@@ -162,6 +177,24 @@ def _sequences(encoder: SequenceEncoder, batch: TreeBatch, states: SequenceState
         of_trees = [_with_induced(*parts) for parts in zip(of_trees, found, forest, strict=True)]
     each = batch.trees_per_example
     return [of_trees[first : first + each] for first in range(0, len(of_trees), each)]
+
+
+def _with_attention(
+    encoder: SequenceEncoder, states: SequenceStates, examples: list[list[ReadSequence]]
+) -> list[list[ReadSequence]]:
+    """The sequences of each example of a batch, with what their positions attend to where that was traced."""
+    if "attention" not in states.trace or not isinstance(encoder, AttentionEncoder):
+        return examples
+    weights = iter(_numpy(states.trace["attention"]))
+    mark = _MARKS[-1] if encoder.marks is not None and not encoder.joint else ""
+    return [[_attending(read, next(weights), mark) for read in example] for example in examples]
+
+
+def _attending(read: ReadSequence, weights: NDArray[np.float64], mark: str) -> ReadSequence:
+    positions = len(read.words) + bool(mark)
+    if not read.words or positions > LONGEST_ATTENTION:
+        return replace(read, too_long=positions > LONGEST_ATTENTION)
+    return replace(read, attention=weights[:, :positions, :positions], mark=mark)
 
 
 def _as_one(left: ReadSequence, right: ReadSequence, num_left: int) -> ReadSequence:

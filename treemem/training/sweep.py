@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import yaml
 from treemem.checked_options import checked_count
 from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
-from treemem.training.fit import DivergedError, fit
+from treemem.training.fit import DivergedError, FitResult, fit
 from treemem.training.recipes import Recipe, load_recipe, recipe_fields
 from treemem.training.run_folder import held
 from treemem.trees.forest import Forest
@@ -98,17 +98,19 @@ def default_variations(recipe: Recipe) -> list[Variation]:
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run of a sweep.
+    """One point of a sweep.
 
     Attributes:
         number: from 1.
         values: what was drawn, by field.
         recipe: with these values, and with the network alone that is trained.
+        seeds: to train it from, once each; none: once, from the recipe's ``training.seed``.
     """
 
     number: int
     values: dict[str, Any]
     recipe: Recipe
+    seeds: tuple[int, ...] = ()
 
     @property
     def network(self) -> str:
@@ -135,6 +137,7 @@ def plan_trials(
     overrides: Sequence[str] = (),
     network: str | None = None,
     seed: int = 0,
+    seeds: Sequence[int] = (),
 ) -> list[Trial]:
     """Draw the values of a sweep, and check that they make recipes.
 
@@ -145,12 +148,16 @@ def plan_trials(
         overrides: ``FIELD=VALUE`` each, the same for all trials.
         network: which of the recipe's; the first by default.
         seed: of the draws; those of a trial depend on this and its number alone.
+        seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
 
     Raises:
         RecipeError: no such recipe, field, network or value.
     """
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
+    if len(set(seeds)) < len(seeds):
+        raise RecipeError(f"seeds must differ, not {', '.join(map(str, seeds))}")
+    overrides = [*overrides, f"seeds={list(seeds)}"] if seeds else overrides
     base = load_recipe(source, overrides)
     name = next(iter(base.networks)) if network is None else network
     chosen = list(variations) or default_variations(base)
@@ -159,12 +166,12 @@ def plan_trials(
         random = np.random.default_rng([seed, number])
         values = {variation.field: variation.draw(random) for variation in chosen}
         recipe = load_recipe(source, [*overrides, *_overrides(values)]).with_networks([name])
-        planned.append(Trial(number, values, recipe))
+        planned.append(Trial(number, values, recipe, tuple(seeds)))
     return planned
 
 
 def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
-    """Train a network once for each trial, and record its validation accuracy.
+    """Train a network once for each trial, or from each of its seeds, and record its validation accuracy.
 
     The test examples are taken out of the data before anything is trained. Each trial has a folder ``trial-N`` of its
     own in ``output``; ``trials.jsonl`` there has a record for each that is done. The same call after an interruption
@@ -172,7 +179,9 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
 
     A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``,
     ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why it came to nothing; the
-    numbers are then null) and ``recipe`` (a hash of all its fields).
+    numbers are then null) and ``recipe`` (a hash of all its fields). Of a trial with seeds the accuracy is the mean,
+    ``best_epoch`` and ``epochs`` are lists, and ``seeds`` and ``accuracies`` say what came of which. It comes to
+    nothing where one seed does.
 
     Args:
         planned: the trials.
@@ -241,19 +250,30 @@ def without_test(forest: Forest) -> Forest:
 def _run(trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
     """Train a trial; its record."""
     found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
-    recipe = trial.recipe
-    network = recipe.networks[trial.network]
     try:
-        result = fit(recipe.make_task(), network, forest, recipe.training, output=folder, resume=True)
+        results = _results(trial, forest, folder)
     except (DivergedError, CellError) as error:
         _logger.warning("this trial came to nothing: %s", error)
         found["error"] = str(error)
     else:
-        found["validation_accuracy"] = result.validation[-1].accuracy
-        found["best_epoch"], found["epochs"] = result.best_epoch, len(result.records)
-        found["seconds"] = sum(epoch["seconds"] for epoch in result.records)
+        accuracies = [result.validation[-1].accuracy for result in results]
+        best_epochs, epochs = [result.best_epoch for result in results], [len(result.records) for result in results]
+        found["validation_accuracy"] = sum(accuracies) / len(accuracies)
+        found["best_epoch"], found["epochs"] = (best_epochs, epochs) if trial.seeds else (best_epochs[0], epochs[0])
+        found["seconds"] = sum(epoch["seconds"] for result in results for epoch in result.records)
+        if trial.seeds:
+            found |= {"seeds": list(trial.seeds), "accuracies": accuracies}
     about = {"trial": trial.number, "network": trial.network, "overrides": trial.values}
     return {**about, **found, "recipe": trial.digest}
+
+
+def _results(trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
+    """What came of each seed; of the recipe's own in the folder itself."""
+    recipe = trial.recipe
+    task, network = recipe.make_task(), recipe.networks[trial.network]
+    runs = {folder / f"seed-{seed}": replace(recipe.training, seed=seed) for seed in trial.seeds}
+    runs = runs or {folder: recipe.training}
+    return [fit(task, network, forest, options, output=place, resume=True) for place, options in runs.items()]
 
 
 def _recorded(path: Path) -> dict[int, dict[str, Any]]:

@@ -18,7 +18,7 @@ from treemem.errors import ParseError
 from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import find_children, stack_sizes
-from treemem.trees.source_text import shorten
+from treemem.trees.source_text import check_texts, shorten
 
 _TEXTS_AT_ONCE = 8192
 _OPEN, _CLOSE = 0, 1
@@ -55,6 +55,7 @@ def forest_of_bracketed(
         >>> [str(tree) for tree in forest_of_bracketed(["( a ( and b ) )", "a"])]
         ['(X a (X and b))', 'a']
     """
+    check_texts(texts, source=source, first_line=first_line, lines=lines)
     word_number = WordNumbers({b"(": _OPEN, b")": _CLOSE})
     bare = [True, True]
     label_parts, arity_parts, length_parts = [], [], []

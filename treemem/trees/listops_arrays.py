@@ -19,6 +19,7 @@ from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, END, OPERATORS, ListOpsForm, format_listops, parse_listops
 from treemem.trees.postorder import concatenated_ranges, stable_order
+from treemem.trees.source_text import check_texts
 
 TOKENS = (*DIGITS, *OPERATORS, END)
 FIRST_OPERATOR, END_TOKEN = len(DIGITS), len(TOKENS) - 1
@@ -94,6 +95,7 @@ def expressions_of_lines(
         >>> expressions_of_lines(["[MAX 2 9 ]", "( ( ( [SM 6 ) 5 ) ] )"]).length().tolist()
         [4, 4]
     """
+    check_texts(texts, source=source, first_line=first_line, lines=lines)
     parts = []
     for first in range(0, len(texts), _TEXTS_AT_ONCE):
         chunk = texts[first : first + _TEXTS_AT_ONCE]

@@ -26,10 +26,12 @@ const WHAT = {
 };
 
 function whatIs(field) {
+  if (field.sort === 'attention') return 'what each position, a row, attends to; mean of the heads';
   return field.name === 'h' && field.ofTokens ? 'output at the token' : WHAT[field.name] ?? '';
 }
 
 function titleOf(field) {
+  if (field.sort === 'attention') return `attention, ${field.by} ${field.layer + 1}`;
   return field.name.replaceAll('_', ' ');
 }
 

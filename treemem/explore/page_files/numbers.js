@@ -58,12 +58,13 @@ function textOf(code) {
 
 /**
  * How the numbers of a field are coloured: from -most over 0 to most. States of leaves may be far larger than those of
- * inner nodes, so colours grow with the square root there. All gates and pointers have one scale, from 0 to 1.
+ * inner nodes, so colours grow with the square root there. All gates and pointers have one scale, from 0 to 1; attention,
+ * which is shared out over all positions, one up to its largest weight in the example.
  */
 function scaleOf(field) {
   const low = Number(field.low);
   const high = Number(field.high);
-  const isShare = field.sort !== 'state' && low >= 0 && high <= 1 && !field.name.endsWith('_distance');
+  const isShare = field.sort !== 'state' && field.sort !== 'attention' && low >= 0 && high <= 1 && !field.name.endsWith('_distance');
   const most = isShare ? 1 : Math.max(-low, high) || 1;
   return { most, power: field.sort === 'state' ? 0.5 : 1, fromZero: low >= 0 };
 }

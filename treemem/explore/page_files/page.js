@@ -30,6 +30,31 @@ class Page {
     return this.data.rows[field.name].slice(row * field.entries, (row + 1) * field.entries);
   }
 
+  attentionPool({ attention }) {
+    return new Pool(attention.numbers, attention.positions);
+  }
+
+  /** What the positions of attention are called. */
+  attentionLabels({ token, attention }) {
+    return [...token, ...(attention.mark === null ? [] : [attention.mark])].map((label) => this.shortLabel(label));
+  }
+
+  /** What a token attends to most, a fact for each layer. */
+  attendedBy(sequence, token) {
+    if (!sequence.attention) return [];
+    const { layers, positions } = sequence.attention;
+    const pool = this.attentionPool(sequence);
+    const labels = this.attentionLabels(sequence);
+    return Array.from({ length: layers }, (_, layer) => {
+      const vector = layer * positions + token;
+      const values = pool.values(vector);
+      const texts = pool.texts(vector);
+      const most = values.map((_value, place) => place).sort((one, other) => values[other] - values[one]).slice(0, 3);
+      const said = most.filter((place) => values[place] > 0).map((place) => `${labels[place]} (${place + 1}) ${texts[place]}`);
+      return [`${this.data.attendsBy} ${layer + 1} attends to`, said.join(', ') || 'nothing: it did not run'];
+    });
+  }
+
   /** Of each row the first item that has it, and how many have it. */
   findItems() {
     const found = [];
@@ -215,6 +240,7 @@ class Page {
       const label = sequence.token[place.token];
       const facts = [['place', `token ${place.token + 1} of ${sequence.token.length}`]];
       if (this.fullLabel(label) !== this.shortLabel(label)) facts.unshift(['label', this.fullLabel(label)]);
+      facts.push(...this.attendedBy(sequence, place.token));
       return [this.shortLabel(label), facts];
     }
     const part = this.scene.parts[place.part];

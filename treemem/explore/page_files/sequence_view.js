@@ -1,5 +1,7 @@
 // What a sequence encoder did at each token, as tables: a row a token, a column a slot, layer or unit.
 
+const MOST_WIDE = 16;  // positions of which attention has cells as wide as those of other traces
+
 class SequenceView {
   constructor(place, page, chosen) {
     this.place = place;
@@ -14,12 +16,15 @@ class SequenceView {
     this.rows = [];
     this.place.replaceChildren();
     const steps = page.data.fields.filter((field) => field.sort === 'step');
-    const fields = [...steps, ...page.data.fields.filter((field) => field.sort === 'state' && field.entries === 1)];
+    const fields = [...steps, ...attentionFields(page, sequences), ...page.data.fields.filter((field) => field.sort === 'state' && field.entries === 1)];
     if (!fields.some((field) => field.name === this.field)) this.field = fields[0]?.name ?? null;
     const field = fields.find((other) => other.name === this.field);
     if (field) this.place.append(this.head(fields, field, sequences, names));
     const tables = element('div', { class: 'tables' });
-    sequences.forEach((sequence, number) => tables.append(this.table(sequence, number, field, names[number])));
+    sequences.forEach((sequence, number) => {
+      const name = sequence.tooLong ? `${names[number]}: too long a sequence to keep its attention` : names[number];
+      tables.append(this.table(sequence, number, field, name));
+    });
     this.place.append(tables);
   }
 
@@ -37,6 +42,7 @@ class SequenceView {
   }
 
   table(sequence, number, field, name) {
+    if (field?.sort === 'attention') return this.attentionTable(sequence, number, field, name);
     const table = element('table', { class: 'tokens' }, element('caption', {}, name));
     if (field && !isBars(field) && field.sort === 'step' && field.width <= 64) {
       const head = element('tr', {}, element('th'), element('th'));
@@ -45,15 +51,61 @@ class SequenceView {
     }
     const body = element('tbody');
     sequence.token.forEach((token, place) => {
-      const button = element('button', { type: 'button', tabindex: this.rows.length ? -1 : 0 }, this.page.shortLabel(token));
-      button.addEventListener('click', () => this.chosen({ part: number, token: place }));
-      const row = element('tr', {}, element('td', { class: 'place' }, String(place + 1)), element('td', {}, button));
+      const row = this.tokenRow(token, number, place);
       if (field) row.append(...this.cells(field, sequence.row[place]));
-      this.rows.push({ row, button, at: { part: number, token: place }, step: place });
       body.append(row);
     });
     table.append(body);
     return table;
+  }
+
+  /** A row with the place of a token and the button that chooses it. */
+  tokenRow(token, number, place) {
+    const button = element('button', { type: 'button', tabindex: this.rows.length ? -1 : 0 }, this.page.shortLabel(token));
+    button.addEventListener('click', () => this.chosen({ part: number, token: place }));
+    const row = element('tr', {}, element('td', { class: 'place' }, String(place + 1)), element('td', {}, button));
+    this.rows.push({ row, button, at: { part: number, token: place }, step: place });
+    return row;
+  }
+
+  /** A row and a column for each position, the mark after the tokens included, which no button chooses. */
+  attentionTable(sequence, number, field, name) {
+    const { attention } = sequence;
+    const narrow = attention?.positions > MOST_WIDE;
+    const table = element('table', { class: narrow ? 'tokens attention narrow' : 'tokens attention' }, element('caption', {}, name));
+    const labels = attention ? this.page.attentionLabels(sequence) : [];
+    const head = element('tr', {}, element('th'), element('th'));
+    labels.forEach((label, place) => {
+      const said = narrow && (place + 1) % 5 ? '' : String(place + 1);
+      head.append(element('th', { scope: 'col', title: `${label} (${place + 1})` }, said));
+    });
+    table.append(element('thead', {}, head));
+    const body = element('tbody');
+    sequence.token.forEach((token, place) => {
+      const row = this.tokenRow(token, number, place);
+      if (attention) row.append(...this.attentionCells(sequence, field, place, labels));
+      body.append(row);
+    });
+    if (attention && attention.mark !== null) {
+      const place = sequence.token.length;
+      const row = element('tr', {}, element('td', { class: 'place' }, String(place + 1)), element('td', { class: 'mark-name' }, labels[place]),
+        ...this.attentionCells(sequence, field, place, labels));
+      body.append(row);
+    }
+    table.append(body);
+    return table;
+  }
+
+  attentionCells(sequence, field, place, labels) {
+    const scale = scaleOf(field);
+    const pool = this.page.attentionPool(sequence);
+    const vector = field.layer * sequence.attention.positions + place;
+    const values = pool.values(vector);
+    return pool.texts(vector).map((text, entry) => {
+      const cell = element('td', { class: 'cell', title: `${labels[place]} (${place + 1}) to ${labels[entry]} (${entry + 1}): ${text}` });
+      cell.style.background = heat(values[entry], scale) ?? 'var(--card)';
+      return cell;
+    });
   }
 
   cells(field, row) {
@@ -113,6 +165,14 @@ function isSeen(row, frame) {
   const inner = row.getBoundingClientRect();
   const outer = frame.getBoundingClientRect();
   return inner.top >= outer.top && inner.bottom <= outer.bottom;
+}
+
+/** One for each layer of attention that sequences have; colours go up to the largest weight in any of these. */
+function attentionFields(page, sequences) {
+  const kept = sequences.map((sequence) => sequence.attention).filter(Boolean);
+  const high = String(Math.max(...kept.map((attention) => Number(attention.most))));
+  return Array.from({ length: kept[0]?.layers ?? 0 }, (_, layer) => (
+    { name: `attention ${layer}`, sort: 'attention', entries: 1, by: page.data.attendsBy, layer, low: '0', high }));
 }
 
 function isBars(field) {

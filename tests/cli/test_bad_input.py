@@ -1,0 +1,303 @@
+"""Whatever a command is given that is wrong: an error of one line, exit code 2, nothing overwritten or left behind."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from published_state_dicts import whole_equation_network
+
+from treemem.cli import main
+from treemem.trees import equation_tokens
+
+Failing = Callable[..., str]
+MODEL = Path(__file__).parent.parent / "checkpoints" / "stack_tree_lstm"
+
+# The files that are no input, and what an error says of each; made by the fixture.
+BAD_FILES = {
+    "missing.txt": "cannot read missing.txt: No such file",
+    "folder": "folder",
+    "folder.csv": "folder.csv",
+    "own.xyz": "own.xyz",
+    "latin.txt": "latin.txt, line 2, column 5: byte 0xe9 is not UTF-8",
+    "utf16.txt": "utf16.txt, line 1",
+    "empty.txt": "empty.txt",
+    "empty.csv": "empty.csv",
+    "empty.jsonl": "empty.jsonl",
+    "empty.parquet": "empty.parquet",
+    "columns.csv": "columns.csv, line 2",
+    "text.parquet": "text.parquet",
+    "numbers.parquet": "numbers.parquet, line 1",
+    "columns.parquet": "columns.parquet, line 1",
+    "text.txt.gz": "text.txt.gz",
+    "foreign.txt": "foreign.txt, line 1, column 1: unknown function 'zeta'",
+    "symbols.jsonl": "symbols.jsonl, line 1",
+    "secret.txt": "cannot read secret.txt: Permission denied",
+}
+READERS = {
+    "predict": ("predict", MODEL, "FILE", "-o", "new.jsonl", "--strict", "--processes", "1"),
+    "evaluate": ("evaluate", MODEL, "FILE"),
+    "explore": ("explore", MODEL, "FILE", "-o", "new.html"),
+    "generate": ("generate", "equation_verification", "-o", "new.jsonl", "data.path=FILE"),
+}
+_FEW_LISTS = ("data.training_size=9", "data.validation_size=2", "data.test_size=2", "data.pool=0")
+# Commands that write, and what they write; COMMAND -o PLACE.
+WRITERS = {
+    "predict": ("predict", MODEL, "own.txt", "--processes", "1", "-o"),
+    "evaluate": ("evaluate", MODEL, "own.txt", "--json"),
+    "explore": ("explore", MODEL, "own.txt", "-o"),
+    "generate": (
+        "generate",
+        "listops",
+        "data.training_size=9",
+        "data.validation_size=2",
+        "data.test_size=2",
+        "--format",
+        "jsonl",
+        "-o",
+    ),
+    "compare": ("compare", "run", "-o"),
+    "convert": (
+        "convert",
+        "weights.pt",
+        "stack_size=5",
+        "activation=tanh",
+        "output_activation=tanh",
+        "normalize=true",
+        "-o",
+    ),
+    "train": ("train", "toy.yaml", "training.epochs=1", "--networks", "sum", "-o"),
+    "sweep": ("sweep", "toy.yaml", "training.epochs=1", "--trials", "1", "-o"),
+}
+BAD_RECIPES = {
+    "missing.yaml": "missing.yaml",
+    "folder": "folder",
+    "own.xyz": "own.xyz",
+    "latin.yaml": "latin.yaml",
+    "empty.yaml": "empty.yaml",
+    "open.yaml": "open.yaml",
+    "list.yaml": "list.yaml",
+    "more_x/none": "more_x/none",
+    "no_task/small": "no_task/small",
+    "secret.yaml": "secret.yaml",
+}
+RECIPES = {
+    "train": ("train", "RECIPE"),
+    "validate": ("validate", "RECIPE"),
+    "sweep": ("sweep", "RECIPE", "--trials", "1"),
+    "compare": ("compare", "run", "--recipe", "RECIPE"),
+}
+BAD_FIELDS = {
+    "training.epohcs=3": "no field 'training.epohcs'; did you mean epochs?",
+    "data.cuont=3": "no field 'data.cuont'; did you mean count?",
+    "nonsense=1": "no field 'nonsense'",
+    "training.epochs=x": "training.epochs",
+}
+DEVICES = {
+    "predict": ("predict", MODEL, "own.txt", "-o", "new.jsonl", "--device", "DEVICE"),
+    "evaluate": ("evaluate", MODEL, "own.txt", "--device", "DEVICE"),
+    "explore": ("explore", MODEL, "own.txt", "-o", "new.html", "--device", "DEVICE"),
+    "train": ("train", "toy.yaml", "training.accelerator=DEVICE"),
+    "sweep": ("sweep", "toy.yaml", "--trials", "1", "training.accelerator=DEVICE"),
+}
+WORDS = [
+    ("tasks describe nothing", "no task 'nothing'"),
+    ("tasks lsit", "did you mean tasks list or tasks describe?"),
+    ("parse nothing x", "no task 'nothing'"),
+    ("parse equation_verification", "no text to parse"),
+    ("parse equation_verification foo(x)=y", "unknown function 'foo'"),
+    ("parse more_x (q)", "'q'"),
+    ("generate nothing -o new.jsonl", "no task 'nothing'"),
+    ("generate more_x -o new.jsonl --format xml", "no format 'xml'"),
+    ("evaluate there own.txt", "there is no checkpoint of treemem"),
+    ("predict there own.txt -o new.jsonl", "there is no checkpoint of treemem"),
+    ("explore there own.txt -o new.html", "there is no checkpoint of treemem"),
+    ("compare there", "there"),
+    ("convert missing.pt -o new", "missing.pt cannot be read: No such file"),
+    ("convert folder -o new", "folder cannot be read: Is a directory"),
+    ("convert own.txt -o new", "own.txt is no file of torch.save"),
+    ("convert secret.pt -o new", "secret.pt cannot be read: Permission denied"),
+    ("convert own.txt -o new --options latin.txt", "latin.txt cannot be read"),
+    ("train toy.yaml --networks sun", "no network 'sun'"),
+    ("sweep toy.yaml --trials 0", "trials"),
+    ("compare broken", "results.jsonl"),
+]
+
+
+def words_of(command: Sequence[object], **values: str) -> list[str]:
+    words = [str(word) for word in command]
+    for name, value in values.items():
+        words = [word.replace(name, value) for word in words]
+    return words
+
+
+def files_below(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of each file and folder; answers that predict gave before an error are kept on purpose."""
+    found = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if ".partial" not in path.name}
+    return {name: (seen.st_size, seen.st_mtime_ns) for name, seen in found.items()}
+
+
+@pytest.fixture(scope="module")
+def bad_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    texts = {
+        "own.txt": "x = x\t1\nx = 2*x\t0\n", "own.xyz": "x = x\t1\n", "columns.csv": "a,b\n1,2\n",
+        "text.parquet": "no columns", "text.txt.gz": "not packed", "foreign.txt": "zeta(x) = x\t1\n",
+        "symbols.jsonl": '{"tree": "(Equality (zeta x) x)", "label": 1}\n', "empty.yaml": "", "open.yaml": "task: [\n",
+        "list.yaml": "- 1\n", "secret.txt": "x = x\t1\n", "secret.yaml": "task: more_x\n", "secret.pt": "",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    for name in ("empty.txt", "empty.csv", "empty.jsonl", "empty.parquet"):
+        (folder / name).touch()
+    (folder / "latin.txt").write_bytes(b"x = x\t1\nsin(\xe9) = x\t0\n")
+    (folder / "latin.yaml").write_bytes(b"task: \xe9\n")
+    (folder / "utf16.txt").write_bytes("x = x\t1\n".encode("utf-16"))
+    for name, column in (("numbers.parquet", "equation"), ("columns.parquet", "other")):
+        pyarrow.parquet.write_table(pyarrow.table({column: [1], "label": [1]}), folder / name)
+    for name in ("folder", "folder.csv", "there", "broken"):
+        (folder / name).mkdir()
+    (folder / "there" / "mine").write_text("mine")
+    (folder / "broken" / "results.jsonl").write_text("{\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_bad_files(folder: Path, bad_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(bad_files, folder, dirs_exist_ok=True)
+    really_open = builtins.open
+
+    def guarded(file: object, *arguments: object, **options: object) -> object:
+        if "secret" in str(file):  # as of a file that its owner alone may read, which does not bind the root user
+            raise PermissionError(13, "Permission denied", str(file))
+        return really_open(file, *arguments, **options)  # type: ignore[call-overload]  # as they came
+
+    for module in (builtins, io):
+        monkeypatch.setattr(module, "open", guarded)
+
+
+@pytest.fixture
+def failing_cleanly(failing: Failing, folder: Path) -> Failing:
+    """Run a command that must fail and leave the folder as it was, and give what it says."""
+
+    def run(*words: str) -> str:
+        before = files_below(folder)
+        said = failing(*words)
+        assert files_below(folder) == before
+        first, *excerpt = said.splitlines()
+        assert all(line.startswith("  ") for line in excerpt)
+        assert len(excerpt) in (0, 2)
+        return first
+
+    return run
+
+
+@pytest.mark.parametrize(("command", "name"), [*product(READERS, BAD_FILES)])
+def test_a_file_that_is_no_input_is_named(command: str, name: str, failing_cleanly: Failing) -> None:
+    said = failing_cleanly(*words_of(READERS[command], FILE=name))
+    assert BAD_FILES[name] in said
+
+
+@pytest.mark.parametrize(("command", "recipe"), [*product(RECIPES, BAD_RECIPES)])
+def test_what_is_no_recipe_is_named(command: str, recipe: str, trained: Path, failing_cleanly: Failing) -> None:
+    assert BAD_RECIPES[recipe] in failing_cleanly(*words_of(RECIPES[command], RECIPE=recipe))
+
+
+@pytest.mark.parametrize(("command", "field"), [*product(["train", "validate", "sweep", "generate"], BAD_FIELDS)])
+def test_a_field_that_a_recipe_does_not_have_is_named(command: str, field: str, failing_cleanly: Failing) -> None:
+    words = {"generate": ["more_x", "-o", "new.jsonl"], "sweep": ["toy.yaml", "--trials", "1"]}
+    said = failing_cleanly(command, *words.get(command, ["toy.yaml"]), field)
+    assert BAD_FIELDS[field] in said or command == "generate"
+    assert field.partition("=")[0].rpartition(".")[2] in said
+
+
+@pytest.mark.parametrize(("command", "device"), [*product(DEVICES, ["cuda", "tpu"])])
+def test_a_device_that_is_not_there_is_named(
+    command: str, device: str, failing_cleanly: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said = failing_cleanly(*words_of(DEVICES[command], DEVICE=device))
+    assert ("no CUDA device" if device == "cuda" else "cpu") in said
+
+
+@pytest.mark.parametrize(("words", "problem"), WORDS)
+def test_words_that_name_nothing_are_told(words: str, problem: str, failing_cleanly: Failing) -> None:
+    assert problem in failing_cleanly(*words.split())
+
+
+@pytest.fixture
+def _all_that_writers_read(trained: Path, folder: Path) -> None:
+    torch.save(whole_equation_network(4), folder / "weights.pt")
+
+
+@pytest.mark.usefixtures("_all_that_writers_read")
+@pytest.mark.parametrize(("command", "place"), [*product(WRITERS, ["there.png", "/proc/new.png", "own.txt/new.png"])])
+def test_a_place_that_cannot_be_written_is_named_and_nothing_is_written_over(
+    command: str, place: str, folder: Path, failing_cleanly: Failing
+) -> None:
+    (folder / "there.png").write_text("mine")
+    form = ["--output-format", "jsonl"] if command == "predict" else []
+    assert place.partition("/new")[0] in failing_cleanly(*words_of(WRITERS[command]), place, *form)
+
+
+@pytest.mark.usefixtures("_all_that_writers_read")
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_full_disk_is_told_and_what_was_there_stays(
+    command: str, folder: Path, failing: Failing, request: pytest.FixtureRequest
+) -> None:
+    place = folder / ("new" if command in ("train", "sweep", "convert") else "new.png")
+    overwrite = []
+    if command in ("evaluate", "explore", "compare", "generate", "predict"):
+        place.write_text("mine")
+        overwrite = ["--overwrite", *(["--output-format", "jsonl"] if command == "predict" else [])]
+    request.getfixturevalue("full_disk")
+    said = failing(*words_of(WRITERS[command]), place.name, *overwrite)
+    assert "No space left on device" in said
+    assert said.count("\n") == 1
+    assert not overwrite or place.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("tasks describe nothing", "parse nothing x", "generate nothing -o n.jsonl", "validate missing.yaml"),
+        *("train missing.yaml", "evaluate nowhere own.txt", "predict nowhere own.txt -o n.jsonl"),
+        *("explore nowhere own.txt -o n.html", "compare nowhere", "sweep missing.yaml --trials 1"),
+        "convert missing.pt -o n",
+    ],
+)
+def test_where_an_error_came_from_is_shown_where_that_is_asked_for(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert said.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "explore", "predict"])
+def test_a_line_that_is_too_long_for_an_equation_is_named_with_its_length(
+    command: str, folder: Path, failing_cleanly: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "long.txt").write_text("x = x\n" + "x + " * 100 + "x = x\n")
+    monkeypatch.setattr(equation_tokens, "LONGEST_TEXT", 100)
+    said = failing_cleanly(*words_of(READERS[command], FILE="long.txt"))
+    assert "long.txt, line 2, column 101: the text has 405 characters; expected at most 100 in one equation" in said
+
+
+def test_the_exit_code_of_the_benchmarks_is_handed_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = subprocess.CompletedProcess(["python"], 2)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    assert main(["bench", "--only", "nothing"]) == 2
+    assert capsys.readouterr().err == ""
