@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 _Parsed = TypeVar("_Parsed")
-_NO_LIST = re.compile(r"Expected a <class 'list'>\. Got value: (.+)\Z")  # in the words of jsonargparse
+# in the words of jsonargparse
+_NO_LIST = re.compile(r"Expected a <class 'list'>\. Got value: (.+)\Z")
+_OF_NO_TYPE = re.compile(r"Expected an? <class '(\w+)'>\. Got value: (.*)\Z")
+_OF_NONE_OF_TYPES = re.compile(
+    r"Does not validate against any of the Union subtypes Subtypes: \[(.*?)\] Errors: .* Given value: (.*)\Z"
+)
+_KINDS = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null",
+    "list": "a list", "tuple": "a list", "dict": "names and their values",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -260,7 +269,20 @@ def _parsed(parser: ArgumentParser, given: Mapping[str, Any]) -> dict[str, Any]:
         return parser.parse_object(copy.deepcopy(dict(given))).as_dict()  # which writes into what it is given
     except (ArgumentError, TypeError, ValueError) as error:
         problem = " ".join(str(error).replace("Parser key ", "").split())
-        raise RecipeError(_NO_LIST.sub(r"must be a list, such as [\g<1>], not \g<1>", problem)) from error
+        raise RecipeError(_in_plain_words(problem)) from error
+
+
+def _in_plain_words(problem: str) -> str:
+    """What jsonargparse says of a value of another type than the declared one, by what the value may be."""
+    problem = _NO_LIST.sub(r"must be a list, such as [\g<1>], not \g<1>", problem)
+    problem = _OF_NO_TYPE.sub(lambda told: f"must be {_KINDS.get(told[1], told[1])}, not {told[2]}", problem)
+
+    def alternatives(told: re.Match[str]) -> str:
+        plain = [_KINDS.get(name, name) for name in re.findall(r"<class '(\w+)'>", told[1])]
+        lists = [form.replace("tuple", "") for form in re.findall(r"tuple\[.*\]", told[1])]
+        return f"must be {' or '.join(plain + lists)}, not {told[2]}"
+
+    return _OF_NONE_OF_TYPES.sub(alternatives, problem)
 
 
 def _check_names(fields: Any, known: Iterable[str], prefix: str) -> None:
