@@ -112,6 +112,24 @@ def test_a_damaged_manifest_is_named(saved: Path, content: bytes) -> None:
         treemem.load(saved)
 
 
+def test_a_folder_with_one_run_in_it_is_loaded_and_of_several_all_are_named(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "runs" / "a" / "seed-1" / "best", new_model(1))
+    assert torch.equal(treemem.load(tmp_path / "runs").encoder.leaves.weight, new_model(1).encoder.leaves.weight)
+    checkpoint.save(tmp_path / "runs" / "b" / "best", new_model(2))
+    with pytest.raises(CheckpointError, match=r"holds these runs, of which you may choose one: .*a/seed-1, .*runs/b$"):
+        treemem.load(tmp_path / "runs")
+
+
+def test_a_torn_best_checkpoint_without_one_before_it_names_the_last(tmp_path: Path) -> None:
+    for name in ("best", "last"):
+        checkpoint.save(tmp_path / name, new_model())
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(
+        CheckpointError, match=r"best/model\.safetensors is cut off .*; the run's last .*/last, is whole"
+    ):
+        treemem.load(tmp_path)
+
+
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(CheckpointError, match=r"there is no checkpoint .*nowhere"):
         treemem.load(tmp_path / "nowhere")

@@ -51,7 +51,8 @@ def load(
     """A trained model, ready to predict.
 
     Args:
-        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken; where there is no
+        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then taken, or a folder with
+            one such run in it, as ``treemem train`` writes for one network and seed; where there is no
             such folder, the name of a task that comes with a trained model. Where a checkpoint is torn and the one
             before it is whole, that one is loaded, and a warning says so. ``hf://owner/name@revision`` is a model on
             the hub (:mod:`treemem.hub`).
@@ -366,8 +367,8 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
         manifest = json.loads((folder / _MANIFEST).read_bytes())
         listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
     except FileNotFoundError as error:
-        inner = sorted({*folder.glob(f"*/best/{_MANIFEST}"), *folder.glob(f"*/*/best/{_MANIFEST}")})
-        near = f"; did you mean {inner[0].parent.parent}?" if inner else ""
+        inner = ", ".join(map(str, _runs_within(folder)))
+        near = f"; it holds these runs, of which you may choose one: {inner}" if inner else ""
         raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}{near}") from error
     except (OSError, *_MALFORMED) as error:
         raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
@@ -397,11 +398,19 @@ def _folder_of(path: Path) -> Path:
         if (sign / _MANIFEST).exists():
             whole, problem = newest_whole(folder)
             if whole is None:
-                raise CheckpointError(problem)
+                last = newest_whole(path / "last")[0] if folder == best else None
+                raise CheckpointError(f"{problem}; the run's last checkpoint, {last}, is whole" if last else problem)
             if problem:
                 _logger.warning("%s; loading %s", problem, whole)
             return whole
-    return path
+    runs = _runs_within(path)
+    return _folder_of(runs[0]) if len(runs) == 1 else path
+
+
+def _runs_within(folder: Path) -> list[Path]:
+    """The runs in a folder that has one for each network, or for each network and seed."""
+    signs = (f"{depth}{name}/{_MANIFEST}" for depth in ("*/", "*/*/") for name in ("best", "best.before"))
+    return sorted({sign.parent.parent for pattern in signs for sign in folder.glob(pattern)})
 
 
 def _check_format(found: object, folder: Path) -> None:

@@ -91,7 +91,9 @@ def test_a_wrong_file_is_told(
 
 def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:
     assert "there is no checkpoint toy.yaml" in failing("evaluate", "toy.yaml")
-    assert "run is no checkpoint of treemem: it has no manifest.json; did you mean run/" in failing("evaluate", "run")
+    several = failing("evaluate", "run")
+    assert "run is no checkpoint of treemem: it has no manifest.json; it holds these runs, of which" in several
+    assert all(str(best.parent.relative_to(folder)) in several for best in trained.glob("**/best"))
     shutil.rmtree(trained / "sum" / "seed-1" / "best.before", ignore_errors=True)
     (trained / "sum" / "seed-1" / "best" / "model.safetensors").write_bytes(b"")
     assert "is cut off or altered" in failing("evaluate", "run/sum/seed-1")

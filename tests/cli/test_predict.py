@@ -32,6 +32,29 @@ def test_every_record_has_an_answer_in_order(folder: Path, capsys: pytest.Captur
     assert "line 2, column 5" in found[1]["error"]
 
 
+def test_a_complete_output_is_left_and_nothing_is_said_of_a_rate(
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main([*PREDICT, "-o", "answers.jsonl"]) == 0
+    first = (folder / "answers.jsonl").read_bytes()
+    assert "records/s" in capsys.readouterr().err + caplog.text
+    caplog.clear()
+    (folder / "own.txt").write_text("x = x\n")
+    assert main([*PREDICT, "-o", "answers.jsonl", "--resume"]) == 0
+    told = capsys.readouterr().err + caplog.text
+    assert "answers.jsonl is complete already, of whatever model and input, and left as it is: 3 records" in told
+    assert "records/s" not in told
+    assert (folder / "answers.jsonl").read_bytes() == first
+
+
+def test_a_file_of_which_nothing_is_predicted_is_warned_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "own.txt").write_text("what is this?\nno\n")
+    assert main([*PREDICT, "-o", "answers.jsonl"]) == 0
+    assert "no record has a prediction; is own.txt of the model's task?" in capsys.readouterr().err + caplog.text
+
+
 def test_a_threshold_and_formats_are_taken(folder: Path) -> None:
     assert main([*PREDICT, "-o", "answers.txt", "--output-format", "csv", "--threshold", "1", "--format", "text"]) == 0
     rows = [line.split(",") for line in (folder / "answers.txt").read_text().splitlines()]

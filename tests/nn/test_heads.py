@@ -172,6 +172,38 @@ def test_sizes_of_heads_and_sequence_encoders_are_checked(make: Callable[[], obj
         make()
 
 
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        (torch.tensor([0, 2]), "labels must be below 2, the number of classes, not 2"),
+        (torch.tensor([0]), r"2 examples or nodes need as many labels, \[2\], not \[1\]"),
+        (torch.tensor([0.0, 1.0]), "labels must be whole numbers of classes, such as torch.long, not torch.float32"),
+    ],
+)
+@pytest.mark.parametrize("head", [ClassifierHead, RelationHead])
+def test_labels_that_are_no_classes_are_refused(
+    head: type[ClassifierHead | RelationHead], labels: torch.Tensor, problem: str
+) -> None:
+    with pytest.raises(GraphError, match=problem):
+        head.loss(torch.zeros(2, 2), labels)
+
+
+def test_labels_of_equality_are_0_and_1() -> None:
+    with pytest.raises(GraphError, match="labels must be 1 for equal and 0 for unequal, not -1"):
+        EqualityHead.loss(torch.zeros(2), torch.tensor([1, -1]))
+    with pytest.raises(GraphError, match=r"need as many labels, \[2\], not \[2, 1\]"):
+        EqualityHead.loss(torch.zeros(2), torch.ones(2, 1))
+    assert EqualityHead.loss(torch.zeros(2), torch.tensor([True, False])) == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize(
+    ("head", "trees"), [(ClassifierHead(4, 2), 1), (RelationHead(4, 2), 2), (ComparisonHead(4), 2)], ids=lambda each: ""
+)
+def test_states_of_another_width_are_refused(head: torch.nn.Module, trees: int) -> None:
+    with pytest.raises(GraphError, match=r"for states of 4 numbers, and was given .*3.*; make it with hidden_size=3"):
+        head(torch.zeros(5, trees, 3))
+
+
 def test_a_number_is_right_when_it_is_close_relative_to_the_larger() -> None:
     numbers = torch.tensor([1000.0, 1000.0, 0.0, -1.0, 0.0, float("nan")], dtype=torch.float64)
     targets = torch.tensor([1001.0, 1002.0, 0.0, 1.0, 1e-9, 1.0], dtype=torch.float64)

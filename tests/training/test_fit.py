@@ -419,15 +419,33 @@ def test_a_torn_last_checkpoint_does_not_take_the_place_of_the_whole_one_before_
     checkpoint.verified_files(tmp_path / "last.before")
 
 
+@pytest.mark.parametrize("averaging", [None, 0.9])
+def test_a_torn_best_checkpoint_of_the_last_epoch_is_made_again_from_the_last_one(
+    tmp_path: Path, averaging: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"count": 200, "learning_rate": 0.02, "seed": 1, "averaging": averaging}
+    first = run(tmp_path, **given)
+    assert first.best_epoch == len(first.records)
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        again = run(tmp_path, **given, resume=True)
+    assert "it is made again from the last one" in caplog.text
+    assert (again.best_epoch, again.records) == (first.best_epoch, first.records)
+    assert again.model.temperature == first.model.temperature
+    expected = first.model.state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in treemem.load(tmp_path).state_dict().items())
+
+
 def test_a_finished_run_whose_best_checkpoint_is_torn_gives_the_one_before_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = run(tmp_path, count=200, learning_rate=0.02, seed=1)
+    given: dict[str, Any] = {"count": 200, "learning_rate": 0.02, "seed": 7, "epochs": 4}
+    first = run(tmp_path, **given)
     before = len(checkpoint.load_records(tmp_path / "best.before"))
-    assert before < first.best_epoch
+    assert before < first.best_epoch < len(first.records)
     (tmp_path / "best" / "config.yaml").write_bytes(b"")
     with caplog.at_level(logging.WARNING):
-        result = run(tmp_path, count=200, learning_rate=0.02, seed=1, resume=True)
+        result = run(tmp_path, **given, resume=True)
     assert f"keeping that of epoch {before}" in caplog.text
     assert result.best_epoch == before
     assert result.validation[-1].accuracy == first.records[before - 1]["validation_accuracy"]

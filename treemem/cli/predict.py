@@ -64,10 +64,13 @@ def _run(options: Namespace) -> None:
         overwrite=options.overwrite,
         threshold=options.threshold,
     )
-    _logger.info(
-        "%d records: %d predicted, %d with an error; %.0f records/s",
-        counts.records, counts.predicted, counts.rejected, counts.records / max(counts.seconds, 1e-9),
-    )  # fmt: skip
+    told = f"{counts.records} records: {counts.predicted} predicted, {counts.rejected} with an error"
+    if counts.was_complete:
+        _logger.info("%s is complete already, of whatever model and input, and left as it is: %s", options.output, told)
+        return
+    _logger.info("%s; %.0f records/s", told, counts.records / max(counts.seconds, 1e-9))
+    if counts.records and not counts.predicted:
+        _logger.warning("no record has a prediction; is %s of the model's task?", options.input)
 
 
 def _is_empty(path: Path) -> bool:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.encodings import Encodings, root_encodings
+from treemem.nn.encodings import Encodings, check_width, root_encodings
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, activation, checked_activation
 
@@ -77,7 +77,15 @@ class EqualityHead(torch.nn.Module):
         Args:
             scores: ``[examples]``.
             labels: 1 or True for equal, 0 or False for unequal, ``[examples]``.
+
+        Raises:
+            GraphError: another number of labels, or on the CPU ones of other values.
         """
+        _check_labels(labels, len(scores))
+        if labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
+            raise GraphError(
+                f"labels must be 1 for equal and 0 for unequal, not {_first(labels, labels * (1 - labels))}"
+            )
         total = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="sum")
         return total / max(1, len(scores))
 
@@ -137,7 +145,7 @@ class ComparisonHead(torch.nn.Module):
         Raises:
             GraphError: the examples are no pairs.
         """
-        left, right = root_encodings(encodings, 2).unbind(1)
+        left, right = root_encodings(encodings, 2, self.score.in_features).unbind(1)
         compared = torch.cat([left * right, (left - right).abs()], dim=1)
         return self.score(torch.tanh(self.compare(compared))).squeeze(1)
 
@@ -183,6 +191,7 @@ class RelationHead(torch.nn.Module):
         layer_size = hidden_size if layer_size is None else checked_count("layer_size", layer_size, least=0)
         if feature_dropout and not layer_size:
             raise RecipeError("feature_dropout is before the comparison layer, and with layer_size=0 there is none")
+        self.hidden_size = hidden_size
         self.features = features
         self.activation = checked_activation(activation)
         self.dropout = dropout
@@ -205,7 +214,7 @@ class RelationHead(torch.nn.Module):
         Raises:
             GraphError: the examples are no pairs.
         """
-        pairs = root_encodings(encodings, 2)
+        pairs = root_encodings(encodings, 2, self.hidden_size)
         compared = pairs.flatten(1)
         if self.features == "differences":
             left, right = pairs.unbind(1)
@@ -217,7 +226,11 @@ class RelationHead(torch.nn.Module):
 
     @staticmethod
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean of ``-log P(label)``; 0 for no examples."""
+        """The mean of ``-log P(label)``; 0 for no examples.
+
+        Raises:
+            GraphError: labels that are no numbers of classes, or another number of them.
+        """
         return _cross_entropy(logits, labels)
 
 
@@ -267,6 +280,7 @@ class ClassifierHead(torch.nn.Module):
                 has no states of nodes, as what a sequence encoder returns.
         """
         read = root_encodings(states, 1).squeeze(1) if self.nodes == "root" else self._of_nodes(states)
+        check_width(read, self.classify.in_features)
         return self.classify(functional.dropout(read, self.dropout, self.training))
 
     @staticmethod
@@ -283,7 +297,11 @@ class ClassifierHead(torch.nn.Module):
 
     @staticmethod
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean of ``-log P(label)`` where labels are not negative; 0 where there are none."""
+        """The mean of ``-log P(label)`` where labels are not negative; 0 where there are none.
+
+        Raises:
+            GraphError: labels that are no numbers of classes, or another number of them.
+        """
         return _cross_entropy(logits, labels)
 
 
@@ -335,7 +353,26 @@ class NumberDecoder(torch.nn.Module):
         return f"activation={self.activation}"
 
 
+def _check_labels(labels: torch.Tensor, count: int) -> None:
+    if labels.shape != (count,):
+        raise GraphError(f"{count} examples or nodes need as many labels, [{count}], not {list(labels.shape)}")
+
+
+def _first(labels: torch.Tensor, wrong: torch.Tensor) -> float | int:
+    """The first label where ``wrong`` is not 0."""
+    return labels[wrong.nonzero()[0, 0]].item()
+
+
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    count, num_classes = logits.shape
+    _check_labels(labels, count)
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise GraphError(f"labels must be whole numbers of classes, such as torch.long, not {labels.dtype}")
+    labels = labels.long()
+    if labels.device.type == "cpu" and (labels >= num_classes).any():
+        raise GraphError(
+            f"labels must be below {num_classes}, the number of classes, not {_first(labels, labels >= num_classes)}"
+        )
     counted = labels >= 0
     total = functional.cross_entropy(logits, labels.clamp(min=-1), ignore_index=-1, reduction="sum")
     return total / counted.sum().clamp(min=1)

@@ -37,12 +37,14 @@ class PredictionCounts:
         predicted: how many have a prediction.
         rejected: how many have an error.
         seconds: how long it took; of a run that was resumed, since then.
+        was_complete: whether the output was there before, of whatever model and input, and nothing was done.
     """
 
     records: int
     predicted: int
     rejected: int
     seconds: float
+    was_complete: bool = False
 
 
 def predict_file(
@@ -74,7 +76,8 @@ def predict_file(
         output_format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default; ``"jsonl"``
             for standard output.
         strict: raise the error of the first bad record.
-        resume: go on with a run that was cut off; begin where there is none, and leave a complete output as it is.
+        resume: go on with a run that was cut off; begin where there is none, and leave a complete output as it is,
+            whatever model and input it is of.
         overwrite: begin anew, and replace an output that is there when the new one is complete.
         progress: show a progress bar; by default on a terminal only.
         threshold: in place of the predictor's.
@@ -283,7 +286,7 @@ def _counts_of(output: Path, format: str, begin: float) -> PredictionCounts:
     for record in read_records(output, format=format, text_fields=FIELDS):
         records += 1
         rejected += bool(record.fields.get("error"))
-    return PredictionCounts(records, records - rejected, rejected, time.perf_counter() - begin)
+    return PredictionCounts(records, records - rejected, rejected, time.perf_counter() - begin, was_complete=True)
 
 
 def _check_text(answer: Mapping[str, Any], format: str) -> None:

@@ -34,7 +34,15 @@ from treemem.training.fit_result import FitResult
 from treemem.training.learning_rate import plateau_scheduler, rate_scheduler
 from treemem.training.options import TrainingOptions
 from treemem.training.progress import RunLog, epoch_line, progress_bar
-from treemem.training.resuming import Saved, check_vacant, clear, forget_torn_last, reading, recover_best, saved_run
+from treemem.training.resuming import (
+    Saved,
+    check_vacant,
+    clear,
+    forget_torn_last,
+    reading,
+    records_before_lost_best,
+    saved_run,
+)
 from treemem.training.run_folder import held
 from treemem.training.state import (
     Progress,
@@ -270,10 +278,20 @@ class _Run:
         return self.model if self.average is None else cast(Model, self.average.module)
 
     def recover_best(self) -> None:
-        """On resuming, make do with the best checkpoint before a torn one, and have one where no step is left to do."""
+        """On resuming, make a torn best checkpoint again from the last one, or make do with the best before it.
+
+        Where no step is left to do, and no best one, the last one becomes the best.
+        """
         progress = self.progress
-        records = self.processes.in_first(lambda: recover_best(self.folder)) if progress.best_epoch else None
-        if records is not None:
+        is_last = progress.best_epoch == progress.epoch and not progress.step
+        records = None
+        if progress.best_epoch:
+            records = self.processes.in_first(lambda: records_before_lost_best(self.folder, is_in_last=is_last))
+        if records is not None and is_last:
+            if len(self.validation_ids):
+                self.evaluate(dict(progress.records[-1]))
+            self.save("best")
+        elif records is not None:
             progress.best_epoch = len(records)
             progress.best_accuracy = records[-1].get("validation_accuracy", -1.0) if records else -1.0
         if progress.best_epoch or not progress.finished(self.options):

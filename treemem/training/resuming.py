@@ -77,8 +77,12 @@ def forget_torn_last(folder: Path, problem: str) -> None:
     checkpoint.remove_newest(folder / "last")
 
 
-def recover_best(folder: Path) -> Sequence[dict[str, Any]] | None:
+def records_before_lost_best(folder: Path, *, is_in_last: bool) -> Sequence[dict[str, Any]] | None:
     """The records until the best checkpoint that is whole, where the newest is lost, which is told and removed.
+
+    Args:
+        folder: of the run.
+        is_in_last: whether the last checkpoint has the lost weights too.
 
     Returns:
         None where the newest is whole; nothing where none is.
@@ -88,6 +92,8 @@ def recover_best(folder: Path) -> Sequence[dict[str, Any]] | None:
         return None
     records = checkpoint.load_records(best) if best is not None else []
     kept = f"keeping that of epoch {len(records)}" if records else "none is left"
+    if is_in_last:
+        kept = "it is made again from the last one"
     _logger.warning("%s: the best checkpoint is lost; %s", problem or folder, kept)
     checkpoint.remove_newest(folder / "best")
     return records
