@@ -142,7 +142,8 @@ def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 def test_a_run_that_ctrl_c_stopped_goes_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "toy.yaml", "--networks", "sum", "-o", "run"]
-    code = "import sys, toy_task; from treemem.cli import main; sys.exit(main(sys.argv[1:]))"
+    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # what a shell runs in the background ignores it
+    code = f"import signal, sys, toy_task; from treemem.cli import main; {heard}; sys.exit(main(sys.argv[1:]))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     command = [sys.executable, "-c", code, *words, "training.epochs=100000"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
