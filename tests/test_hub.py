@@ -18,7 +18,7 @@ from toy_task import MoreX, toy_data
 import treemem
 from treemem import checkpoint
 from treemem.cli import main
-from treemem.errors import CheckpointError
+from treemem.errors import CheckpointError, RecipeError
 from treemem.hub_client import HubAddress
 from treemem.task import Model, NetworkConfig, Score
 
@@ -166,6 +166,11 @@ def test_what_is_wrong_on_the_hub_is_told_with_what_to_do(hub: FakeHub, monkeypa
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(CheckpointError, match=r"is no address of a model; expected hf://owner/name"):
         treemem.load(text)
+
+
+def test_two_revisions_are_refused() -> None:
+    with pytest.raises(RecipeError, match="me/x@v2 names a revision, and revision='v3' another"):
+        treemem.hub.download("me/x@v2", revision="v3")
 
 
 def test_a_name_that_no_repository_can_have_is_refused() -> None:

@@ -93,8 +93,11 @@ def download(
     Raises:
         CheckpointError: there is no huggingface_hub, no such repository or revision, no permission, no way to the hub,
             or what is there is no whole checkpoint.
+        RecipeError: two revisions.
     """
     address = HubAddress.parse(repository)
+    if revision is not None and address.revision is not None:
+        raise RecipeError(f"{repository} names a revision, and revision={revision!r} another way; name it once")
     if revision is not None:
         address = HubAddress(address.repository, revision)
     return checkpoint.fetch(address, token=token, cache_folder=cache_folder)[0]

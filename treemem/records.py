@@ -96,6 +96,8 @@ def read_records(
             raise error.at(error.line, name) from error
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             problem = f"the packed data are damaged after this line ({error})"
+            if not line and isinstance(error, gzip.BadGzipFile):
+                problem = f"no packed data, though the name ends in .gz ({error})"
             raise ParseError(problem, line=max(line, 1), source=name) from error
 
 
@@ -236,7 +238,10 @@ def format_of(name: str, format: str | None) -> str:
     suffix = Path(name.lower().removesuffix(".gz")).suffix
     if suffix not in _FORMAT_OF_SUFFIX:
         known = ", ".join(suffix for suffix in _FORMAT_OF_SUFFIX if suffix)
-        raise RecipeError(f"cannot tell the format of {name} from its name ({known}, each also with .gz); name it")
+        raise RecipeError(
+            f"cannot tell the format of {name} from its name ({known}, each also with .gz); "
+            "give it (--format, --output-format)"
+        )
     return _FORMAT_OF_SUFFIX[suffix]
 
 
@@ -263,6 +268,9 @@ def _text_records(stream: IO[bytes], names: Sequence[str]) -> Iterator[Record]:
         yield Record(number, {} if error else dict(zip(names, parts, strict=False)), error)
 
 
+_JSON_KINDS = {list: "array", str: "string", int: "number", float: "number", bool: "truth value", type(None): "null"}
+
+
 def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
     for number, text, error in _lines(stream):
         if error is None and not text.strip():
@@ -276,7 +284,7 @@ def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
             except (ValueError, RecursionError) as problem:
                 error = ParseError(f"JSON that cannot be read ({problem})", text, 0, "one JSON object on each line")
             if error is None and not isinstance(fields, dict):
-                error = ParseError(f"a JSON {type(fields).__name__}", text, 0, "one JSON object on each line")
+                error = ParseError(f"a JSON {_JSON_KINDS[type(fields)]}", text, 0, "one JSON object on each line")
         yield Record(number, {} if error else fields, error)
 
 

@@ -67,7 +67,8 @@ class Vocabulary:
         kinds_of_arity: ids of the inner kinds of each arity.
 
     Raises:
-        VocabularyError: a label or function given twice, an arity below 1, or an ``unknown`` that is no leaf.
+        VocabularyError: a label or function given twice, a function that is no label and arity, an arity below 1, or
+            an ``unknown`` that is no leaf.
 
     Example:
         >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
@@ -87,7 +88,7 @@ class Vocabulary:
         if isinstance(leaves, str):
             raise VocabularyError(f"leaves must be several labels, not the string {leaves!r}")
         self.leaves = tuple(leaves)
-        self.functions = tuple((label, _checked_arity(label, arity)) for label, arity in functions)
+        self.functions = tuple(map(_checked_function, functions))
         self.kinds_by = kinds
         self.number = number
         self.unknown = unknown
@@ -357,6 +358,13 @@ def check_vocabulary(vocabulary: object) -> None:
 def children_in_words(number: int) -> str:
     """``1 child``, ``2 children``."""
     return f"{number} child" if number == 1 else f"{number} children"
+
+
+def _checked_function(function: tuple[str, int]) -> tuple[str, int]:
+    if isinstance(function, str) or not isinstance(function, Sequence) or len(function) != 2:
+        raise VocabularyError(f'a function is a label and its arity, such as ("Add", 2), not {function!r}')
+    label, arity = function
+    return label, _checked_arity(label, arity)
 
 
 def _checked_arity(label: str, arity: int) -> int:
