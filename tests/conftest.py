@@ -31,6 +31,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# A file runs in one process (`--dist=loadfile`). Those that take longest begin, so that none is left alone at the end.
+_LONGEST_FILES = (
+    "training/test_study.py", "training/test_fit.py", "tasks/equation_verification/test_generator.py",
+    "training/test_data_parallel.py", "predict/test_shards.py", "nn/test_in_parts.py", "ops/test_fused.py",
+    "training/test_kill.py", "test_examples.py", "cli/test_bad_input.py", "tasks/logical_inference/test_task.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {TESTS / name: place for place, name in enumerate(_LONGEST_FILES)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of published data, which lies beside a checkout of the project and not in it."""
