@@ -120,6 +120,18 @@ def test_a_folder_with_one_run_in_it_is_loaded_and_of_several_all_are_named(tmp_
         treemem.load(tmp_path / "runs")
 
 
+def test_a_folder_of_runs_does_not_hide_the_model_that_comes_along_under_its_name_and_a_run_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        checkpoint.save(tmp_path / "equation_verification" / name / "best", new_model())
+    assert treemem.load("equation_verification").task.name == "equation_verification"
+    assert checkpoint.folder_of("equation_verification") == checkpoint.pretrained_folder("equation_verification")
+    checkpoint.save(tmp_path / "equation_verification" / "best", new_model())
+    assert treemem.load("equation_verification").task.name == "more_x"
+
+
 def test_a_torn_best_checkpoint_without_one_before_it_names_the_last(tmp_path: Path) -> None:
     for name in ("best", "last"):
         checkpoint.save(tmp_path / name, new_model())

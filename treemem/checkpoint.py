@@ -70,7 +70,7 @@ def load(
     """
     if hub_client.is_address(path):
         folder, files = fetch(HubAddress.parse(os.fspath(path)))
-    elif not exists(path) and os.fspath(path) in TASKS.names() and pretrained_folder(os.fspath(path)).exists():
+    elif is_pretrained_name(path):
         return load_pretrained(os.fspath(path), device=device)
     else:
         folder = _folder_of(Path(path))
@@ -136,6 +136,15 @@ def load_pretrained(task: str = "equation_verification", *, device: str | torch.
 def pretrained_names() -> list[str]:
     """The tasks with which a trained model comes."""
     return [name for name in TASKS.names() if pretrained_folder(name).is_dir()]
+
+
+def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
+    """Whether :func:`load` takes ``path`` for the name of a task with which a model comes.
+
+    A folder of that name is taken before it where it is a checkpoint or a run; one that only holds runs is not.
+    """
+    signs = (folder / _MANIFEST for folder in _places_of(Path(path)))
+    return os.fspath(path) in pretrained_names() and not any(sign.exists() for sign in signs)
 
 
 def pretrained_folder(task: str) -> Path:
@@ -337,7 +346,7 @@ def folder_of(path: str | os.PathLike[str]) -> Path:
     Raises:
         CheckpointError: neither the checkpoint there nor the one before it is whole.
     """
-    if not exists(path) and os.fspath(path) in pretrained_names():
+    if is_pretrained_name(path):
         return pretrained_folder(os.fspath(path))
     return _folder_of(Path(path))
 
@@ -394,8 +403,9 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
 def _folder_of(path: Path) -> Path:
     """The checkpoint that ``path`` means: itself or the best of a run, or the one before where that is not whole."""
     best = path / "best"
-    for folder, sign in ((path, path), (best, best), (best, _before(best)), (path, _before(path))):
-        if (sign / _MANIFEST).exists():
+    for place in _places_of(path):
+        if (place / _MANIFEST).exists():
+            folder = best if place in (best, _before(best)) else path
             whole, problem = newest_whole(folder)
             if whole is None:
                 last = newest_whole(path / "last")[0] if folder == best else None
@@ -405,6 +415,12 @@ def _folder_of(path: Path) -> Path:
             return whole
     runs = _runs_within(path)
     return _folder_of(runs[0]) if len(runs) == 1 else path
+
+
+def _places_of(path: Path) -> tuple[Path, Path, Path, Path]:
+    """Where a checkpoint that ``path`` means may be, the first that is there first."""
+    best = path / "best"
+    return path, best, _before(best), _before(path)
 
 
 def _runs_within(folder: Path) -> list[Path]:

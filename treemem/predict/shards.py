@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from treemem.checkpoint import is_pretrained_name
 from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.predict.files import PredictionCounts, model_digest, predict_file
 from treemem.predict.predictor import TreePredictor
@@ -113,7 +114,7 @@ def predict_shards(
     begin = time.perf_counter()
     ray = _ray()
     shards = _shards_of(Path(input))
-    if Path(checkpoint).exists():
+    if Path(checkpoint).exists() and not is_pretrained_name(checkpoint):
         checkpoint = Path(checkpoint).resolve()
     predictor = TreePredictor(checkpoint, threshold=threshold, batch_size=batch_size)
     digest = model_digest(predictor.model)
