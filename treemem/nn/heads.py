@@ -82,10 +82,7 @@ class EqualityHead(torch.nn.Module):
             GraphError: another number of labels, or on the CPU ones of other values.
         """
         _check_labels(labels, len(scores))
-        if labels.device.type == "cpu" and not ((labels == 0) | (labels == 1)).all():
-            raise GraphError(
-                f"labels must be 1 for equal and 0 for unequal, not {_first(labels, labels * (1 - labels))}"
-            )
+        _check_values(labels, (labels != 0) & (labels != 1), "1 for equal and 0 for unequal")
         total = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="sum")
         return total / max(1, len(scores))
 
@@ -143,7 +140,7 @@ class ComparisonHead(torch.nn.Module):
             encodings: of pairs, ``[examples, 2, hidden_size]``, or what an encoder returned for them.
 
         Raises:
-            GraphError: the examples are no pairs.
+            GraphError: the examples are no pairs, or encodings of another width.
         """
         left, right = root_encodings(encodings, 2, self.score.in_features).unbind(1)
         compared = torch.cat([left * right, (left - right).abs()], dim=1)
@@ -212,7 +209,7 @@ class RelationHead(torch.nn.Module):
             encodings: of pairs, ``[examples, 2, hidden_size]``, or what an encoder returned for them.
 
         Raises:
-            GraphError: the examples are no pairs.
+            GraphError: the examples are no pairs, or encodings of another width.
         """
         pairs = root_encodings(encodings, 2, self.hidden_size)
         compared = pairs.flatten(1)
@@ -358,9 +355,10 @@ def _check_labels(labels: torch.Tensor, count: int) -> None:
         raise GraphError(f"{count} examples or nodes need as many labels, [{count}], not {list(labels.shape)}")
 
 
-def _first(labels: torch.Tensor, wrong: torch.Tensor) -> float | int:
-    """The first label where ``wrong`` is not 0."""
-    return labels[wrong.nonzero()[0, 0]].item()
+def _check_values(labels: torch.Tensor, is_wrong: torch.Tensor, right: str) -> None:
+    """Name the first wrong label; on other devices than the CPU, where looking means waiting, nothing is looked at."""
+    if labels.device.type == "cpu" and is_wrong.any():
+        raise GraphError(f"labels must be {right}, not {labels[is_wrong][0].item()}")
 
 
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -369,10 +367,7 @@ def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise GraphError(f"labels must be whole numbers of classes, such as torch.long, not {labels.dtype}")
     labels = labels.long()
-    if labels.device.type == "cpu" and (labels >= num_classes).any():
-        raise GraphError(
-            f"labels must be below {num_classes}, the number of classes, not {_first(labels, labels >= num_classes)}"
-        )
+    _check_values(labels, labels >= num_classes, f"below {num_classes}, the number of classes")
     counted = labels >= 0
     total = functional.cross_entropy(logits, labels.clamp(min=-1), ignore_index=-1, reduction="sum")
     return total / counted.sum().clamp(min=1)
