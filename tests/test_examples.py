@@ -16,10 +16,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from engine_parity import needs_dgl
 
 from treemem import Tree
 from treemem.records import read_records
+from treemem.task import task_folder
 from treemem.training import recipe_run
 from treemem.trees import parse_equation
 
@@ -190,6 +192,16 @@ def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes
     assert networks(tmp_path / "out" / "results.jsonl") == ["LSTM", "Ordered Memory"]
     assert sorted(map(str, kept)) == sorted(map(str, results)), "those trained before stay"
     assert "| Ordered Memory" in capsys.readouterr().out
+
+
+def test_epochs_of_listops_come_after_the_stages_of_a_curriculum(listops: ModuleType, tmp_path: Path) -> None:
+    recipe = yaml.safe_load((task_folder("listops") / "recipes" / "small.yaml").read_text())
+    recipe["training"]["curriculum"] = [[5, 2], [10, 1]]
+    (tmp_path / "staged.yaml").write_text(yaml.safe_dump(recipe))
+    options = listops.parse_arguments(["--recipe", str(tmp_path / "staged.yaml"), "--epochs", "1"])
+    assert listops.chosen_recipe(options).training.epochs == 4
+    options = listops.parse_arguments(["--epochs", "1"])
+    assert listops.chosen_recipe(options).training.curriculum == 1
 
 
 def test_listops_scores_several_seeds_together_and_speaks_of_no_trees_where_none_are_found(

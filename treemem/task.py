@@ -292,7 +292,10 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        """The mean loss of a batch of outputs."""
+        """The mean, over the examples of a batch, of what each of them loses, ``[]``.
+
+        Processes that train together rely on its being a mean over examples, and not over nodes or labels.
+        """
 
     @abstractmethod
     def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:

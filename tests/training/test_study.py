@@ -70,6 +70,14 @@ def test_records_of_another_kind_are_refused_with_their_line(tmp_path: Path) -> 
         read_study(tmp_path / "study.jsonl", ["run", "row"])
 
 
+def test_a_recorded_run_with_stages_of_a_curriculum_is_known_again(tmp_path: Path) -> None:
+    staged = dataclasses.replace(TRAINING, curriculum=((2, 1),))
+    planned = [StudyRun("sum/seed-1", "sum", SUM, staged)]
+    given = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("validation",)}
+    first = run_study(MoreX(), planned, {"data": toy_data()}, **given)
+    assert run_study(MoreX(), planned, {"data": toy_data()}, **given) == first
+
+
 def test_what_is_recorded_is_not_run_again_and_what_is_missing_is(tmp_path: Path) -> None:
     data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
     first = run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results, splits=("validation",))

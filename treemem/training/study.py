@@ -281,7 +281,7 @@ def _record(job: _Job) -> dict[str, Any]:
         "row": run.row,
         "task": job.task.options,
         "network": asdict(run.network),
-        "training": asdict(run.training),
+        "training": _recorded_options(run.training),
         "data": {"name": run.data, "hash": job.hash},
         "files": dict(job.files),
         "weights": weights_digest(result.model),
@@ -334,6 +334,12 @@ def _check_names(
         raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
 
 
+def _recorded_options(options: TrainingOptions) -> dict[str, Any]:
+    """The options as a record has them when it is read again, with lists in place of tuples."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(options)))
+    return found
+
+
 def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
     """Make sure that a record is of this run; an option that it lacks was at its default.
 
@@ -345,7 +351,7 @@ def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, 
     now = {
         "task": task.options,
         "network": {"network": run.network.network, "options": {**defaults, **run.network.options}},
-        "training": json.loads(json.dumps(asdict(run.training))),  # as it stands in a record
+        "training": _recorded_options(run.training),
         "data": data_hash,
     }
     then = {
