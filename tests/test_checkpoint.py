@@ -132,6 +132,30 @@ def test_a_folder_of_runs_does_not_hide_the_model_that_comes_along_under_its_nam
     assert treemem.load("equation_verification").task.name == "more_x"
 
 
+def test_a_task_of_an_interactive_session_needs_no_file(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "model", new_model())
+    program = """
+import sys
+import toy_task
+from treemem.checkpoint import load, load_pretrained, pretrained_names
+from treemem.task import TASKS
+from treemem.training.recipes import recipe_names
+class Interactive(toy_task.MoreX):
+    name = "interactive"
+TASKS.register("interactive", Interactive)
+TASKS.register("more_x", toy_task.MoreX)
+assert not hasattr(sys.modules["__main__"], "__file__")
+assert "interactive" not in pretrained_names() and "listops/small" in recipe_names()
+assert load(sys.argv[1]).task.name == "more_x"
+load_pretrained("interactive")
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
+    assert done.stderr.splitlines()[-1].endswith(
+        "no trained model comes with the task 'interactive'; train one, and load its folder"
+    )
+
+
 def test_a_torn_best_checkpoint_without_one_before_it_names_the_last(tmp_path: Path) -> None:
     for name in ("best", "last"):
         checkpoint.save(tmp_path / name, new_model())

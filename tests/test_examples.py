@@ -19,9 +19,9 @@ import pytest
 import yaml
 from engine_parity import needs_dgl
 
+import treemem.tasks.listops
 from treemem import Tree
 from treemem.records import read_records
-from treemem.task import task_folder
 from treemem.training import recipe_run
 from treemem.trees import parse_equation
 
@@ -195,7 +195,7 @@ def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes
 
 
 def test_epochs_of_listops_come_after_the_stages_of_a_curriculum(listops: ModuleType, tmp_path: Path) -> None:
-    recipe = yaml.safe_load((task_folder("listops") / "recipes" / "small.yaml").read_text())
+    recipe = yaml.safe_load((Path(treemem.tasks.listops.__file__).parent / "recipes" / "small.yaml").read_text())
     recipe["training"]["curriculum"] = [[5, 2], [10, 1]]
     (tmp_path / "staged.yaml").write_text(yaml.safe_dump(recipe))
     options = listops.parse_arguments(["--recipe", str(tmp_path / "staged.yaml"), "--epochs", "1"])

@@ -128,14 +128,14 @@ def load_pretrained(task: str = "equation_verification", *, device: str | torch.
         array([ True])
     """
     folder = pretrained_folder(task)
-    if not folder.exists():
+    if folder is None or not folder.exists():
         raise CheckpointError(f"no trained model comes with the task {task!r}; train one, and load its folder")
     return load(folder, device=device).float()
 
 
 def pretrained_names() -> list[str]:
     """The tasks with which a trained model comes."""
-    return [name for name in TASKS.names() if pretrained_folder(name).is_dir()]
+    return [name for name in TASKS.names() if (folder := pretrained_folder(name)) is not None and folder.is_dir()]
 
 
 def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
@@ -147,13 +147,14 @@ def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path) in pretrained_names() and not any(sign.exists() for sign in signs)
 
 
-def pretrained_folder(task: str) -> Path:
-    """Where the trained model that comes with a task is, or would be.
+def pretrained_folder(task: str) -> Path | None:
+    """Where the trained model that comes with a task is, or would be; none for a task that is in no file.
 
     Raises:
         RecipeError: no task of that name.
     """
-    return task_folder(task) / "pretrained"
+    folder = task_folder(task)
+    return None if folder is None else folder / "pretrained"
 
 
 def save(
@@ -346,9 +347,8 @@ def folder_of(path: str | os.PathLike[str]) -> Path:
     Raises:
         CheckpointError: neither the checkpoint there nor the one before it is whole.
     """
-    if is_pretrained_name(path):
-        return pretrained_folder(os.fspath(path))
-    return _folder_of(Path(path))
+    packaged = pretrained_folder(os.fspath(path)) if is_pretrained_name(path) else None
+    return _folder_of(Path(path)) if packaged is None else packaged
 
 
 def fetch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -568,10 +569,12 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
 )
 
 
-def task_folder(name: str) -> Path:
-    """The folder of a task's module, where its recipes and its trained model are.
+def task_folder(name: str) -> Path | None:
+    """The folder of a task's module, where its recipes and its trained model are; none for a task of a notebook.
 
     Raises:
         RecipeError: no task of that name.
     """
-    return Path(inspect.getfile(TASKS.find(name))).parent
+    module = sys.modules.get(TASKS.find(name).__module__)
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file).parent

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError
 from treemem.records import write_records, writing
 from treemem.task import SPLITS
@@ -72,7 +71,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.package is not None:
         record = _recorded(options.package, options.results)
         equations = data.forests([record["data"]["name"]])[record["data"]["name"]]
-        package_model(record, options.runs, equations, pretrained_folder(EquationVerification.name))
+        package_model(record, options.runs, equations, Path(__file__).with_name("pretrained"))
 
 
 def _recorded(run: str, results: Path) -> dict[str, Any]:

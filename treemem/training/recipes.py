@@ -212,7 +212,10 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
 def recipe_names() -> list[str]:
     """The recipes that come with the tasks, as ``TASK/RECIPE``."""
     return [
-        f"{task}/{path.stem}" for task in TASKS.names() for path in sorted(task_folder(task).glob("recipes/*.yaml"))
+        f"{task}/{path.stem}"
+        for task in TASKS.names()
+        if (folder := task_folder(task)) is not None
+        for path in sorted(folder.glob("recipes/*.yaml"))
     ]
 
 
@@ -363,10 +366,9 @@ def _recipe_path(source: str) -> Path:
     if path.is_file():
         return path
     task, _, name = source.partition("/")
-    if path.suffix not in (".yaml", ".yml") and name and task in TASKS.names():
-        packaged = task_folder(task) / "recipes" / f"{name}.yaml"
-        if packaged.is_file():
-            return packaged
     names = recipe_names()
+    folder = task_folder(task) if source in names else None
+    if folder is not None:
+        return folder / "recipes" / f"{name}.yaml"
     near = near_names(source, names) or f"; there are {', '.join(names)}"
     raise RecipeError(f"no recipe {source!r}: neither a file nor one that comes with a task{near}")
