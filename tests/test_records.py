@@ -314,3 +314,33 @@ def test_parquet_of_given_types_holds_columns_without_values(tmp_path: Path) -> 
     assert parquet.read_schema(path).names == ["a", "b", "c"]
     with pytest.raises(RecipeError, match="Parquet cannot hold a value"):
         write_records(path, [{"a": 2**70, "b": None, "c": None}], types=types)
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("Equation,n", r"\['Equation', 'n'\], and none of equation, tree; did you mean equation\?"),
+        ("equation;n", r"seems to be separated by ';', and CSV is by ','"),
+        ("a,b", r"none of equation, tree$"),
+    ],
+)
+def test_a_table_without_any_of_the_columns_is_refused_as_a_whole(tmp_path: Path, header: str, told: str) -> None:
+    (tmp_path / "a.csv").write_text(header + "\n")
+    parquet.write_table(pyarrow.table({name: [1] for name in header.split(",")}), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(RecipeError, match=told):
+            list(read_records(tmp_path / name, one_of=("equation", "tree"), strict=False))
+    assert len(list(read_records(tmp_path / "a.parquet", one_of=header.split(",")))) == 1
+
+
+def test_a_row_of_other_than_the_headers_cells_keeps_an_id_that_is_sure(tmp_path: Path) -> None:
+    (tmp_path / "first.csv").write_text("id,a,b\n7,x\n8,x,y,z\n\n")
+    (tmp_path / "last.csv").write_text("a,b,id\nx,7\nx,y,z,8\n")
+    (tmp_path / "middle.csv").write_text("a,id,b\nx,7\nx,y,8,z\n")
+    found = {
+        name: [(record.fields, record.error is not None) for record in read_records(tmp_path / name, strict=False)]
+        for name in ("first.csv", "last.csv", "middle.csv")
+    }
+    assert found["first.csv"] == [({"id": "7"}, True), ({"id": "8"}, True), ({}, True)]
+    assert found["last.csv"] == [({}, True), ({"id": "8"}, True)]
+    assert found["middle.csv"] == [({}, True), ({}, True)]

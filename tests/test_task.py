@@ -215,8 +215,19 @@ def test_predict_names_the_text_that_is_wrong() -> None:
         toy_model().predict(["x", "y"])
     with pytest.raises(VocabularyError, match="unknown leaf 'z'"):
         toy_model().predict(["(f x z)"])
-    with pytest.raises(GraphError, match="list of texts"):
+    with pytest.raises(GraphError, match="a list of texts or trees; put a single one in brackets"):
         toy_model().predict("x")
+    with pytest.raises(GraphError, match="put a single one in brackets"):
+        toy_model().predict(Tree("x"))  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(GraphError, match="example 2 is of type int; give a text or a tree"):
+        toy_model().predict(["x", 1])  # type: ignore[list-item]  # on purpose
+
+
+def test_predict_takes_trees_as_it_takes_texts() -> None:
+    model, texts = toy_model(), ["x", "(f x y)"]
+    expected = model.predict(texts)
+    assert np.array_equal(model.predict([parse_brackets(text) for text in texts]), expected)
+    assert np.array_equal(model.predict([texts[0], parse_brackets(texts[1])]), expected)
 
 
 def test_predict_names_the_text_with_a_variable_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ class Record:
 
     Attributes:
         line: where it stands: the line it begins on (row, in Parquet), from 1; a CSV header counts as line 1.
-        fields: its values by name; empty where ``error`` is set.
+        fields: its values by name; where ``error`` is set, its ``id`` at most.
         error: why this record could not be read, else ``None``.
     """
 
@@ -55,6 +55,7 @@ def read_records(
     *,
     format: str | None = None,
     text_fields: Sequence[str] = ("text",),
+    one_of: Sequence[str] = (),
     strict: bool = True,
 ) -> Iterator[Record]:
     """Read a file record by record; text forms are never held in memory as a whole.
@@ -65,18 +66,20 @@ def read_records(
         source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
         format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
         text_fields: names of the tab-separated parts of a text line; the later ones may be missing.
+        one_of: fields of which a table, CSV or Parquet, must have a column at least, if any are given.
         strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
 
     Raises:
-        RecipeError: there is no such file, or its format cannot be told.
+        RecipeError: there is no such file, or its format cannot be told, or its columns are none of ``one_of``.
         ParseError: the file as a whole is damaged, or (with ``strict``) a record is; it names the file and the line.
     """
     name, _ = _named(source)
+    check_columns = functools.partial(_check_columns, name, one_of)
     readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
         "text": lambda stream: _text_records(stream, text_fields),
-        "csv": _csv_records,
+        "csv": functools.partial(_csv_records, check_columns),
         "jsonl": _jsonl_records,
-        "parquet": _parquet_records,
+        "parquet": functools.partial(_parquet_records, check_columns),
     }
     reader = readers[format_of(name, format)]
     with open_source(source) as stream:
@@ -88,7 +91,7 @@ def read_records(
                     error_here = record.error.at(line, name)
                     if strict:
                         raise error_here
-                    record = Record(line, {}, error_here)
+                    record = Record(line, record.fields, error_here)
                 yield record
         except ParseError as error:
             if error.source:
@@ -288,7 +291,24 @@ def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
         yield Record(number, {} if error else fields, error)
 
 
-def _csv_records(stream: IO[bytes]) -> Iterator[Record]:
+_CheckColumns = Callable[[Sequence[str]], None]
+
+
+def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse a table none of whose columns can hold what is read from it.
+
+    Raises:
+        RecipeError: it names the columns, and what may be meant.
+    """
+    if not one_of or set(one_of) & set(columns):
+        return
+    remedy = next((near for column in columns if (near := near_names(column, one_of))), "")
+    if len(columns) == 1 and (separator := next((mark for mark in ";\t|" if mark in columns[0]), None)):
+        remedy = f"; it seems to be separated by {separator!r}, and CSV is by ','"
+    raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
+
+
+def _csv_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
     for line, row, error in _csv_rows(_lines(stream)):
         cells = [cell.strip() for cell in row] if header is None else row
@@ -297,12 +317,22 @@ def _csv_records(stream: IO[bytes]) -> Iterator[Record]:
                 error = ParseError("two columns have one name", ",".join(cells), 0, "a header of distinct names")
             if error is not None:
                 raise error.at(line)
+            check_columns(cells)
             header = cells
             continue
         if error is None and len(cells) != len(header):
             problem = f"{len(cells)} cells, and the header names {len(header)}"
             error = ParseError(problem, ",".join(cells), 0, ",".join(header))
-        yield Record(line, {} if error else dict(zip(header, cells, strict=True)), error)
+        yield Record(line, _id_alone(header, cells) if error else dict(zip(header, cells, strict=True)), error)
+
+
+def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+    """The id of a row of too few cells or too many, where it stands so that these do not matter."""
+    if header[0] == "id" and cells:
+        return {"id": cells[0]}
+    if header[-1] == "id" and len(cells) > len(header):
+        return {"id": cells[-1]}
+    return {}
 
 
 def _csv_rows(lines: Iterator[_Line]) -> Iterator[tuple[int, list[str], ParseError | None]]:
@@ -354,15 +384,16 @@ def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
         csv.field_size_limit(limit)
 
 
-def _parquet_records(stream: IO[bytes]) -> Iterator[Record]:
+def _parquet_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
     whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
     try:
-        batches = pyarrow.parquet.ParquetFile(whole).iter_batches(batch_size=_PARQUET_ROWS)
+        table = pyarrow.parquet.ParquetFile(whole)
+        check_columns(table.schema_arrow.names)
         number = 0
-        for batch in batches:
+        for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
             for record in _parquet_rows(batch, number + 1):
                 number = record.line
                 yield record

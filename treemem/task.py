@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -23,11 +23,11 @@ from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import ParsedText, RecordReader
 from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
     from treemem.schedule.tree_batch import TreeBatch
-    from treemem.trees.tree import Tree
     from treemem.trees.vocabulary import Vocabulary
 
 SPLITS = ("train", "validation", "test")
@@ -264,6 +264,32 @@ class Task(ABC):
     @abstractmethod
     def parse(self, text: str) -> Tree:
         """One example from a user's text. Raises ``ParseError``."""
+
+    def forest_of(self, examples: Iterable[str | Tree] | Forest) -> Forest:
+        """Examples given as texts or as trees; a forest of them is that already.
+
+        Raises:
+            ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
+            VocabularyError: a text with a variable too many; its ``line`` is the text's place.
+            GraphError: a tree that is no example, something that is neither text nor tree, or a single one.
+        """
+        if isinstance(examples, Forest):
+            return examples
+        if isinstance(examples, (str, bytes, Tree)):
+            raise GraphError("examples are a list of texts or trees; put a single one in brackets")
+        return Forest.from_trees([self._tree_of(example, place) for place, example in enumerate(examples, start=1)])
+
+    def _tree_of(self, example: str | Tree, place: int) -> Tree:
+        try:
+            if isinstance(example, Tree):
+                return self.reader.checked_tree(example)
+            if isinstance(example, str):
+                return self.parse(example)
+        except (ParseError, VocabularyError) as error:
+            raise error.at(place) from error
+        except GraphError as error:
+            raise GraphError(f"example {place}: {error}") from error
+        raise GraphError(f"example {place} is of type {type(example).__name__}; give a text or a tree")
 
     @property
     def reader(self) -> RecordReader:
@@ -513,23 +539,15 @@ class Model(nn.Module):
         )
         loader.seconds += cache.seconds - before
 
-    def predict(self, data: Sequence[str] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
-        """Probabilities for texts or for a forest of the task's trees.
+    def predict(self, data: Sequence[str | Tree] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
+        """Probabilities for texts and trees, or for a forest of the task's trees.
 
         Raises:
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
             VocabularyError: a label that the model does not know.
+            GraphError: a tree that is no example of the task, or what is no list of texts and trees.
         """
-        if isinstance(data, str):
-            raise GraphError("predict takes a list of texts; put a single one in brackets")
-        if not isinstance(data, Forest):
-            trees = []
-            for line, text in enumerate(data, start=1):
-                try:
-                    trees.append(self.task.parse(text))
-                except (ParseError, VocabularyError) as error:
-                    raise error.at(line) from error
-            data = Forest.from_trees(trees)
+        data = self.task.forest_of(data)
         if not len(data):
             return np.empty(0)
         examples = self.task.examples(data)

@@ -92,8 +92,8 @@ def read_equations(
         strict: raise at the first record that is no equation, rather than collect it in ``bad``.
 
     Raises:
-        RecipeError: there is no such file, its format cannot be told, or it is in the published format and own
-            functions or labels are asked for.
+        RecipeError: there is no such file, its format cannot be told, it is a table without a column of equations, or
+            it is in the published format and own functions or labels are asked for.
         ParseError: the file as a whole is damaged, or (with ``strict``) a record is no equation.
         VocabularyError, GraphError: with ``strict``, an equation with an unknown label or of the wrong form.
     """
@@ -106,7 +106,8 @@ def read_equations(
         return replace(file, forest=file.forest.with_data(tree_data={**absent, **file.forest.tree_data}))
     known = equation_vocabulary(numeric=numeric) if vocabulary is None else vocabulary
     collector = _Collector(name, known, strict, keep)
-    for record in read_records(source, format=format, text_fields=("equation", "label"), strict=strict):
+    fields = EquationRecords.text_fields, EquationRecords.example_fields
+    for record in read_records(source, format=format, text_fields=fields[0], one_of=fields[1], strict=strict):
         identity = record.fields.get("id")
         identity = record.line if identity is None else identity
         try:
@@ -197,6 +198,7 @@ class EquationRecords(RecordReader):
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("equation", "label")
+    example_fields: ClassVar[tuple[str, ...]] = ("equation", "lhs", "rhs", "preorder", "tree")
 
     numeric: bool = False
 

@@ -181,6 +181,7 @@ class ListOpsRecords(RecordReader):
     """
 
     text_fields: ClassVar[tuple[str, ...]] = _COLUMNS
+    example_fields: ClassVar[tuple[str, ...]] = ("tree", "expression", "Source")
 
     form: ListOpsForm = "binary"
 
@@ -193,4 +194,4 @@ class ListOpsRecords(RecordReader):
         return {"tree": parts[0] if len(parts) == 1 or (is_label[1] and not is_label[0]) else parts[1]}
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        return tree_nodes(parse_listops(text_of(fields, ("tree", "expression", "Source")), self.form))
+        return tree_nodes(parse_listops(text_of(fields, self.example_fields), self.form))

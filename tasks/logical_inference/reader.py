@@ -146,6 +146,7 @@ class LogicRecords(RecordReader):
     """
 
     text_fields: ClassVar[tuple[str, ...]] = _HEADER
+    example_fields: ClassVar[tuple[str, ...]] = ("left", "right", "lhs", "rhs")
 
     form: LogicForm = "binary"
 

@@ -22,6 +22,7 @@ from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -374,8 +375,9 @@ def test_where_the_disk_is_full_the_page_that_was_there_stays(tmp_path: Path, fu
         ([], {}, RecipeError, "there are no examples to show"),
         (["x = y", "x +"], {}, ParseError, "line 2"),
         (["x = y", "x = foo(y)"], {}, TreememError, "line 2"),
-        ("x = y", {}, GraphError, "put a single example in brackets"),
-        ([Tree("x")], {}, GraphError, "example 1 must be a text, not Tree"),
+        ("x = y", {}, GraphError, "put a single one in brackets"),
+        (["x = y", Tree("x")], {}, GraphError, "example 2: the root is 'x' with 0 children"),
+        ([1], {}, GraphError, "example 1 is of type int; give a text or a tree"),
         (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or say most=3"),
         (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
         (EQUATIONS, {"labels": [1, 0]}, RecipeError, "one for each of the 3 examples"),
@@ -389,6 +391,12 @@ def test_bad_input_gives_an_error_that_says_what_is_wrong_and_no_page(
     with pytest.raises(error, match=message):
         explore(equation_model(), examples, tmp_path / "page.html", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_and_trees_may_be_mixed_and_come_once() -> None:
+    equations = ["x + y = y", parse_equation("x = 2*x")]
+    data = page_data(equation_model(), iter(equations))
+    assert [example["text"] for example in data["examples"]] == ["x + y = y", "x = 2*x"]
 
 
 def test_labels_that_the_model_does_not_know_are_refused_by_their_name() -> None:

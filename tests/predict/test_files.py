@@ -161,6 +161,19 @@ def test_an_empty_input_gives_an_empty_output(tmp_path: Path, predictor: TreePre
         assert answers_in(tmp_path / name) == []
 
 
+def test_a_row_of_too_few_cells_is_rejected_under_its_own_id(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.csv").write_text("id,equation,label\na,x = x,1\nb,x = x\nc,x = x,1\n")
+    predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.jsonl")
+    answers = answers_in(tmp_path / "out.jsonl")
+    assert [(answer["id"], answer["error"] is None) for answer in answers] == [("a", True), ("b", False), ("c", True)]
+
+
+def test_an_id_that_is_an_object_is_given_back_as_json(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": {"page": [1, null]}, "equation": "x = x"}\n')
+    predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert [json.loads(answer["id"]) for answer in answers_in(tmp_path / "out.jsonl")] == [{"page": [1, None]}]
+
+
 def test_a_header_of_a_text_file_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("Source\tTarget\n[MAX 2 9 ]\t9\n")
     predict_file(small_model("listops"), tmp_path / "in.tsv", tmp_path / "out.jsonl")

@@ -124,6 +124,20 @@ def test_sorting_shuffled_examples_by_height_leaves_the_order_to_seed_and_epoch(
     assert order(first) != order(loader())
 
 
+@pytest.mark.parametrize("trees_per_example", [1, 2])
+def test_sorting_by_length_goes_by_the_nodes_of_the_largest_tree(trees_per_example: int) -> None:
+    nodes = np.diff(FOREST.begin).reshape(-1, trees_per_example).max(1)
+    loader = TreeLoader(INDEX, batch_size=4, sort_by_length=True, trees_per_example=trees_per_example)
+    found = order(loader)
+    assert nodes[found].tolist() == sorted(nodes)
+    shuffled = TreeLoader(INDEX, batch_size=2, sort_by_length=True, shuffle=True, trees_per_example=trees_per_example)
+    assert sorted(order(shuffled)) == sorted(found)
+    assert order(shuffled) != found
+    assert all(sorted(nodes[batch.example_ids]) == nodes[batch.example_ids].tolist() for batch in shuffled)
+    with pytest.raises(GraphError, match="sort_by_height and sort_by_length contradict each other; choose one"):
+        TreeLoader(INDEX, sort_by_length=True, sort_by_height=True)
+
+
 def test_shuffled_examples_are_sorted_within_windows_only() -> None:
     windows = TreeLoader(INDEX, batch_size=1, sort_by_height=True, shuffle=True)
     assert sorted(order(windows)) == list(range(24))

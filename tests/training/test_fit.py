@@ -117,7 +117,13 @@ def test_the_callers_random_generator_is_left_alone(tmp_path: Path) -> None:
 PLATEAU: dict[str, Any] = {
     "epochs": 8, "schedule": "plateau", "plateau_factor": 0.25, "plateau_patience": 1, "learning_rate": 0.01,
 }  # fmt: skip
-BATCHES = [{}, {"nodes_per_batch": 40}, {"sort_by_height": True}, {"nodes_per_batch": 30, "sort_by_height": True}]
+BATCHES = [
+    {},
+    {"nodes_per_batch": 40},
+    {"sort_by_height": True},
+    {"nodes_per_batch": 30, "sort_by_height": True},
+    {"sort_by_length": True},
+]
 
 
 @pytest.mark.parametrize(
@@ -886,6 +892,7 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"beta2": "0.9"}, "beta2 must be a number, not '0.9'"),
         ({"epsilon": 0.0}, "epsilon must be above 0"),
         ({"epsilon": float("inf")}, "epsilon must be above 0, not inf"),
+        ({"sort_by_height": True, "sort_by_length": True}, "contradict each other; choose one"),
         ({"warmup": 1.0}, r"warmup must be from 0 to below 1, not 1\.0"),
         ({"warmup": -0.1}, "warmup must be from 0 to below 1"),
         ({"warmup": float("nan")}, "warmup must be from 0 to below 1"),

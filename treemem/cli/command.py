@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -116,6 +117,49 @@ class Command:
             return Namespace(arguments=list(words[1:] if words[:1] == ["--"] else words), debug=False)
         parser = self.parser()
         return parser.parsed(_overrides_as_options(words, parser.flags) if self.takes_overrides else words)
+
+
+def add_checkpoint(parser: CommandParser) -> None:
+    """The argument ``CHECKPOINT``."""
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", type=str,
+        help="folder of a run, name of a model that comes along, or hf://OWNER/NAME",
+    )  # fmt: skip
+
+
+def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
+    """The option ``--format`` of the file that the argument ``of`` names; ``more`` are formats beside the usual."""
+    parser.add_argument(
+        "--format", type=str, metavar="FORMAT", help=f"of {of}: text, csv, jsonl{more} or parquet (by its name)"
+    )
+
+
+def add_device(parser: CommandParser) -> None:
+    """The option ``--device``."""
+    parser.add_argument(
+        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
+    )
+
+
+def add_batch_size(parser: CommandParser) -> None:
+    """The option ``--batch-size``."""
+    parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
+
+
+def check_place(path: Path, overwrite: bool, is_folder: bool = False) -> None:
+    """Refuse a place to write to before work is done for it.
+
+    Raises:
+        RecipeError: it exists, or its folder does not.
+    """
+    if path.exists() and not overwrite and not (is_folder and path.is_dir() and not any(path.iterdir())):
+        raise RecipeError(f"{path} exists; choose another name, or write over it with --overwrite")
+    if is_folder and path.exists() and not path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a file, and a folder is asked for")
+    if not is_folder and path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def add_overrides(parser: CommandParser, example: str) -> None:

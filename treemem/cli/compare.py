@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides, check_place
 
 if TYPE_CHECKING:
     from treemem.training.trained_networks import TrainedNetwork
@@ -29,7 +29,6 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
-    from treemem.cli.generate import check_place
     from treemem.explore import accuracy_table, plot_accuracy
     from treemem.training.recipes import load_recipe
     from treemem.training.trained_networks import check_one_task, networks_of_run, table_names, with_answers

@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import (
+    Command,
+    CommandParser,
+    UsageError,
+    add_batch_size,
+    add_checkpoint,
+    add_device,
+    add_input_format,
+    add_overrides,
+    check_place,
+)
 from treemem.errors import RecipeError, near_names
 
 if TYPE_CHECKING:
     from treemem.calibration import Reliability
     from treemem.task import Model
     from treemem.training.evaluate import Evaluation
+    from treemem.training.recipes import Recipe
     from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -24,12 +35,7 @@ _EVERYTHING = "all"
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        type=str,
-        help="folder of a run, name of a model that comes along, or hf://OWNER/NAME",
-    )
+    add_checkpoint(parser)
     parser.add_argument(
         "data", nargs="?", metavar="DATA", type=str, help="file of labelled examples; without one, data are generated"
     )
@@ -37,28 +43,24 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--split", type=str, metavar="SPLIT", help="train, validation, test or all (of a file all, else test)"
     )
-    parser.add_argument(
-        "--format", type=str, metavar="FORMAT", help="of DATA: text, csv, jsonl or parquet (by its name)"
-    )
+    add_input_format(parser, "DATA")
     parser.add_argument(
         "--reliability", action="store_true", help="show how often the model is right where it is so and so sure"
     )
     parser.add_argument("--json", type=str, metavar="FILE", help="write the scores there too")
     parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
-    parser.add_argument(
-        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
-    )
-    parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
+    add_device(parser)
+    add_batch_size(parser)
 
 
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
-    from treemem.cli.generate import check_place
     from treemem.explore import accuracy_table
     from treemem.records import replacing
     from treemem.task import SPLITS
     from treemem.training.accelerator import find_device
     from treemem.training.evaluate import evaluate
+    from treemem.training.recipe_run import recipe_of
 
     if options.data is not None and options.set:
         raise UsageError("--set is for data that are generated; leave it out, or DATA")
@@ -71,7 +73,8 @@ def _run(options: Namespace) -> None:
     if options.json is not None:
         check_place(Path(options.json), options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
-    forest = _data(model, options)
+    recipe = recipe_of(options.checkpoint)
+    forest = _data(model, recipe, options)
     evaluation = evaluate(
         model,
         forest,
@@ -79,28 +82,35 @@ def _run(options: Namespace) -> None:
         batch_size=options.batch_size,
         title=options.checkpoint,
     )
-    print(accuracy_table({model.network.network: evaluation.scores}, group=model.task.group))
+    name = _name_of(model, recipe)
+    print(accuracy_table({name: evaluation.scores}, group=model.task.group))
     if evaluation.overall.f1 is not None:
         score = evaluation.overall
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
+    if not options.reliability and options.json is None:
+        return
     found = _reliability(model, forest, evaluation)
     if options.reliability:
         print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
     if options.json is not None:
+        content = _as_json(model, name, evaluation, found, options, split)
         with replacing(options.json) as temporary:
-            content = _as_json(model, evaluation, found, options.checkpoint, options.data, split)
             temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _data(model: Model, options: Namespace) -> Forest:
+def _name_of(model: Model, recipe: Recipe | None) -> str:
+    """What a run calls the network, or its task; else its class."""
+    known = [*({} if recipe is None else recipe.networks).items(), *model.task.networks.items()]
+    return next((name for name, network in known if network == model.network), model.network.network)
+
+
+def _data(model: Model, recipe: Recipe | None, options: Namespace) -> Forest:
     """The examples of the file, or those that the model's run or task generates."""
-    from treemem.training.recipe_run import recipe_of
     from treemem.training.recipes import load_task_data
 
     if options.data is not None:
         return model.task.read_examples(options.data, format=options.format)
     given: dict[str, Any] = {"task_options": model.task.options}
-    recipe = recipe_of(options.checkpoint)
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("the data are those of the run")
         given["data"] = dataclasses.asdict(recipe.data)
@@ -118,17 +128,17 @@ def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliab
 
 
 def _as_json(
-    model: Model, evaluation: Evaluation, found: Reliability, checkpoint: str, data: str | None, split: str
+    model: Model, name: str, evaluation: Evaluation, found: Reliability, options: Namespace, split: str
 ) -> dict[str, Any]:
     from treemem.training.metrics import score_row
 
     return {
-        "checkpoint": checkpoint,
+        "checkpoint": options.checkpoint,
         "task": model.task.name,
         "task_version": model.task.version,
-        "data": data,
+        "data": options.data,
         "split": split,
-        "scores": [score_row(model.network.network, score, model.task.group) for score in evaluation.scores],
+        "scores": [score_row(name, score, model.task.group) for score in evaluation.scores],
         "reliability": {
             "expected_calibration_error": found.expected_calibration_error,
             "bins": [dataclasses.asdict(each) for each in found.bins if each.examples],

@@ -6,32 +6,30 @@ import logging
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.cli.command import (
+    Command,
+    CommandParser,
+    UsageError,
+    add_checkpoint,
+    add_device,
+    add_input_format,
+)
 
 _logger = logging.getLogger(__name__)
 _MOST = 100
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        type=str,
-        help="folder of a run, name of a model that comes along, or hf://OWNER/NAME",
-    )
+    add_checkpoint(parser)
     parser.add_argument("input", metavar="INPUT", type=str, help="file of examples, or - for standard input")
     parser.add_argument("-o", "--output", type=str, metavar="PAGE", help="the HTML file to write")
-    parser.add_argument(
-        "--format", type=str, metavar="FORMAT", help="of INPUT: text, csv, jsonl or parquet (by its name)"
-    )
+    add_input_format(parser, "INPUT")
     parser.add_argument(
         "--most", type=int, default=_MOST, metavar="N", help=f"show the first N examples alone ({_MOST})"
     )
     parser.add_argument("--title", type=str, default="", metavar="TEXT", help="what stands above the page")
     parser.add_argument("--overwrite", action="store_true", help="replace the page where it exists")
-    parser.add_argument(
-        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
-    )
+    add_device(parser)
 
 
 def _run(options: Namespace) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides, check_place
 from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -58,22 +58,6 @@ def _run(options: Namespace) -> None:
                      ", ".join(task.text_columns), task.group)  # fmt: skip
     count = write_records(name, _records(task, data.forest, form), format=form)
     _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
-
-
-def check_place(path: Path, overwrite: bool, is_folder: bool = False) -> None:
-    """Refuse a place to write to before work is done for it.
-
-    Raises:
-        RecipeError: it exists, or its folder does not.
-    """
-    if path.exists() and not overwrite and not (is_folder and path.is_dir() and not any(path.iterdir())):
-        raise RecipeError(f"{path} exists; choose another name, or write over it with --overwrite")
-    if is_folder and path.exists() and not path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a file, and a folder is asked for")
-    if not is_folder and path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any]]:

@@ -7,24 +7,25 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.cli.command import (
+    Command,
+    CommandParser,
+    UsageError,
+    add_batch_size,
+    add_checkpoint,
+    add_device,
+    add_input_format,
+)
 from treemem.errors import RecipeError
 
 _logger = logging.getLogger(__name__)
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        type=str,
-        help="folder of a seed, name of a model that comes along, or hf://OWNER/NAME",
-    )
+    add_checkpoint(parser)
     parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
     parser.add_argument("-o", "--output", type=str, metavar="OUTPUT", help="file, or - for standard output")
-    parser.add_argument(
-        "--format", type=str, metavar="FORMAT", help="of INPUT: text, csv, jsonl, parquet or dgl (by name)"
-    )
+    add_input_format(parser, "INPUT", more=", dgl")
     parser.add_argument("--output-format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by its name)")
     parser.add_argument("--threshold", type=float, metavar="P", help="of the probability of true, for 1 (0.5)")
     parser.add_argument("--strict", action="store_true", help="stop at the first record that is none")
@@ -33,10 +34,8 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--processes", type=int, metavar="N", help="that read records (as the machine has cores, at most 4)"
     )
-    parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
-    parser.add_argument(
-        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
-    )
+    add_batch_size(parser)
+    add_device(parser)
 
 
 def _run(options: Namespace) -> None:

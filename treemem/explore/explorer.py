@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
-from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.errors import RecipeError, TreememError
 from treemem.explore.decimals import coded, packed, shown
 from treemem.explore.html_page import html_page
 from treemem.explore.label_table import LabelTable, printable_line
@@ -28,7 +28,7 @@ from treemem.trees.tree import Tree
 
 def explore(
     model: Model | str | os.PathLike[str],
-    examples: Iterable[str] | Forest,
+    examples: Iterable[str | Tree] | Forest,
     path: str | os.PathLike[str],
     *,
     labels: ArrayLike | None = None,
@@ -46,7 +46,7 @@ def explore(
 
     Args:
         model: a model, or the folder of a checkpoint or run (see :func:`treemem.load`).
-        examples: texts of the model's task, or a forest of its trees, whose ``tree_data["label"]`` are the right
+        examples: texts of the model's task, trees, or a forest of trees, whose ``tree_data["label"]`` are the right
             answers where they are known.
         path: the HTML file to write.
         labels: the right answers, ``[examples]``, -1 where nobody knows; instead of those of the forest.
@@ -64,6 +64,7 @@ def explore(
             or one that cannot be written.
         ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
         VocabularyError: a label that the model does not know.
+        GraphError: a tree that is no example of the task, or what is no list of texts and trees.
         CheckpointError: no checkpoint, or a torn one.
 
     Example:
@@ -84,7 +85,7 @@ def explore(
 
 def page_data(
     model: Model,
-    examples: Iterable[str] | Forest,
+    examples: Iterable[str | Tree] | Forest,
     *,
     labels: ArrayLike | None = None,
     ids: Sequence[object] | None = None,
@@ -93,7 +94,8 @@ def page_data(
 ) -> dict[str, Any]:
     """What a page of :func:`explore` holds, as plain data; arguments and errors as there."""
     task = model.task
-    texts, forest = _texts_and_forest(task, examples)
+    given = list(examples) if isinstance(examples, Iterator) else examples
+    forest = task.forest_of(given)
     own = _checked_examples(task, forest, labels, ids, most)
     recording = record(model, own)
     names = LabelTable()
@@ -104,7 +106,9 @@ def page_data(
     trees = _trees(own, recording, row_of_item, names)
     joined = len(forest) == len(own) and own.trees_per_example > 1
     joints = [names.add(forest[number].label) if joined else None for number in range(len(own))]
-    texts = texts or _texts(task, forest, own)
+    texts = _texts(task, forest, own)
+    if not isinstance(given, Forest):
+        texts = [example if isinstance(example, str) else text for example, text in zip(given, texts, strict=True)]
     return {
         "title": printable_line(title or f"{model.network.network} on {task.name.replace('_', ' ')}"),
         "task": task.name,
@@ -129,23 +133,6 @@ def page_data(
         "encodings": {"width": encodings.shape[1], "each": recording.encodings.shape[1], "places": places},
         "projection": projection(encodings),
     }
-
-
-def _texts_and_forest(task: Task, examples: Iterable[str] | Forest) -> tuple[list[str] | None, Forest]:
-    if isinstance(examples, Forest):
-        return None, examples
-    if isinstance(examples, (str, bytes, Tree)):
-        raise GraphError("explore takes a list of texts, or a forest; put a single example in brackets")
-    texts, trees = [], []
-    for line, text in enumerate(examples, start=1):
-        if not isinstance(text, str):
-            raise GraphError(f"example {line} must be a text, not {type(text).__name__}; trees go into a Forest")
-        try:
-            trees.append(task.parse(text))
-        except (ParseError, VocabularyError) as error:
-            raise error.at(line) from error
-        texts.append(text)
-    return texts, Forest.from_trees(trees)
 
 
 def _checked_examples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import pickle
 import queue
@@ -67,6 +68,8 @@ def id_of(fields: Mapping[str, Any], line: int) -> Any:
         given = given.item()
     if given is None or given != given:
         return line
+    if isinstance(given, (list, dict)):
+        return json.dumps(given, ensure_ascii=False, default=str)
     is_plain = isinstance(given, (str, int)) or (isinstance(given, float) and abs(given) != float("inf"))
     return given if is_plain else str(given)
 

@@ -229,9 +229,12 @@ class _Run:
 
 
 def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:
-    for record in read_records(source, format=format, text_fields=reader.text_fields, strict=False):
+    records = read_records(
+        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=False
+    )
+    for record in records:
         if record.error is not None:
-            yield Entry(record.line, record.line, None, record.error.at(record.line))
+            yield Entry(record.line, id_of(record.fields, record.line), None, record.error.at(record.line))
         elif format == "text":
             parts = tuple(record.fields.values())
             if record.line > 1 or not reader.is_header(parts):

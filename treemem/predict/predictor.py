@@ -188,8 +188,14 @@ class TreePredictor:
         model = self.model
         examples = model.task.examples(forest)
         index = SubtreeIndex(examples.forest, model.vocabulary)
+        runs_up_trees = isinstance(model.encoder, TreeNetwork)
         loader = TreeLoader(
-            index, None, self.batch_size, trees_per_example=examples.trees_per_example, sort_by_height=True
+            index,
+            None,
+            self.batch_size,
+            trees_per_example=examples.trees_per_example,
+            sort_by_height=runs_up_trees,
+            sort_by_length=not runs_up_trees,
         )
         cache = RowCache(model.encoder, index, max_bytes=self.cache_bytes) if self._keeps_rows() else None
         outputs = model.outputs_of(loader, cache=cache, allow_nan=True)

@@ -16,7 +16,7 @@ from treemem.errors import GraphError
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch, choose_examples
 
-_WINDOW = 16  # batches whose examples are sorted by height together
+_WINDOW = 16  # batches whose examples are sorted together
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -38,6 +38,8 @@ class TreeLoader:
         sort_by_height: whether the examples of a batch are of similar height, so that fewer levels run. Without
             ``shuffle`` all examples are sorted; with it the shuffled ones are sorted within windows of 16 batches, and
             the batches then come in a shuffled order.
+        sort_by_length: the same by the nodes of an example's largest tree, for networks that read its tokens: less of
+            what they run is padding.
         seed: of the shuffling.
         share_subtrees: whether equal subtrees of a batch are computed once.
         prefetch: how many batches a thread makes ahead of their use; 0: each is made when it is asked for. The batches
@@ -70,6 +72,7 @@ class TreeLoader:
         trees_per_example: int = 1,
         shuffle: bool = False,
         sort_by_height: bool = False,
+        sort_by_length: bool = False,
         seed: int = 0,
         share_subtrees: bool = True,
         prefetch: int = 0,
@@ -77,6 +80,8 @@ class TreeLoader:
         for name, size in (("batch_size", batch_size), ("nodes_per_batch", nodes_per_batch)):
             if size is not None and size < 1:
                 raise GraphError(f"{name} must be at least 1, not {size}")
+        if sort_by_height and sort_by_length:
+            raise GraphError("sort_by_height and sort_by_length contradict each other; choose one")
         if prefetch < 0:
             raise GraphError(f"prefetch must be 0 or more, not {prefetch}")
         if trees_per_example < 1 or len(index.forest) % trees_per_example:
@@ -88,6 +93,7 @@ class TreeLoader:
         self.trees_per_example = trees_per_example
         self.shuffle = shuffle
         self.sort_by_height = sort_by_height
+        self.sort_by_length = sort_by_length
         self.seed = seed
         self.share_subtrees = share_subtrees
         self.prefetch = prefetch
@@ -104,13 +110,11 @@ class TreeLoader:
         draw = np.random.default_rng([self.seed, self.epoch])
         if self.shuffle:
             order = draw.permutation(order)
-        if not self.sort_by_height:
+        if not (self.sort_by_height or self.sort_by_length):
             return self._cut(order)
-        height = self._height()
+        size = self._height() if self.sort_by_height else self._length()
         windows = self._cut(order, _WINDOW) if self.shuffle else [order]
-        batches = [
-            batch for window in windows for batch in self._cut(window[np.argsort(height[window], kind="stable")])
-        ]
+        batches = [batch for window in windows for batch in self._cut(window[np.argsort(size[window], kind="stable")])]
         return [batches[place] for place in draw.permutation(len(batches))] if self.shuffle else batches
 
     def __len__(self) -> int:
@@ -164,7 +168,13 @@ class TreeLoader:
     def _height(self) -> NDArray[np.int64]:
         """Height of the highest tree of each of ``examples``."""
         root = self.index.forest.begin[1:] - 1
-        of_tree = self.index.height[self.index.number[root]]
+        return self._largest(self.index.height[self.index.number[root]])
+
+    def _length(self) -> NDArray[np.int64]:
+        """Nodes of the largest tree of each of ``examples``."""
+        return self._largest(np.diff(self.index.forest.begin))
+
+    def _largest(self, of_tree: NDArray[np.int64]) -> NDArray[np.int64]:
         return of_tree.reshape(-1, self.trees_per_example).max(1)[self.examples]
 
 

@@ -182,6 +182,7 @@ class _Run:
             trees_per_example=self.examples.trees_per_example,
             shuffle=True,
             sort_by_height=options.sort_by_height,
+            sort_by_length=options.sort_by_length,
             seed=options.seed,
             share_subtrees=options.share_subtrees,
             prefetch=options.prefetch,

@@ -24,6 +24,7 @@ class TrainingOptions:
         batch_size: examples for one step of the optimiser, in all processes together where there are several.
         nodes_per_batch: in place of ``batch_size``: most nodes for one step, equal subtrees counted each time.
         sort_by_height: make each batch of examples of similar height; see :class:`treemem.schedule.TreeLoader`.
+        sort_by_length: make each batch of examples of similar length, for networks that read tokens; see there.
         optimizer: ``"adam"`` (Kingma & Ba 2015), or ``"adamw"``: the same with decoupled weight decay (Loshchilov &
             Hutter 2019).
         learning_rate: of the optimiser.
@@ -70,6 +71,7 @@ class TrainingOptions:
     batch_size: int = 256
     nodes_per_batch: int | None = None
     sort_by_height: bool = False
+    sort_by_length: bool = False
     optimizer: str = "adam"
     learning_rate: float = 1e-3
     beta1: float = 0.9
@@ -116,6 +118,8 @@ class TrainingOptions:
         for name in ("prefetch", "plateau_patience"):
             if getattr(self, name) < 0:
                 raise RecipeError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.sort_by_height and self.sort_by_length:
+            raise RecipeError("sort_by_height and sort_by_length contradict each other; choose one")
         if not 0 <= self.warmup < 1:
             raise RecipeError(f"warmup must be from 0 to below 1, not {self.warmup}")
         if self.averaging is not None and not 0 < self.averaging < 1:

@@ -22,9 +22,12 @@ class RecordReader(ABC):
 
     Attributes:
         text_fields: what the tab-separated parts of a text line are, as far as there are any.
+        example_fields: the fields of a record that an example may be read from, the label not among them; a table
+            without any of them is refused as a whole. None where that is not to be checked.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
+    example_fields: ClassVar[tuple[str, ...]] = ()
 
     def is_header(self, parts: Sequence[str]) -> bool:
         """Whether these parts of a file's first text line name its columns, so that it is no record."""
@@ -89,11 +92,13 @@ class ParsedText(RecordReader):
         parse: text to tree.
     """
 
+    example_fields: ClassVar[tuple[str, ...]] = ("text", "tree")
+
     def __init__(self, parse: Callable[[str], Tree]) -> None:
         self.parse = parse
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        return tree_nodes(self.parse(text_of(fields, ("text", "tree"))))
+        return tree_nodes(self.parse(text_of(fields, self.example_fields)))
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
