@@ -51,6 +51,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", link_to_included_pages)
     app.connect("include-read", lambda app, path, name, source: link_to_included_pages(app, name, source))
     app.connect("autodoc-skip-member", skip_fields_of_named_tuples)
+    app.connect("doctree-read", drop_bases_that_say_nothing)
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
@@ -82,10 +83,17 @@ def skip_fields_of_named_tuples(
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
+def drop_bases_that_say_nothing(app: Sphinx, page: nodes.document) -> None:
+    """Every class has ``object`` as its base."""
+    for paragraph in list(page.findall(nodes.paragraph)):
+        if paragraph.astext() == "Bases: object":
+            paragraph.parent.remove(paragraph)
+
+
 def link_to_included_pages(app: Sphinx, name: str | Path, source: list[str]) -> None:
     """Point links to a task's README and to a model's card at the pages that include them.
 
     In the repository they are links from file to file; other files outside of ``docs`` become downloads by themselves.
     """
-    source[0] = re.sub(r"\]\((?:\.\./)+tasks/(\w+)/README\.md", r"](/tasks/\1.md", source[0])
-    source[0] = re.sub(r"\]\((?:\.\./)+tasks/(\w+)/pretrained/CARD\.md", r"](/tasks/\1_model.md", source[0])
+    for file, page in (("README", ""), ("pretrained/CARD", "_model")):
+        source[0] = re.sub(rf"\]\((?:\.\./)+tasks/(\w+)/{file}\.md", rf"](/tasks/\1{page}.md", source[0])

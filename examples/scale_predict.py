@@ -69,13 +69,13 @@ def start_ray(cpus: int | None, actors: int | None) -> None:
     if "RAY_ADDRESS" in os.environ:
         if cpus is not None:
             raise RecipeError("--cpus is for a Ray that is started here, and RAY_ADDRESS names one that runs")
-        ray.init()
+        ray.init(logging_level=logging.WARNING)
         return
     if cpus is None:
         cpus = max(os.cpu_count() or 1, actors or 1) + 1
     if actors is not None and actors >= cpus:
         raise RecipeError(f"--actors {actors} needs more logical CPUs than that: --cpus {actors + 1} instead of {cpus}")
-    ray.init("local", num_cpus=cpus, include_dashboard=False)
+    ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
 
 
 def run(options: argparse.Namespace) -> bool:

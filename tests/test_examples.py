@@ -30,7 +30,8 @@ EXAMPLE = EXAMPLES / "equation_verification.py"
 LISTOPS = EXAMPLES / "listops.py"
 SMALL = ["--size", "200", "--epochs", "1", "--set", "training.accelerator=cpu"]
 SMALL_LISTOPS = [
-    *("--size", "40", "--epochs", "1", "--set", "training.accelerator=cpu"),
+    *("--size", "40", "--set", "training.curriculum=0", "--set", "training.epochs=1"),
+    *("--set", "training.accelerator=cpu"),
     *("--set", "data.validation_size=20", "--set", "data.test_size=20", "--set", "data.pool=0"),
     *("--set", "networks.Ordered Memory.options.hidden_size=8", "--set", "networks.LSTM.options.hidden_size=8"),
 ]
@@ -196,12 +197,12 @@ def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes
 
 def test_epochs_of_listops_come_after_the_stages_of_a_curriculum(listops: ModuleType, tmp_path: Path) -> None:
     recipe = yaml.safe_load((Path(treemem.tasks.listops.__file__).parent / "recipes" / "small.yaml").read_text())
-    recipe["training"]["curriculum"] = [[5, 2], [10, 1]]
-    (tmp_path / "staged.yaml").write_text(yaml.safe_dump(recipe))
-    options = listops.parse_arguments(["--recipe", str(tmp_path / "staged.yaml"), "--epochs", "1"])
-    assert listops.chosen_recipe(options).training.epochs == 4
-    options = listops.parse_arguments(["--epochs", "1"])
-    assert listops.chosen_recipe(options).training.curriculum == 1
+    for curriculum, epochs, expected in (([[5, 2], [10, 1]], 4, ((5, 2), (10, 1))), (3, 1, 1)):
+        recipe["training"]["curriculum"] = curriculum
+        (tmp_path / "own.yaml").write_text(yaml.safe_dump(recipe))
+        options = listops.parse_arguments(["--recipe", str(tmp_path / "own.yaml"), "--epochs", "1"])
+        training = listops.chosen_recipe(options).training
+        assert (training.epochs, training.curriculum) == (epochs, expected)
 
 
 def test_listops_scores_several_seeds_together_and_speaks_of_no_trees_where_none_are_found(

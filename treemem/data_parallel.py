@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+_logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 _LAST_WORD = timedelta(seconds=10)
 _groups: dict[str, Any] = {}
@@ -216,6 +219,7 @@ def joined_processes() -> Processes:
     them before, with ``torch.distributed.init_process_group``.
     """
     processes = launched_processes()
+    _warn_of_another_launcher()
     if processes.count > 1 and not _groups:
         from torch import distributed
 
@@ -228,6 +232,16 @@ def joined_processes() -> Processes:
     return processes
 
 
+@functools.cache
+def _warn_of_another_launcher() -> None:
+    count = os.environ.get("WORLD_SIZE", "1")
+    if count != "1" and "TORCHELASTIC_RUN_ID" not in os.environ:
+        _logger.warning(
+            "WORLD_SIZE is %s, but torchrun did not launch this process, which works by itself; launch with torchrun",
+            count,
+        )
+
+
 def _leave() -> None:
     from torch import distributed
 
@@ -237,8 +251,12 @@ def _leave() -> None:
 
 @contextlib.contextmanager
 def _reaching_the_others() -> Iterator[None]:
+    import torch
+
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:  # of gloo and of nccl alike
         problem = " ".join(str(error).split())[:200]
         raise ProcessLostError(

@@ -70,7 +70,7 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
         ("own.xlsx", EQUATIONS, "cannot tell the format of own.xlsx from its name"),
         ("own.csv", b"equation,label\nx = \xe9,1\n", "own.csv, line 2, column 5: byte 0xe9 is not UTF-8"),
         ("own.csv", "", "there are no equations in own.csv"),
-        ("own.csv", "left,right\nx,y\n", "own.csv, line 2, column 1: no equation among the fields left, right"),
+        ("own.csv", "left,right\nx,y\n", "own.csv has the columns ['left', 'right'], and none of equation, lhs, rhs"),
         ("own.csv", "equation\nx = x\n", "example 0 has no label"),
         ("own.csv", "equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
         ("own.csv", "equation,label\nx = x,maybe\n", "the label is 'maybe'"),

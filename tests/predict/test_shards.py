@@ -222,7 +222,7 @@ def done(no_cluster: None, model: Path, records: Path, tmp_path: Path) -> Path:
     """A folder in which there is a file of answers for each of the records."""
     answers = tmp_path / "answers"
     digest = shards.model_digest(checkpoint.load(model))
-    shards._claim(answers, {"weights": digest, "threshold": 0.5, "input": str(records)})
+    shards._take_folder(answers, {"weights": digest, "threshold": 0.5, "input": str(records)})
     for path in records.iterdir():
         (answers / path.name).touch()
     return answers
@@ -270,6 +270,40 @@ def test_actors_that_leave_no_logical_cpu_are_refused_rather_than_waited_for(
 ) -> None:
     with pytest.raises(RecipeError, match="Ray has 3 CPUs: ask for fewer actors"):
         predict_shards(model, records, tmp_path / "answers", actors=actors)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "actors", "problem"),
+    [
+        (3.0, 1, "gpus=3 for each actor cannot be had: Ray has 2 GPUs"),
+        (-1.0, 1, "gpus=-1 for each actor cannot be had"),
+        (1.5, 2, "2 actors of 1.5 GPUs each cannot be had: Ray has 2 GPUs"),
+    ],
+)
+def test_gpus_that_ray_does_not_have_are_refused_rather_than_waited_for(
+    gpus: float, actors: int, problem: str, no_cluster: None, model: Path, records: Path, tmp_path: Path
+) -> None:
+    sys.modules["ray"].cluster_resources = lambda: {"CPU": 3.0, "GPU": 2.0}  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match=problem):
+        predict_shards(model, records, tmp_path / "answers", actors=actors, gpus=gpus)
+
+
+def test_an_actor_given_a_gpu_says_where_there_is_none(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(RecipeError, match="cannot use any; leave gpus at 0"):
+        ShardPredictor(str(model), 0.5, 64, device="cuda")
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_ray_that_was_started_for_a_job_ends_with_it_and_one_that_was_there_stays(
+    was_there: bool, no_cluster: None, model: Path, records: Path, tmp_path: Path
+) -> None:
+    ray, told = sys.modules["ray"], []
+    ray.is_initialized = lambda: was_there  # type: ignore[attr-defined]
+    ray.init, ray.shutdown = lambda: told.append("begun"), lambda: told.append("ended")  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match="actors cannot be had"):
+        predict_shards(model, records, tmp_path / "answers", actors=9)
+    assert told == ([] if was_there else ["begun", "ended"])
 
 
 def test_without_ray_the_extra_is_named(

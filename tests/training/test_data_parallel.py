@@ -16,8 +16,8 @@ import torch
 from toy_task import MoreX, toy_data
 
 import treemem
-from treemem import checkpoint
-from treemem.data_parallel import Processes, ProcessLostError, launched_processes
+from treemem import checkpoint, data_parallel
+from treemem.data_parallel import Processes, ProcessLostError, joined_processes, launched_processes
 from treemem.errors import RecipeError
 from treemem.task import NetworkConfig
 from treemem.training import FitResult, TrainingOptions, fit, run_study
@@ -239,6 +239,28 @@ def test_a_launch_of_one_process_is_a_single_process(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert launched_processes() == Processes(rank=3, count=4, local_rank=1, local_count=2)
+
+
+def test_a_process_of_another_launcher_is_warned_once_that_it_works_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data_parallel._warn_of_another_launcher.cache_clear()
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for _ in range(2):
+        assert joined_processes() == Processes()
+    assert [record.message for record in caplog.records] == [
+        "WORLD_SIZE is 2, but torchrun did not launch this process, which works by itself; launch with torchrun"
+    ]
+
+
+def test_memory_that_runs_out_is_not_taken_for_a_process_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        Processes(rank=1, count=2).gathered("own")
 
 
 def test_what_is_no_training_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

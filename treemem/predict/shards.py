@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from treemem.checkpoint import is_pretrained_name
 from treemem.errors import CheckpointError, RecipeError, TreememError
@@ -47,20 +50,28 @@ class ShardPredictor:
         threshold: as there.
         batch_size: as there.
         digest: of the model that is meant; by default it may be any.
+        device: where the model runs, ``"cpu"`` or ``"cuda"``.
 
     Raises:
+        RecipeError: this machine has no such device.
         CheckpointError: on this machine the checkpoint is another model, or there is none.
     """
 
-    def __init__(self, checkpoint: str, threshold: float, batch_size: int, digest: str | None = None) -> None:
-        self.predictor = TreePredictor(checkpoint, threshold=threshold, batch_size=batch_size, processes=1)
+    def __init__(
+        self, checkpoint: str, threshold: float, batch_size: int, digest: str | None = None, device: str = "cpu"
+    ) -> None:
+        if device != "cpu" and not torch.cuda.is_available():
+            raise RecipeError("actors were given GPUs, and the torch of this machine cannot use any; leave gpus at 0")
+        self.predictor = TreePredictor(
+            checkpoint, threshold=threshold, batch_size=batch_size, device=device, processes=1
+        )
         if digest is not None and model_digest(self.predictor.model) != digest:
             raise CheckpointError(f"{checkpoint} is another model on this machine than where the job was started")
 
     def __call__(self, shard: Mapping[str, str]) -> dict[str, Any]:
         """Write the answers for the file ``input`` to ``output``, and say how many they are.
 
-        What was begun by a process that died is gone on with. A file that its process died of ``4`` times fails.
+        What was begun by a process that died is gone on with. A file fails when its process has died four times.
         """
         output = Path(shard["output"])
         tries = _tries_path(output)
@@ -87,6 +98,7 @@ def predict_shards(
     actors: int | None = None,
     threshold: float = 0.5,
     batch_size: int = 1024,
+    gpus: float = 0,
 ) -> ShardCounts:
     """Predict every Parquet file of a folder, each in one process, many at a time; needs ``treemem[scale]``.
 
@@ -95,8 +107,8 @@ def predict_shards(
     job that was cut off. A process that dies is replaced, and its file gone on with. A file that cannot be read has no
     answers, and stops no other.
 
-    Ray is what ``ray.init`` has connected to, else what it finds by itself. All its machines see both folders and the
-    checkpoint under the same names.
+    Ray is what ``ray.init`` has connected to; else one is found or started, and left or ended when all is done. All
+    its machines see both folders and the checkpoint under the same names.
 
     Args:
         checkpoint: as for :class:`TreePredictor`, a path or a name.
@@ -105,6 +117,7 @@ def predict_shards(
         actors: processes that predict, each with a logical CPU; by default all CPUs but one, and no more than files.
         threshold: as for :class:`TreePredictor`.
         batch_size: as for :class:`TreePredictor`.
+        gpus: Ray's GPUs for each actor, which may be a fraction; with any, the model runs on CUDA.
 
     Raises:
         RecipeError: Ray is not installed or has too few CPUs; there is no file, or the output folder holds answers of
@@ -119,35 +132,53 @@ def predict_shards(
     predictor = TreePredictor(checkpoint, threshold=threshold, batch_size=batch_size)
     digest = model_digest(predictor.model)
     folder = Path(output).resolve()
-    _claim(folder, {"weights": digest, "threshold": predictor.threshold, "input": str(shards[0].parent)})
+    _take_folder(folder, {"weights": digest, "threshold": predictor.threshold, "input": str(shards[0].parent)})
     remaining = [shard for shard in shards if not (folder / shard.name).exists()]
     jobs = [{"input": str(shard), "output": str(folder / shard.name)} for shard in remaining]
     records = rejected = 0
     failed: dict[str, str] = {}
-    for said in _said_of(jobs, ray, actors, (os.fspath(checkpoint), threshold, batch_size, digest)) if jobs else ():
-        records, rejected = records + said["records"], rejected + said["rejected"]
-        if said["error"]:
-            failed[said["shard"]] = said["error"]
-            _logger.warning("no answers for %s: %s", said["shard"], said["error"])
+    arguments = (os.fspath(checkpoint), threshold, batch_size, digest, "cuda" if gpus else "cpu")
+    for report in _reports(jobs, ray, actors, gpus, arguments) if jobs else ():
+        records, rejected = records + report["records"], rejected + report["rejected"]
+        if report["error"]:
+            failed[report["shard"]] = report["error"]
+            _logger.warning("no answers for %s: %s", report["shard"], report["error"])
     counts = PredictionCounts(records, records - rejected, rejected, time.perf_counter() - begin)
     return ShardCounts(len(shards), len(shards) - len(remaining), counts, failed)
 
 
-def _said_of(
-    jobs: Sequence[dict[str, str]], ray: Any, actors: int | None, arguments: tuple[Any, ...]
+def _reports(
+    jobs: Sequence[dict[str, str]], ray: Any, actors: int | None, gpus: float, arguments: tuple[Any, ...]
 ) -> Iterator[dict[str, Any]]:
-    """What actors say of each job, as they are done with it.
+    """What actors report of each job, as they are done with it.
 
     Ray starts a process that died anew, and gives it its job again, as often as it takes.
     """
-    size = _checked_actors(ray, actors, len(jobs))
-    for job in jobs:
-        _tries_path(Path(job["output"])).unlink(missing_ok=True)
-    # A block is what an actor is given at a time: a file. With one in flight none waits for an actor that is busy
-    # while another has nothing to do.
-    pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1)
-    blocks = ray.data.from_items(jobs, override_num_blocks=len(jobs))
-    yield from blocks.map(ShardPredictor, fn_constructor_args=arguments, compute=pool, num_cpus=1).iter_rows()
+    with _connected(ray):
+        size = _checked_actors(ray, actors, gpus, len(jobs))
+        for job in jobs:
+            _tries_path(Path(job["output"])).unlink(missing_ok=True)
+        # A block is what an actor is given at a time: a file. With one in flight none waits for an actor that is busy
+        # while another has nothing to do.
+        pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1)
+        blocks = ray.data.from_items(jobs, override_num_blocks=len(jobs))
+        reports = blocks.map(
+            ShardPredictor, fn_constructor_args=arguments, compute=pool, num_cpus=1, num_gpus=gpus or None
+        )
+        yield from reports.iter_rows()
+
+
+@contextlib.contextmanager
+def _connected(ray: Any) -> Iterator[None]:
+    """Ray while the block lasts: one that was there stays."""
+    is_own = not ray.is_initialized()
+    if is_own:
+        ray.init()
+    try:
+        yield
+    finally:
+        if is_own:
+            ray.shutdown()
 
 
 def _ray() -> Any:
@@ -168,7 +199,7 @@ def _shards_of(folder: Path) -> list[Path]:
     return shards
 
 
-def _claim(folder: Path, about: Mapping[str, Any]) -> None:
+def _take_folder(folder: Path, about: Mapping[str, Any]) -> None:
     """Make a folder the place of these answers, or see that it is."""
     path = folder / _ABOUT
     if str(folder) == about["input"]:
@@ -190,17 +221,20 @@ def _claim(folder: Path, about: Mapping[str, Any]) -> None:
         raise RecipeError(f"{folder} holds answers of another {what}; choose another folder, or delete this one")
 
 
-def _checked_actors(ray: Any, actors: int | None, most: int) -> int:
-    if not ray.is_initialized():
-        ray.init()
-    cpus = int(ray.cluster_resources().get("CPU", 0))
+def _checked_actors(ray: Any, actors: int | None, gpus: float, most: int) -> int:
+    resources = ray.cluster_resources()
+    cpus, all_gpus = int(resources.get("CPU", 0)), resources.get("GPU", 0)
+    if gpus < 0 or gpus > all_gpus:
+        raise RecipeError(f"gpus={gpus:g} for each actor cannot be had: Ray has {all_gpus:g} GPUs")
     if actors is None:
-        actors = min(cpus - 1, most)
+        actors = min(cpus - 1, int(all_gpus / gpus) if gpus else most, most)
     if not 0 < actors < cpus:
         raise RecipeError(
             f"{actors} actors cannot be had: there must be one at least, and fewer than logical CPUs, or Ray's other "
             f"tasks would wait for ever; Ray has {cpus} CPUs: ask for fewer actors, or start Ray with more (--num-cpus)"
         )
+    if actors * gpus > all_gpus:
+        raise RecipeError(f"{actors} actors of {gpus:g} GPUs each cannot be had: Ray has {all_gpus:g} GPUs")
     return min(actors, most)
 
 
