@@ -134,7 +134,7 @@ COMMAND = Command(
     ),
     examples=(
         "treemem train equation_verification/small --networks Tree-LSTM",
-        "treemem train listops/small data.training_size=5000 training.epochs=32 --networks LSTM -o runs/lists",
+        "treemem train listops/small data.training_size=5000 training.epochs=12 --networks LSTM -o runs/lists",
     ),
     add_arguments=_add_arguments,
     run=_run,

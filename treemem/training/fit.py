@@ -408,19 +408,7 @@ class _Run:
             "examples_per_second": num_examples / progress.seconds,
         }
         progress.step, progress.loss_sum, progress.seconds, progress.loader_seconds = 0, 0.0, 0.0, 0.0
-        is_best = False
-        if len(self.validation_ids) and (
-            progress.epoch % options.evaluate_every == 0 or progress.epoch == options.epochs
-        ):
-            scores = self.evaluate(record)
-            if self.plateau is not None:
-                self.plateau.step(scores[-1].accuracy)
-            is_best = scores[-1].accuracy > progress.best_accuracy
-            progress.evaluations_since_best += 1
-            if is_best:
-                progress.best_accuracy, progress.evaluations_since_best = scores[-1].accuracy, 0
-        elif not len(self.validation_ids):
-            is_best = True
+        is_best = self.judge(record)
         if is_best:
             progress.best_epoch = progress.epoch
         progress.records.append(record)
@@ -431,6 +419,22 @@ class _Run:
             if self.log is not None:
                 self.log.add(record)
         self.tell("%s", epoch_line(record, options, is_best))
+
+    def judge(self, record: dict[str, Any]) -> bool:
+        """Evaluate after an epoch whose turn it is; whether the model is the best so far, or none is to be compared."""
+        progress, options = self.progress, self.options
+        if not len(self.validation_ids):
+            return True
+        if progress.epoch % options.evaluate_every and progress.epoch != options.epochs:
+            return False
+        accuracy = self.evaluate(record)[-1].accuracy
+        if self.plateau is not None:
+            self.plateau.step(accuracy)
+        if accuracy <= progress.best_accuracy:
+            progress.evaluations_since_best += 1
+            return False
+        progress.best_accuracy, progress.evaluations_since_best = accuracy, 0
+        return True
 
     def evaluate(self, record: dict[str, Any]) -> list[Score]:
         """Evaluate on the validation examples and put loss and scores into the epoch's record."""
