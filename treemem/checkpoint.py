@@ -135,7 +135,12 @@ def load_pretrained(task: str = "equation_verification", *, device: str | torch.
 
 def pretrained_names() -> list[str]:
     """The tasks with which a trained model comes."""
-    return [name for name in TASKS.names() if (folder := pretrained_folder(name)) is not None and folder.is_dir()]
+    return [name for name in TASKS.names() if _has_pretrained(name)]
+
+
+def _has_pretrained(task: str) -> bool:
+    folder = pretrained_folder(task)
+    return folder is not None and folder.is_dir()
 
 
 def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
@@ -143,8 +148,8 @@ def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
 
     A folder of that name is taken before it where it is a checkpoint or a run; one that only holds runs is not.
     """
-    signs = (folder / _MANIFEST for folder in _places_of(Path(path)))
-    return os.fspath(path) in pretrained_names() and not any(sign.exists() for sign in signs)
+    name, signs = os.fspath(path), (folder / _MANIFEST for folder in _places_of(Path(path)))
+    return name in TASKS.names() and _has_pretrained(name) and not any(sign.exists() for sign in signs)
 
 
 def pretrained_folder(task: str) -> Path | None:

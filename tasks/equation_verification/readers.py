@@ -106,8 +106,10 @@ def read_equations(
         return replace(file, forest=file.forest.with_data(tree_data={**absent, **file.forest.tree_data}))
     known = equation_vocabulary(numeric=numeric) if vocabulary is None else vocabulary
     collector = _Collector(name, known, strict, keep)
-    fields = EquationRecords.text_fields, EquationRecords.example_fields
-    for record in read_records(source, format=format, text_fields=fields[0], one_of=fields[1], strict=strict):
+    reader = EquationRecords
+    for record in read_records(
+        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=strict
+    ):
         identity = record.fields.get("id")
         identity = record.line if identity is None else identity
         try:

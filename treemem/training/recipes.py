@@ -366,9 +366,9 @@ def _recipe_path(source: str) -> Path:
     if path.is_file():
         return path
     task, _, name = source.partition("/")
+    folder = task_folder(task) if name and task in TASKS.names() else None  # imports that task alone
+    if folder is not None and (packaged := folder / "recipes" / f"{name}.yaml").is_file():
+        return packaged
     names = recipe_names()
-    folder = task_folder(task) if source in names else None
-    if folder is not None:
-        return folder / "recipes" / f"{name}.yaml"
     near = near_names(source, names) or f"; there are {', '.join(names)}"
     raise RecipeError(f"no recipe {source!r}: neither a file nor one that comes with a task{near}")
