@@ -26,16 +26,17 @@ from treemem.records import write_records
 from treemem.tasks.equation_verification import read_equations
 from treemem.training import (
     FitResult,
+    default_folder,
     evaluate,
     gathered_rows,
     load_recipe,
     mean_scores,
     score_row,
     scores_by_network,
+    train_recipe,
     write_results,
 )
 from treemem.training.networks_folder import CARD, RESULTS
-from treemem.training.recipe_run import train_recipe
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
 EVALUATION = "evaluation.jsonl"
@@ -61,7 +62,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"also score these labelled equations (text, CSV, JSONL, Parquet); the scores go to {EVALUATION} too",
     )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="begin anew where the output folder holds a run")
-    parser.add_argument("--output", type=Path, default=Path("runs/equation_verification"), help="folder (%(default)s)")
+    parser.add_argument("--output", type=Path, help="folder of the run (runs/TASK/RECIPE, as for `treemem train`)")
     return parser.parse_args(arguments)
 
 
@@ -98,7 +99,8 @@ def run(options: argparse.Namespace) -> None:
     numeric = bool(recipe.task_options.get("numeric"))
     files = {path: read_labelled(path, numeric) for path in options.evaluate}
     data = task.make_data(recipe.data)
-    output, networks = options.output, list(recipe.networks)
+    output = options.output or default_folder(recipe.task, options.recipe)
+    networks = list(recipe.networks)
 
     trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION])
     for name, result in trained:
@@ -141,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\nstopped; without --overwrite the same command goes on from {options.output}", file=sys.stderr)
+        print("\nstopped; the same command (without --overwrite) goes on where it stopped", file=sys.stderr)
         return 130
     return 0
 

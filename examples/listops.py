@@ -31,12 +31,11 @@ from treemem.tasks.sequence_results import tree_table
 from treemem.tasks.sequence_study import found_trees, gold_trees, tree_scores
 from treemem.training import (
     Recipe,
-    fit_seeds,
+    default_folder,
     gathered_rows,
     load_recipe,
-    score_row,
     scores_by_network,
-    take_back_results,
+    train_recipe,
     write_results,
 )
 from treemem.training.networks_folder import CARD, RESULTS
@@ -57,13 +56,13 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="override any field of the recipe, such as training.learning_rate=0.001; may be repeated",
     )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="begin anew where the output folder holds a run")
-    parser.add_argument("--output", type=Path, default=Path("runs/listops"), help="folder (%(default)s)")
+    parser.add_argument("--output", type=Path, help="folder of the run (runs/TASK/RECIPE, as for `treemem train`)")
     return parser.parse_args(arguments)
 
 
 def chosen_recipe(options: argparse.Namespace) -> Recipe:
     """The recipe with the options of the command line; its curriculum lasts no longer than the run."""
-    given = {"data.training_size": options.size, "training.epochs": options.epochs}
+    given = {"data.training_size": options.size, "training.epochs": options.epochs, "seeds": options.seeds or []}
     if options.epochs is not None:
         curriculum = load_recipe(options.recipe).training.curriculum
         if isinstance(curriculum, int):
@@ -89,20 +88,10 @@ def run(options: argparse.Namespace) -> None:
     if not isinstance(task, ListOps):
         raise RecipeError(f"this example is about ListOps, and the recipe's task is {task.name}")
     data = task.make_data(recipe.data)
-    results = {}
-    for name, network in recipe.networks.items():
-        logging.info("-- %s", name)
-        folder = options.output / name
-        if options.overwrite:
-            take_back_results(folder)
-        results[name] = fit_seeds(
-            task, network, data, recipe.training,
-            seeds=options.seeds or [recipe.training.seed], output=folder,
-            resume=not options.overwrite, overwrite=options.overwrite,
-        )  # fmt: skip
-        write_results(folder, [score_row(name, score, task.group) for score in results[name].scores], data.card)
-    rows = gathered_rows(options.output, list(results), data.card)
-    write_results(options.output, rows, data.card)
+    output = options.output or default_folder(recipe.task, options.recipe)
+    results = dict(train_recipe(recipe, task, data, output, overwrite=options.overwrite))
+    rows = gathered_rows(output, list(results), data.card)
+    write_results(output, rows, data.card)
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
     print(accuracy_table(scores_by_network(rows, task.group), group=task.group))
 
@@ -125,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
         for name, runs in found.items():
             print(f"{name:14} {bracketed(next(iter(runs.values()))[place])}")
 
-    print(f"\nscores: {options.output / RESULTS}; data: {options.output / CARD}")
+    print(f"\nscores: {output / RESULTS}; data: {output / CARD}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\nstopped; without --overwrite the same command goes on from {options.output}", file=sys.stderr)
+        print("\nstopped; the same command (without --overwrite) goes on where it stopped", file=sys.stderr)
         return 130
     return 0
 

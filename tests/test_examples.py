@@ -328,7 +328,6 @@ def test_an_interruption_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(recipe_run, "fit_seeds", interrupted)
     assert run() == 130
-    assert "the same command goes on from" in capsys.readouterr().err
-    monkeypatch.setattr(listops, "fit_seeds", interrupted)
+    assert "goes on where it stopped" in capsys.readouterr().err
     assert listops.main([*SMALL_LISTOPS, "--output", str(tmp_path / "other")]) == 130
-    assert f"goes on from {tmp_path / 'other'}" in capsys.readouterr().err
+    assert "goes on where it stopped" in capsys.readouterr().err

@@ -28,6 +28,7 @@ _SWAPPED_HEADERS = {("source", "target"), ("tree", "label"), ("expression", "lab
 _PUBLISHED = {"Source": "tree", "Target": "label"}
 _SWAPPED = {"label": "tree", "tree": "label", **_PUBLISHED}
 _LINES_AT_ONCE = 8192
+_NO_LABEL = "-1"
 
 
 class LabelledExpressions(NamedTuple):
@@ -35,7 +36,7 @@ class LabelledExpressions(NamedTuple):
 
     Attributes:
         expressions: in the order of the file.
-        label: int8 ``[expressions]``, the digit that each comes to.
+        label: int8 ``[expressions]``, the digit that each comes to; -1 where the file does not say.
         line: int64 ``[expressions]``, where it stands in the file.
         split: what the record's field ``split`` says, ``[expressions]``; empty where it has none.
     """
@@ -46,7 +47,13 @@ class LabelledExpressions(NamedTuple):
     split: NDArray[np.str_]
 
 
-def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *, format: str | None = None) -> Forest:
+def read_listops(
+    source: str | os.PathLike[str],
+    form: ListOpsForm = "binary",
+    *,
+    format: str | None = None,
+    labelled: bool = True,
+) -> Forest:
     """Read a file of labelled expressions.
 
     A text line is ``label<TAB>expression``, as published, or, below the header ``Source<TAB>Target``,
@@ -59,6 +66,8 @@ def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *
         source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
         form: of the trees; see :func:`~treemem.trees.listops.parse_listops`.
         format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
+        labelled: whether every expression must have a label; else a line may be the expression alone, and its label
+            is -1.
 
     Returns:
         The trees in the order of the file, with ``tree_data["label"]``, ``tree_data["line"]`` and, where some record
@@ -70,23 +79,27 @@ def read_listops(source: str | os.PathLike[str], form: ListOpsForm = "binary", *
             not what its expression comes to. It names the file and the line.
     """
     checked_choice("form", form, get_args(ListOpsForm))
-    expressions, label, line, split = read_expressions(source, format=format)
+    expressions, label, line, split = read_expressions(source, format=format, labelled=labelled)
     forest = expressions.forest(form).with_data(tree_data={"label": label, "line": line, "split": split})
     return without_empty(forest, "split")
 
 
-def read_expressions(source: str | os.PathLike[str], *, format: str | None = None) -> LabelledExpressions:
+def read_expressions(
+    source: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True
+) -> LabelledExpressions:
     """The same as :func:`read_listops`, without trees."""
-    chunk = _Chunk(os.fspath(source))
+    chunk = _Chunk(os.fspath(source), labelled)
     parts = []
     names = _PUBLISHED
+    may_be_header = True
     for record in read_records(source, format=format, text_fields=_COLUMNS, strict=False):
-        header = _first_two(record.fields) if record.line == 1 else None
+        if record.error is None and _is_blank(record.fields):
+            continue
+        header = _first_two(record.fields) if may_be_header else None
+        may_be_header = False
         if header in _SWAPPED_HEADERS:
             names = _SWAPPED
         if header in _HEADERS | _SWAPPED_HEADERS:
-            continue
-        if record.error is None and _is_blank(record.fields):
             continue
         try:
             chunk.add(record, names)
@@ -113,11 +126,16 @@ def _is_blank(fields: Mapping[str, Any]) -> bool:
     return list(fields) == ["label"] and isinstance(fields["label"], str) and not fields["label"].strip()
 
 
+def _says_nothing(label: object) -> bool:
+    return label is None or (isinstance(label, str) and not label.strip())
+
+
 class _Chunk:
     """Some lines of a file, which are read and evaluated together."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, labelled: bool) -> None:
         self.source = source
+        self.labelled = labelled
         self.texts: list[str] = []
         self.labels: list[int] = []
         self.lines: list[int] = []
@@ -129,13 +147,17 @@ class _Chunk:
             raise record.error
         fields = {names.get(name, name): value for name, value in record.fields.items()}
         columns = "<TAB>".join(_COLUMNS if names is _PUBLISHED else reversed(_COLUMNS))
+        if not self.labelled and fields.keys() == {"label"}:  # a line without a tab
+            fields = {"tree": fields["label"]}
+        if not self.labelled and _says_nothing(fields.get("label")):
+            fields["label"] = _NO_LABEL
         missing = [name for name in _COLUMNS if fields.get(name) is None]
         if missing:
             only = next(iter(fields.values()), None)
             problem = f"no {missing[0]}" if len(fields) != 1 else f"a single column, {shorten(str(only))}"
             raise ParseError(problem, expected=f"{columns}, or fields of these names")
         label, tree = str(fields["label"]).strip(), fields["tree"]
-        if label not in DIGITS:
+        if label not in (*DIGITS, *([] if self.labelled else [_NO_LABEL])):
             problem = f"the label is {fields['label']!r}" if label else "the label is missing"
             raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
         if not isinstance(tree, str):
@@ -143,7 +165,7 @@ class _Chunk:
         self.texts.append(tree)
         self.labels.append(int(label))
         self.lines.append(record.line)
-        self.splits.append(str(fields.get("split", "")))
+        self.splits.append(str(fields.get("split") or ""))
 
     def finish(self) -> LabelledExpressions:
         """What was taken in since the last time."""
@@ -162,8 +184,9 @@ class _Chunk:
     def _check_labels(self, expressions: Expressions) -> None:
         value = values_of(expressions)
         label = np.array(self.labels[: len(value)], np.int64)
-        if (label != value).any():
-            wrong = int(np.argmax(label != value))
+        differs = (label != value) & (label >= 0)
+        if differs.any():
+            wrong = int(np.argmax(differs))
             problem = f"the label is {label[wrong]}, and the expression comes to {value[wrong]}"
             expected = f"the label {value[wrong]}, or another expression"
             raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)

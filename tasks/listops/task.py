@@ -157,7 +157,7 @@ class ListOps(Task):
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """The expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`."""
-        forest = read_listops(source, self.form, format=format)
+        forest = read_listops(source, self.form, format=format, labelled=False)
         if not len(forest):
             raise RecipeError(f"there are no expressions in {os.fspath(source)}")
         return forest

@@ -96,7 +96,7 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
             if not labelled and len(words) == 2:
                 fields = ["", *fields]
             row = _checked_row(fields, record.line, source, labelled)
-            rows.append(row._replace(split=str(record.fields.get("split", ""))))
+            rows.append(row._replace(split=str(record.fields.get("split") or "")))
     except ParseError:
         _pairs(rows, source)  # a line before this one may be wrong too
         raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from test_data_parallel import DROPOUT, NETWORK, OPTIONS, PRECISE, TOYS
+from test_data_parallel import DROPOUT, NETWORK, OPTIONS, PRECISE, TOKENS, TOYS
 from torch import nn
 from toy_task import MoreX, toy_data
 
@@ -23,11 +23,13 @@ from treemem import checkpoint
 from treemem.cli import main
 from treemem.data_parallel import joined_processes
 from treemem.errors import CellError, CheckpointError, TreememError
-from treemem.task import Model
+from treemem.task import Model, NetworkConfig
 from treemem.training import fit
 from treemem.training.study import weights_digest
 
 PROCESSES = joined_processes()
+LEFT = TOKENS.replace(padding="left")
+PONDERING = NetworkConfig("UniversalTransformer", {"hidden_size": 4, "num_heads": 1, "act": True, "ponder_weight": 0.1})
 FIT = sys.modules["treemem.training.fit"]
 
 
@@ -95,6 +97,8 @@ def errors(folder: Path) -> dict[str, str]:
     with replaced(Model, "outputs", Model.outputs if PROCESSES.is_first else not_a_number):
         found["the last cannot evaluate"] = error_of(lambda: run(folder, "unlike"))
     found["other data"] = error_of(lambda: run(folder, "others", count=TOYS + PROCESSES.rank))
+    for name, network in (("padding", LEFT), ("ponder_weight", PONDERING)):
+        found[name] = error_of(lambda network=network: run(folder, "divided", network=network))
     found["diverged"] = error_of(lambda: run(folder, "diverged", learning_rate=1e30, evaluate_every=9, epochs=2))
     return found
 
@@ -130,6 +134,7 @@ if __name__ == "__main__":
         "float32": run(own, "float32"),
         "float64": run(own, "float64", **PRECISE),
         "by nodes": run(own, "by nodes", batch_size=8, nodes_per_batch=20, sort_by_height=True, **PRECISE),
+        "tokens": run(own, "tokens", network=TOKENS, sort_by_length=True, **PRECISE),
         "taken over": run(own, "of_one_process", resume=True),
         "unbroken": run(own, "unbroken", network=DROPOUT),
         "broken": run(own, "broken", network=DROPOUT, resume=True),

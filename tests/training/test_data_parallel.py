@@ -26,6 +26,7 @@ SCRIPT = Path(__file__).with_name("parallel_runs.py")
 TOYS = 60
 NETWORK = NetworkConfig("StackTreeLSTM", {"hidden_size": 4, "stack_size": 2})
 DROPOUT = NETWORK.replace(dropout=0.3)
+TOKENS = NetworkConfig("OrderedMemory", {"hidden_size": 4, "slots": 3})
 # 36 trees to train on: batches of 7 and a last one of 1, which one of two processes does alone
 OPTIONS = TrainingOptions(
     epochs=4, batch_size=7, optimizer="adamw", learning_rate=0.02, schedule="cosine", averaging=0.9, clip=0.5,
@@ -51,8 +52,9 @@ def launch(*words: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
 
 
 def alone(output: Path, *, resume: bool = False, **changed: Any) -> FitResult:
+    network = changed.pop("network", NETWORK)
     options = dataclasses.replace(OPTIONS, **changed)
-    return fit(MoreX(), NETWORK, toy_data(TOYS), options, output=output, resume=resume)
+    return fit(MoreX(), network, toy_data(TOYS), options, output=output, resume=resume)
 
 
 def last_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -93,6 +95,7 @@ def seen(folder: Path) -> list[dict[str, Any]]:
         ("float32", {}, 1e-5),
         ("float64", PRECISE, 1e-10),
         ("by nodes", {"batch_size": 8, "nodes_per_batch": 20, "sort_by_height": True, **PRECISE}, 1e-10),
+        ("tokens", {"network": TOKENS, "sort_by_length": True, **PRECISE}, 1e-10),
         ("taken over", {}, 1e-5),
     ],
 )
@@ -156,6 +159,9 @@ def test_an_error_that_one_process_meets_is_raised_in_both(folder: Path, seen: l
     assert first["the first cannot write"] == "CheckpointError: the disk is full"
     assert first["the last cannot evaluate"] == "CellError: no number in the last process"
     assert first["other data"].endswith("the first one and process 2 differ in data")
+    for option in ("padding='left'", "ponder_weight=0.1"):
+        error = first[option.partition("=")[0]]
+        assert error.startswith(f"RecipeError: {option} makes an example depend on the others of its batch")
     assert first["diverged"].startswith("DivergedError: the loss of epoch")
 
 

@@ -37,7 +37,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.data_parallel import joined_processes
     from treemem.training.accelerator import find_device
-    from treemem.training.recipe_run import train_recipe
+    from treemem.training.recipe_run import default_folder, train_recipe
     from treemem.training.recipes import load_recipe
     from treemem.training.trained_networks import ANSWERS, record_network
 
@@ -46,7 +46,7 @@ def _run(options: Namespace) -> None:
     with processes.agreeing():
         recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
         find_device(recipe.training.accelerator, "training.accelerator")
-        output = Path(options.output or default_output(recipe.task, options.recipe))
+        output = Path(options.output or default_folder(recipe.task, options.recipe))
         task = recipe.make_task()
         data = task.make_data(recipe.data, progress=None if processes.is_first else False)
     with contextlib.ExitStack() as logging_there:
@@ -75,11 +75,6 @@ def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> N
     write_results(output, rows, data.card)
     write_text(output / _TABLE, f"{table}\n")
     print(f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
-
-
-def default_output(task: str, recipe: str) -> Path:
-    """The folder of a run where nobody says."""
-    return Path("runs") / task / Path(recipe).stem
 
 
 @contextlib.contextmanager

@@ -168,12 +168,11 @@ class OrderedMemory(SequenceEncoder):
         self._padding = checked_choice("padding", name, get_args(OrderedMemoryPadding))
         self.options["padding"] = name
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.forward_memory.reset_parameters()
-        if self.backward_memory is not None:
-            self.backward_memory.reset_parameters()
-        self.reset_embedding()
+    @property
+    def needs_whole_batch(self) -> str | None:
+        """``padding``, where a sequence begins empty if another one is longer."""
+        begins_empty = self.padding == "left" or (self.padding == "right flipped" and self.backward_memory is not None)
+        return f"padding={self.padding!r}" if begins_empty else None
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
         """Run over sequences of vectors; the class says what a trace has.

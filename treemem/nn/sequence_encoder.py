@@ -68,6 +68,11 @@ class SequenceEncoder(torch.nn.Module, ABC):
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
         self.reset_embedding()
 
+    @property
+    def needs_whole_batch(self) -> str | None:
+        """The option that makes what is learnt of an example depend on the others of its batch; None where none does."""
+        return None
+
     def reset_embedding(self) -> None:
         """Draw new vectors for the tokens."""
         if self.embedding_bound is None:

@@ -101,6 +101,11 @@ class UniversalTransformer(AttentionEncoder):
         self.halting = torch.nn.Linear(hidden_size, 1) if act else None
         self._reset_halting()
 
+    @property
+    def needs_whole_batch(self) -> str | None:
+        """``ponder_weight``, which weights a mean over the positions of a batch."""
+        return f"ponder_weight={self.ponder_weight:g}" if self.ponder_weight else None
+
     def reset_parameters(self) -> None:
         """Draw new weights."""
         super().reset_parameters()

@@ -11,6 +11,7 @@ from treemem.training.networks_folder import gathered_rows, scores_by_network, t
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.paired import Comparison, compare
+from treemem.training.recipe_run import default_folder, train_recipe
 from treemem.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.training.seeds import SeedsResult, fit_seeds, mean_scores
 from treemem.training.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
@@ -28,6 +29,7 @@ __all__ = [
     "binary_scores",
     "class_scores",
     "compare",
+    "default_folder",
     "evaluate",
     "fit",
     "fit_seeds",
@@ -46,5 +48,6 @@ __all__ = [
     "score_row",
     "scores_by_network",
     "take_back_results",
+    "train_recipe",
     "write_results",
 ]

@@ -105,7 +105,8 @@ def fit(
         RecipeError: no example to train on, an option that the network does not have, a run to resume that was
             begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``;
             a folder that cannot be written, or in which another process is training; a network option that a
-            checkpoint cannot hold. ``DivergedError``, which is one: the loss is not finite.
+            checkpoint cannot hold; in several processes an option that makes an example depend on the others of its
+            batch. ``DivergedError``, which is one: the loss is not finite.
         CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
             the one before it stays.
         VocabularyError: data with a label that the task does not know.
@@ -164,6 +165,12 @@ class _Run:
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
         checkpoint.check_options(self.model)
+        whole_batch = getattr(self.model.encoder, "needs_whole_batch", None)
+        if whole_batch is not None and self.processes.count > 1:
+            raise RecipeError(
+                f"{whole_batch} makes an example depend on the others of its batch, which several processes would "
+                "divide; train it in one process"
+            )
         self.index = SubtreeIndex(self.examples.forest, self.model.vocabulary)
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}

@@ -19,6 +19,16 @@ RECIPE = "recipe.yaml"
 """Name of the file in a network's folder that says what it was trained by."""
 
 
+def default_folder(task: str, recipe: str | Path) -> Path:
+    """The folder of a recipe's run where nobody says: ``runs/TASK/RECIPE``.
+
+    Args:
+        task: name of the recipe's task.
+        recipe: what :func:`~treemem.training.recipes.load_recipe` took.
+    """
+    return Path("runs") / task / Path(recipe).stem
+
+
 def train_recipe(
     recipe: Recipe,
     task: Task,
