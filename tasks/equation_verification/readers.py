@@ -120,7 +120,7 @@ def read_equations(
         except TreememError as error:
             collector.refuse(f"line {record.line}", identity, error, record.line)
         else:
-            kept = [str(record.fields.get(field, "")) for field in keep]
+            kept = ["" if record.fields.get(field) is None else str(record.fields[field]) for field in keep]
             collector.add(nodes, label, f"line {record.line}", identity, kept)
     return collector.finish()
 
