@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checkpoint import load
+from treemem.errors import RecipeError
 from treemem.induction import (
     RunTrees,
     baseline_trees,
@@ -65,41 +66,49 @@ def run_small(options: argparse.Namespace, recipe: Recipe, unit: str) -> None:
         options: of :func:`treemem.tasks.study_command.study_parser`.
         recipe: what to run.
         unit: what the groups of the task count, in the plural.
+
+    Raises:
+        RecipeError: trees of all runs of a network are to be compared, and a recorded one has no folder any more.
     """
     task = recipe.make_task()
     data = task.make_data(recipe.data, progress=False).forest
-    folder = options.runs / recipe.task
-    records = run_study(
-        task,
-        small_runs(recipe),
-        {"data": data},
-        folder=folder,
-        results=options.results / f"{STUDY}.jsonl",
-        processes=options.processes,
-    )
+    folder, runs = options.runs / recipe.task, small_runs(recipe)
+    results, path = options.results / f"{STUDY}.jsonl", options.results / f"{TREES}.jsonl"
+    finders = [name for name, network in recipe.networks.items() if network.network in _FINDERS]
+    found = {record["network"]: record for record in read_study(path, TREE_FIELDS)}
+    for name in finders:
+        _check_folders([run for run in runs if run.row == name], results, found.get(name), folder)
+    records = run_study(task, runs, {"data": data}, folder=folder, results=results, processes=options.processes)
     examples = task.examples(data)
-    path = options.results / f"{TREES}.jsonl"
-    before = {record["network"]: record for record in read_study(path, TREE_FIELDS)}
-    found: list[dict[str, Any]] = []
-    for name, network in recipe.networks.items():
-        runs = {f"seed {run['training']['seed']}": run for run in records if run["row"] == name}
-        if network.network not in _FINDERS or not runs:
-            continue
-        weights = {run: record["weights"] for run, record in runs.items()}
+    for name in finders:
+        own = {f"seed {record['training']['seed']}": record for record in records if record["row"] == name}
+        weights = {run: record["weights"] for run, record in own.items()}
         page = options.page.with_name(tree_page_name(recipe.task, name))
-        could_draw = len(runs) > 1 and all((folder / record["run"]).exists() for record in runs.values())
-        if before.get(name, {}).get("weights") == weights and (page.exists() or not could_draw):
-            found.append(before[name])
+        could_draw = len(own) > 1 and all((folder / record["run"]).exists() for record in own.values())
+        if found.get(name, {}).get("weights") == weights and (page.exists() or not could_draw):
             continue
-        models = {run: load(folder / record["run"]) for run, record in runs.items()}
+        models = {run: load(folder / record["run"]) for run, record in own.items()}
         trees = {run: found_trees(model, examples) for run, model in models.items()}
-        found.append(
-            {"network": name, "weights": weights, "groups": tree_scores(trees, examples, by_training(examples, unit))}
-        )
-        if len(runs) > 1:
+        groups = tree_scores(trees, examples, by_training(examples, unit))
+        found[name] = {"network": name, "weights": weights, "groups": groups}
+        write_records(path, [found[other] for other in finders if other in found])
+        if len(own) > 1:
             _write_trees(page, f"{name} on {recipe.task}", models, trees, examples)
-    if found:
-        write_records(path, found)
+
+
+def _check_folders(runs: Sequence[StudyRun], results: Path, trees: Mapping[str, Any] | None, folder: Path) -> None:
+    """Refuse, before anything is trained, what would fail when the trees of a network's runs are compared."""
+    records = {record["run"]: record for record in read_study(results, ["run", "weights"])}
+    recorded = [run for run in runs if run.name in records]
+    weights = {f"seed {run.training.seed}": records[run.name]["weights"] for run in recorded}
+    if len(recorded) == len(runs) and trees is not None and trees["weights"] == weights:
+        return
+    lost = [folder / run.name for run in recorded if not (folder / run.name).exists()]
+    if lost:
+        raise RecipeError(
+            f"the trees of all runs of {runs[0].row} are to be compared, and {lost[0]} is gone; bring it back, "
+            f"or take its record out of {results}, so that it runs again"
+        )
 
 
 def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:

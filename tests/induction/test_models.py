@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 from induction.random_trees import leaves
+from tree_strategies import VOCABULARY as RANDOM_VOCABULARY
+from tree_strategies import random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.induction import induced_trees, remove_brackets, tree_from_distances, tree_from_pointer_probabilities
@@ -60,6 +62,28 @@ def test_trees_of_any_number_are_read_in_batches_and_give_what_one_batch_gives()
         induced_trees(encoder, [parse_brackets("(X a or)")])
     with pytest.raises(RecipeError, match="sentences_at_once must be at least 1"):
         induced_trees(encoder, TREES, sentences_at_once=0)
+
+
+def test_an_encoder_that_pads_on_the_left_parses_each_sequence_as_if_alone() -> None:
+    sentences = list(random_forest(seed=3, num_trees=8, size=12))
+    changed = 0
+    for seed in range(4):
+        torch.manual_seed(seed)
+        encoder = OrderedMemory(4, RANDOM_VOCABULARY, slots=3, padding="left")
+        with torch.no_grad():
+            for weight in encoder.parameters():
+                weight.mul_(3)  # pointers that are sharp enough to differ
+        alone = [induced_trees(encoder, [sentence])[0] for sentence in sentences]
+        assert induced_trees(encoder, sentences) == alone
+        assert encoder.padding == "left"
+        traced = encoder.eval()(TreeBatch.from_trees(sentences, RANDOM_VOCABULARY), trace=True).trace["pointers"]
+        words = [leaves(tree) for tree in alone]
+        in_batch = [
+            tree_from_pointer_probabilities(pointers[: len(own)], own)
+            for pointers, own in zip(traced.detach(), words, strict=True)
+        ]
+        changed += in_batch != alone
+    assert changed, "in a batch the padding matters"
 
 
 def test_a_sequence_that_cannot_be_read_is_named_by_its_number_among_all() -> None:

@@ -198,6 +198,7 @@ def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
         ({"layer_sizes": ["4", 8]}, "the size of a layer must be a whole number"),
         ({"layer_sizes": [4, 8], "num_layers": 3}, "num_layers=3, but layer_sizes has 2"),
         ({"dropout": 2}, "dropout must be a probability"),
+        ({"dropout": 0.4}, "dropout is between layers, and there is one"),
         ({"output_dropout": -1}, "output_dropout must be a probability"),
         ({"weight_dropout": 1.5}, "weight_dropout must be a probability"),
         ({"weight_dropout_scaling": "both"}, "weight_dropout_scaling='both' is none of published, inverted"),

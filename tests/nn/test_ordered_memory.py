@@ -88,6 +88,14 @@ def test_twice_the_slots_change_nothing_until_a_sequence_could_fill_them_and_lit
     assert least <= difference <= most
 
 
+@pytest.mark.parametrize(("length", "least", "most"), [(6, 0, 1e-12), (7, 1e-9, 0.1)])
+def test_in_a_sequence_that_begins_empty_this_takes_a_slot(length: int, least: float, most: float) -> None:
+    layer, inputs, lengths = new_layer(padding="left"), new_inputs(2, 8), torch.tensor([8, length])
+    few = layer.read(inputs, lengths).encoding[1]
+    layer.slots *= 2
+    assert least <= float((few - layer.read(inputs, lengths).encoding[1]).abs().max()) <= most
+
+
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_sequence_longer_than_the_slots_can_hold_has_an_encoding(slots: int) -> None:
     reading = new_layer(slots=slots).read(new_inputs(1, 60), torch.tensor([60]), trace=True)

@@ -14,7 +14,7 @@ from tree_strategies import VOCABULARY, random_forest
 
 import treemem
 import treemem.nn
-from treemem.errors import GraphError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Model, NetworkConfig
@@ -149,6 +149,17 @@ def test_an_encoder_is_rebuilt_from_its_plain_options(network: NetworkConfig) ->
     for name, value in network.options.items():
         assert f"{name}={value!r}" in repr(encoder)
         assert encoder.options[name] == value
+
+
+@pytest.mark.parametrize("name", ["LSTM", "ONLSTM", "OrderedMemory"])
+def test_the_engine_can_be_changed_and_the_options_with_it(name: str) -> None:
+    encoder: Any = NetworkConfig(name, {"hidden_size": 20}).build(VOCABULARY)
+    encoder.engine = "naive"
+    assert encoder.options["engine"] == "naive"
+    assert "engine='naive'" in repr(encoder)
+    with pytest.raises(RecipeError, match="did you mean naive"):
+        encoder.engine = "navie"
+    assert encoder.engine == encoder.options["engine"] == "naive"
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)

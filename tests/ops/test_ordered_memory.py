@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell
 from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, naive, ordered_memory, stepwise
-from treemem.ops.ordered_memory.dropout import dropped
+from treemem.ops.ordered_memory.dropout import dropped_by_bits
 
 INPUT_SIZE, SIZE = 3, 4
 ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise")
@@ -165,8 +165,8 @@ def test_slots_out_of_reach_count_in_the_attention_as_the_equations_say() -> Non
 @pytest.fixture
 def dropout_that_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout that changes every entry alike, so that where it acts can be compared."""
-    for module in (naive, stepwise):
-        monkeypatch.setattr(module, "dropped", lambda values, rate: values * (1 + rate))
+    for module, name in ((naive, "dropped"), (stepwise, "dropped_by_bits")):
+        monkeypatch.setattr(module, name, lambda values, rate: values * (1 + rate))
 
 
 @pytest.mark.usefixtures("dropout_that_scales")
@@ -211,16 +211,16 @@ def test_outputs_under_dropout_have_the_same_mean_and_spread_in_both_engines(dro
 def test_dropout_by_bits_drops_each_entry_with_its_probability_and_scales_the_others(rate: float) -> None:
     torch.manual_seed(0)
     values = torch.ones(4001, 9, dtype=torch.float64, requires_grad=True)
-    found = dropped(values, rate)
+    found = dropped_by_bits(values, rate)
     kept = found.detach() != 0
     torch.testing.assert_close(found[kept], torch.full_like(found[kept], 1 / (1 - rate)), rtol=1e-3, atol=0)
     share = kept.double().flatten()[:36000].unflatten(0, (-1, 4)).mean(0)  # four entries share a draw
     torch.testing.assert_close(share, torch.full_like(share, 1 - rate), rtol=0, atol=0.025)
     found.sum().backward()
     torch.testing.assert_close(values.grad, found.detach())
-    assert dropped(torch.ones(0, 3), rate).shape == (0, 3)
-    assert torch.equal(dropped(values, 0.0), values)
-    assert not dropped(values, 1.0).any()
+    assert dropped_by_bits(torch.ones(0, 3), rate).shape == (0, 3)
+    assert torch.equal(dropped_by_bits(values, 0.0), values)
+    assert not dropped_by_bits(values, 1.0).any()
 
 
 def test_an_unknown_engine_is_refused() -> None:

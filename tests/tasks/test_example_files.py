@@ -81,9 +81,27 @@ def test_examples_without_splits_or_labels_say_none(tmp_path: Path) -> None:
     assert list(listops.records_of(Forest.from_trees([listops.parse("[MAX 2 9 ]")]))) == [
         {"label": None, "tree": "[MAX 2 9 ]", "length": 10}
     ]
-    path = tmp_path / "equations.csv"
-    write_records(path, task.records_of(forest))
-    assert task.read_examples(path).tree_data["label"].tolist() == [-1]
+    for suffix in ("jsonl", "csv", "parquet"):
+        path = tmp_path / f"examples.{suffix}"
+        write_records(path, task.records_of(forest))
+        assert task.read_examples(path).tree_data["label"].tolist() == [-1]
+        write_records(path, listops.records_of(Forest.from_trees([listops.parse("[MAX 2 9 ]")])), overwrite=True)
+        assert listops.read_examples(path).tree_data["label"].tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("equation_verification", {"equation": "x = x"}),
+        ("listops", {"tree": "[MAX 2 9 ]", "label": 9}),
+        ("logical_inference", {"left": "a", "right": "a", "label": "="}),
+    ],
+)
+def test_a_split_of_null_is_no_split(name: str, fields: Mapping[str, Any], tmp_path: Path) -> None:
+    for suffix in ("jsonl", "parquet"):
+        path = tmp_path / f"examples.{suffix}"
+        write_records(path, [{**fields, "split": None}])
+        assert "split" not in TASKS.find(name)().read_examples(path).tree_data
 
 
 @pytest.mark.parametrize(

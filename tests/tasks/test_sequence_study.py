@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from treemem.checkpoint import load
+from treemem.errors import RecipeError
 from treemem.induction import RunTrees, baseline_trees, corpus_f1, induced_trees, mean_sentence_f1, remove_brackets
 from treemem.records import write_records
 from treemem.schedule.tree_batch import TreeBatch
@@ -259,6 +260,33 @@ def test_a_study_that_gets_another_seed_trains_that_alone_and_compares_all(tmp_p
     for record in records(tmp_path, "small-trees"):
         assert list(record["weights"]) == ["seed 1", "seed 2"]
         assert record["groups"][0]["corpus"]["agreement"] is not None
+
+
+def test_a_study_whose_recorded_runs_are_gone_says_so_before_it_trains_another(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    shutil.rmtree(study / "runs" / "logical_inference" / "small" / "ON-LSTM" / "seed-2")
+    with pytest.raises(RecipeError, match=r"all runs of ON-LSTM .*seed-2 is gone.* out of .*small\.jsonl"):
+        run(study, "logical_inference", 1, 2, 3)
+
+
+def test_trees_that_were_compared_before_another_network_failed_are_kept(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = records(study, "small-trees")
+    (study / "results" / "small-trees.jsonl").unlink()
+    found_trees = sequence_study.found_trees
+
+    def failing(model: Model, *given: Any) -> Any:
+        if model.network.network == "ONLSTM":
+            raise KeyboardInterrupt
+        return found_trees(model, *given)
+
+    monkeypatch.setattr(sequence_study, "found_trees", failing)
+    with pytest.raises(KeyboardInterrupt):
+        run(study, "logical_inference", 1, 2)
+    assert records(study, "small-trees") == before[:1]
 
 
 def test_an_interrupted_study_keeps_what_was_done_and_goes_on_to_the_same_records(

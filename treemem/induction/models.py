@@ -13,6 +13,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.induction.distances import tree_from_distances
 from treemem.induction.pointers import tree_from_pointer_probabilities
+from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -37,7 +38,9 @@ def induced_trees(
 ) -> list[Tree]:
     """The tree that a sequence encoder finds over each of its sequences.
 
-    The encoder runs as for scoring, without dropout, and is left in the mode that it was in. The leaves are the tokens
+    The encoder runs as for scoring, without dropout, and is left as it was. It reads each sequence as if alone, as the
+    published code does where it parses, also an Ordered Memory whose ``padding`` would let the others of a batch change
+    what it finds. The leaves are the tokens
     that it read, brackets included: :func:`treemem.induction.remove_brackets` takes those out, as it must before trees
     are compared with given ones that have none.
 
@@ -112,15 +115,21 @@ def _trees_of_batch(
 
 
 def _as_for_scoring(encoder: SequenceEncoder, batch: TreeBatch) -> SequenceStates:
-    """What the encoder gives without dropout; afterwards each of its modules is in the mode that it was in."""
+    """What the encoder gives of each sequence as if alone, without dropout; afterwards it is as it was."""
     modes = [(module, module.training) for module in encoder.modules()]
+    memory = encoder if isinstance(encoder, OrderedMemory) else None
+    padding = None if memory is None else memory.padding
     encoder.eval()
     try:
+        if memory is not None:
+            memory.padding = "right"
         with torch.no_grad():
             return encoder(batch, trace=True)
     finally:
         for module, mode in modes:
             module.training = mode
+        if memory is not None and padding is not None:
+            memory.padding = padding
 
 
 def _reading(

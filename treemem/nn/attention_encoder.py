@@ -13,7 +13,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag,
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.nn.sequence_states import SequenceStates
-from treemem.ops.sequence_lengths import checked_lengths, entry_of_each
+from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
@@ -161,11 +161,7 @@ class AttentionEncoder(SequenceEncoder):
         if self.joint:
             return Reading(entry_of_each(outputs, present.sum(1) - 1), outputs, traced)
         encoding = self._read_out(outputs, lengths.to(inputs.device))
-        return Reading(encoding, outputs[:, :longest] * self._tokens_only(lengths, longest).to(outputs), traced)
-
-    @staticmethod
-    def _tokens_only(lengths: torch.Tensor, longest: int) -> torch.Tensor:
-        return (torch.arange(longest) < lengths[:, None])[:, :, None]
+        return Reading(encoding, outputs[:, :longest] * within(lengths, longest)[:, :, None].to(outputs), traced)
 
     def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         if self.read_place == "mean":

@@ -13,6 +13,7 @@ from treemem.errors import RecipeError
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
+from treemem.ops.sequence_lengths import within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -96,6 +97,8 @@ class OnLSTMStack(torch.nn.Module):
         self.layer_sizes = list(layer_sizes)
         self.chunk_size = chunk_size
         self.dropout = checked_probability("dropout", dropout)
+        if dropout and len(layer_sizes) == 1:
+            raise RecipeError("dropout is between layers, and there is one; weight_dropout is inside it")
         self.weight_dropout = checked_probability("weight_dropout", weight_dropout)
         self.weight_dropout_scaling = weight_dropout_scaling
         self.engine: Engine = checked_engine(engine)
@@ -256,6 +259,7 @@ class ONLSTM(SequenceEncoder):
     @engine.setter
     def engine(self, engine: Engine) -> None:
         self.stack.engine = checked_engine(engine)
+        self.options["engine"] = engine
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
@@ -288,7 +292,7 @@ def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence
 
 def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:
     masters = [layer.masters for layer in layers]
-    present = torch.arange(masters[0].shape[1]) < lengths.cpu()[:, None]
+    present = within(lengths.cpu(), masters[0].shape[1])
     means = torch.stack([gates.mean(3) for gates in masters], dim=1)  # [sequences, layers, longest, input and forget]
     return {
         "forget_distance": (1 - means[..., 1]) * present[:, None].to(means.device),

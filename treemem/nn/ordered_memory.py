@@ -54,7 +54,8 @@ class OrderedMemory(SequenceEncoder):
     first token, which fills all slots and attends to nothing; by the paper's algorithm 1 it is composed with an empty
     last slot, as in shorter sequences under ``padding="left"``.
 
-    Sequences of any length can be read with any number of slots. Up to ``slots + 1`` tokens more slots change nothing.
+    Sequences of any length can be read with any number of slots. Up to ``slots + 1`` tokens more slots change nothing,
+    or up to ``slots`` in a sequence that begins empty (see ``padding``), where that takes a place.
     In a longer sequence something could have to wait below the first slot, which is impossible: it is composed earlier
     than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
     of slots; the authors train with 12 on logic and evaluate with 24, which changes encodings little.
@@ -143,7 +144,7 @@ class OrderedMemory(SequenceEncoder):
             checked_probability("dropout", dropout), checked_probability("memory_dropout", memory_dropout)
         )
         self.padding = padding
-        self.engine: OrderedMemoryEngine = checked_choice("engine", engine, get_args(OrderedMemoryEngine))
+        self.engine = engine
         checked_choice("cell", cell, get_args(OrderedMemoryCell))
         self.forward_memory = MemoryMaps(self.embedding_size, hidden_size, cell)
         self.backward_memory = MemoryMaps(self.embedding_size, hidden_size, cell) if bidirectional else None
@@ -167,6 +168,16 @@ class OrderedMemory(SequenceEncoder):
     def padding(self, name: OrderedMemoryPadding) -> None:
         self._padding = checked_choice("padding", name, get_args(OrderedMemoryPadding))
         self.options["padding"] = name
+
+    @property
+    def engine(self) -> OrderedMemoryEngine:
+        """How it runs; may be set."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: OrderedMemoryEngine) -> None:
+        self._engine: OrderedMemoryEngine = checked_choice("engine", engine, get_args(OrderedMemoryEngine))
+        self.options["engine"] = engine
 
     @property
     def needs_whole_batch(self) -> str | None:

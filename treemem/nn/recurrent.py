@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal, get_args
 
 import torch
@@ -48,6 +49,7 @@ class RecurrentEncoder(SequenceEncoder):
         encoding = last.index_select(0, packed.unsorted_indices)  # type: ignore[arg-type]
         return Reading(encoding.to(inputs.dtype), padded.to(inputs.dtype))  # autocast may have lowered them
 
+    @abstractmethod
     def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The outputs of all steps, ``[tokens, hidden_size]``, and the last one of each sequence, longest first.
 
@@ -55,7 +57,6 @@ class RecurrentEncoder(SequenceEncoder):
             inputs: step after step, ``[tokens, embedding_size]``.
             batch_sizes: how many sequences each step has, int64 on the CPU; not ascending.
         """
-        raise NotImplementedError
 
 
 class LSTM(RecurrentEncoder):
@@ -147,6 +148,7 @@ class LSTM(RecurrentEncoder):
         if engine == "torch" and self.update_dropout:
             raise RecipeError("torch's own LSTM has no update_dropout; take engine='auto'")
         self._engine = engine
+        self.options["engine"] = engine
 
     def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.engine == "naive" or self.update_dropout:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from treemem.errors import GraphError
@@ -30,6 +32,46 @@ def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor
             f"{on_cpu.numel()}: {shown}"
         )
     return on_cpu
+
+
+def within(lengths: torch.Tensor, longest: int) -> torch.Tensor:
+    """Where sequences have elements, bool ``[sequences, longest]``.
+
+    Args:
+        lengths: int64 ``[sequences]``, on any device; so is the result.
+        longest: the most elements that one may have.
+    """
+    return torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+
+class Packing:
+    """Sequences packed, longest first: step after step the elements of those that have not ended.
+
+    Args:
+        lengths: int64 ``[sequences]``, on the CPU.
+        longest: the most elements that one may have.
+        device: where the elements are.
+
+    Attributes:
+        order: the sequences, longest first, int64 ``[sequences]`` on the CPU.
+        sizes: how many elements each step has, none of them 0.
+    """
+
+    def __init__(self, lengths: torch.Tensor, longest: int, device: torch.device) -> None:
+        self.order = lengths.argsort(descending=True, stable=True)
+        present = within(lengths[self.order], longest).t()
+        self.sizes = [size for size in present.sum(1).tolist() if size]
+        self._shape = (len(lengths), longest)
+        self._place = (torch.arange(longest)[:, None] + self.order * longest)[present].to(device)
+
+    def packed(self, values: torch.Tensor) -> torch.Tensor:
+        """The elements ``[elements, ...]`` of values ``[sequences, longest, ...]``."""
+        return values.flatten(0, 1).index_select(0, self._place)
+
+    def padded(self, values: torch.Tensor) -> torch.Tensor:
+        """Elements ``[elements, ...]`` at their places in ``[sequences, longest, ...]``, and 0 elsewhere."""
+        whole = values.new_zeros(math.prod(self._shape), *values.shape[1:])
+        return whole.index_copy(0, self._place, values).unflatten(0, self._shape)
 
 
 def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import treemem.tasks.listops
+from treemem.tasks.listops import PUBLISHED_FIGURES
 
+METRICS = ("accuracy", "parsing f1")
 README = Path(treemem.tasks.listops.__file__).parent / "README.md"
 MODULES = [
     "treemem.tasks.listops.evaluation",
@@ -47,3 +49,15 @@ def test_the_training_code_of_the_readme_runs(capsys: pytest.CaptureFixture[str]
     assert [line.rsplit(maxsplit=1)[0] for line in lines if " 50 " in line] == [
         f"{name} 50 40" for name in ("Ordered Memory", "ON-LSTM", "LSTM", "Transformer", "Universal Transformer")
     ]
+
+
+def test_the_published_table_of_the_readme_is_that_of_the_task() -> None:
+    table = README.read_text(encoding="utf-8").split("## Published")[1]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in table.splitlines() if line.startswith("|")][2:]
+    shown = {(network, metric): cell for network, *cells in rows for metric, cell in zip(METRICS, cells, strict=True)}
+    assert {key: cell for key, cell in shown.items() if cell} == {
+        (figure.network, figure.metric): f"{100 * figure.value:.4g}"
+        if figure.deviation is None
+        else f"{100 * figure.value:.4g} ± {100 * figure.deviation:.2g}"
+        for figure in PUBLISHED_FIGURES
+    }

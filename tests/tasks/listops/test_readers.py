@@ -141,6 +141,34 @@ def test_a_wrong_record_is_named(tmp_path: Path, record: dict[str, object], prob
     assert caught.value.expected.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "labels"),
+    [
+        ("file.txt", f"{NINE}\n9\t{NINE}\n", [-1, 9]),
+        ("file.txt", f"\t{NINE}\n", [-1]),
+        ("file.tsv", f"Source\tTarget\n{NINE}\n{NINE}\t9\n", [-1, 9]),
+        ("file.csv", f"tree\n{NINE}\n", [-1]),
+        ("file.csv", f"label,tree\n,{NINE}\n9,{NINE}\n", [-1, 9]),
+        ("file.jsonl", json.dumps({"tree": NINE, "label": None}), [-1]),
+    ],
+)
+def test_labels_may_be_missing_where_that_is_said(tmp_path: Path, name: str, text: str, labels: list[int]) -> None:
+    path = write(tmp_path, text, name)
+    assert read_listops(path, labelled=False).tree_data["label"].tolist() == labels
+    with pytest.raises(ParseError, match=rf"{name}, line [12]"):
+        read_listops(path)
+
+
+def test_a_label_that_is_there_must_be_right_where_others_may_be_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, f"{NINE}\n8\t{NINE}\n")
+    with pytest.raises(ParseError, match="line 2, column 1: the label is 8, and the expression comes to 9"):
+        read_listops(path, labelled=False)
+
+
+def test_a_header_may_stand_below_blank_lines(tmp_path: Path) -> None:
+    assert read_listops(write(tmp_path, f"\n\nlabel\ttree\n9\t{NINE}\n")).tree_data["line"].tolist() == [4]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"cannot read .*none.tsv"):
         read_listops(tmp_path / "none.tsv")

@@ -9,6 +9,7 @@ import torch
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
+from treemem.ops.sequence_lengths import Packing
 
 
 def fused_on_lstm(
@@ -25,27 +26,14 @@ def fused_on_lstm(
 
     Args: as :func:`treemem.ops.on_lstm.naive.naive_on_lstm`.
     """
-    (sequences, longest), device = inputs.shape[:2], inputs.device
-    on_host = lengths.cpu()
-    order = on_host.argsort(descending=True, stable=True)
-    present = torch.arange(longest)[:, None] < on_host[order]  # [longest, sequences]
-    sizes = [size for size in present.sum(1).tolist() if size]
-    place = (torch.arange(longest)[:, None] + order * longest)[present].to(device)  # of each token that runs
-    order = order.to(device)
+    packing = Packing(lengths.cpu(), inputs.shape[1], inputs.device)
+    order = packing.order.to(inputs.device)
     bias = weights.input_bias + weights.hidden_bias
-    packed = inputs.flatten(0, 1).index_select(0, place)
-    tensors = (packed, hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight)
+    tensors = (packing.packed(inputs), hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight)
     differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    states, masters, last_hidden, last_cell = _Run.apply(*tensors, sizes, chunk_size, differentiable)
-    h = states.new_zeros(sequences * longest, hidden.shape[1]).index_copy(0, place, states)
-    gates = masters.new_zeros(sequences * longest, *masters.shape[1:]).index_copy(0, place, masters)
+    states, masters, last_hidden, last_cell = _Run.apply(*tensors, packing.sizes, chunk_size, differentiable)
     back = order.argsort()
-    return OnLSTMOutputs(
-        h.unflatten(0, (sequences, longest)),
-        last_hidden[back],
-        last_cell[back],
-        gates.unflatten(0, (sequences, longest)),
-    )
+    return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters))
 
 
 class _Run(torch.autograd.Function):

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights, on_lstm_gates, on_lstm_step
+from treemem.ops.sequence_lengths import within
 
 
 def naive_on_lstm(
@@ -26,7 +27,7 @@ def naive_on_lstm(
         chunk_size: adjacent units that share a master unit.
     """
     longest = inputs.shape[1]
-    present = torch.arange(longest, device=inputs.device) < lengths.to(inputs.device)[:, None]
+    present = within(lengths.to(inputs.device), longest)
     inputs = torch.where(present[:, :, None], inputs, torch.zeros_like(inputs))
     outputs = [inputs.new_zeros(len(inputs), 0, hidden.shape[1])]
     masters = [inputs.new_zeros(len(inputs), 0, 2, hidden.shape[1] // chunk_size)]

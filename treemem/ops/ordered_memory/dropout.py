@@ -8,7 +8,7 @@ from torch.nn import functional
 _CASES = 1 << 16
 
 
-def dropped(values: torch.Tensor, rate: float) -> torch.Tensor:
+def dropped_by_bits(values: torch.Tensor, rate: float) -> torch.Tensor:
     """The values, each 0 with the probability ``rate``, else divided by ``1 - rate``.
 
     On a CPU the rate is rounded to a multiple of ``2 ** -16`` and four entries share a draw of 64 bits; draws differ

@@ -9,14 +9,14 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.ordered_memory.weights import (
-    EPSILON,
     NO_DROPOUT,
     THRESHOLD,
-    Affine,
     Dropouts,
     GatedCellWeights,
     OrderedMemoryWeights,
     PlainCellWeights,
+    layer_norm,
+    linear,
 )
 
 
@@ -184,16 +184,6 @@ def cell(
     of_vertical, of_horizontal, of_candidate, candidate = gates.chunk(4, 1)
     mixed = of_vertical.sigmoid() * vertical + of_horizontal.sigmoid() * horizontal + of_candidate.sigmoid() * candidate
     return layer_norm(mixed, weights.norm)
-
-
-def linear(values: torch.Tensor, weights: Affine) -> torch.Tensor:
-    """``W x + b``; under autocast a product of less precision, but a result of the weights' own."""
-    return functional.linear(values, *weights).to(weights.bias.dtype)
-
-
-def layer_norm(values: torch.Tensor, weights: Affine) -> torch.Tensor:
-    """``gain * (x - mean(x)) / sqrt(var(x) + 1e-5) + bias`` along the last dimension."""
-    return functional.layer_norm(values, weights.bias.shape, *weights, EPSILON)
 
 
 def dropped(values: torch.Tensor, rate: float) -> torch.Tensor:

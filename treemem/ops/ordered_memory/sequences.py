@@ -10,7 +10,7 @@ from treemem.checked_options import checked_choice
 from treemem.ops.ordered_memory.naive import NaiveSteps, naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
-from treemem.ops.sequence_lengths import checked_lengths
+from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 
 OrderedMemoryEngine = Literal["auto", "stepwise", "naive"]
 
@@ -94,24 +94,14 @@ def _packed(
     trace: bool,
 ) -> OrderedMemorySteps:
     """Longest first, step after step, without what is no element."""
-    num_sequences, longest = inputs.shape[:2]
-    order = lengths.argsort(descending=True, stable=True)
-    present = torch.arange(longest)[:, None] < lengths[order]
-    step, row = present.nonzero().unbind(1)
-    sizes = [size for size in present.sum(1).tolist() if size]
-    if not sizes:
-        nothing = inputs.new_zeros(num_sequences, longest, slots) if trace else None
-        return OrderedMemorySteps(inputs.new_zeros(num_sequences, longest, len(weights.input.bias)), nothing, nothing)
-    place = (order[row] * longest + step).to(inputs.device)
-    begins_empty = begins_empty[order[: sizes[0]]].to(inputs.device)
-    read = inputs.flatten(0, 1).index_select(0, place)
-    packed = stepwise(read, sizes, begins_empty, weights, slots, dropouts, trace)
-
-    def padded(values: torch.Tensor) -> torch.Tensor:
-        whole = values.new_zeros(num_sequences * longest, values.shape[1])
-        return whole.index_copy(0, place, values).unflatten(0, (num_sequences, longest))
-
-    return OrderedMemorySteps(*(None if values is None else padded(values) for values in packed))  # type: ignore[arg-type]
+    shape = inputs.shape[:2]
+    packing = Packing(lengths, shape[1], inputs.device)
+    if not packing.sizes:
+        nothing = inputs.new_zeros(*shape, slots) if trace else None
+        return OrderedMemorySteps(inputs.new_zeros(*shape, len(weights.input.bias)), nothing, nothing)
+    begins_empty = begins_empty[packing.order[: packing.sizes[0]]].to(inputs.device)
+    steps = stepwise(packing.packed(inputs), packing.sizes, begins_empty, weights, slots, dropouts, trace)
+    return OrderedMemorySteps(*(None if values is None else packing.padded(values) for values in steps))  # type: ignore[arg-type]
 
 
 def _padded(
@@ -143,11 +133,11 @@ def _naive(
     What begins empty has one place of padding before it.
     """
     num_sequences, longest = inputs.shape[:2]
-    within = (torch.arange(longest) < lengths[:, None]).to(inputs.device)
-    inputs = inputs.masked_fill(~within[:, :, None], 0)
+    there = within(lengths, longest).to(inputs.device)
+    inputs = inputs.masked_fill(~there[:, :, None], 0)
     shift = begins_empty.to(inputs.device).long()
     column = torch.arange(longest, device=inputs.device) + shift[:, None]
     row = torch.arange(num_sequences, device=inputs.device)[:, None]
     wider = inputs.new_zeros(num_sequences, longest + 1, inputs.shape[2]).index_put((row, column), inputs)
-    present = within.new_zeros(num_sequences, longest + 1).index_put((row, column), within)
+    present = there.new_zeros(num_sequences, longest + 1).index_put((row, column), there)
     return naive_steps(wider, present, weights, slots, dropouts), present, row, column

@@ -8,9 +8,16 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.ops.ordered_memory.dropout import dropped
-from treemem.ops.ordered_memory.naive import layer_norm, linear
-from treemem.ops.ordered_memory.weights import THRESHOLD, Affine, Dropouts, GatedCellWeights, OrderedMemoryWeights
+from treemem.ops.ordered_memory.dropout import dropped_by_bits
+from treemem.ops.ordered_memory.weights import (
+    THRESHOLD,
+    Affine,
+    Dropouts,
+    GatedCellWeights,
+    OrderedMemoryWeights,
+    layer_norm,
+    linear,
+)
 
 _BELOW_THRESHOLD = math.nextafter(THRESHOLD, 0.0)  # `threshold` keeps what is above, the equations what is not below
 
@@ -130,7 +137,7 @@ class _Attention:
         scale = 1 / math.sqrt(projected.shape[1])
         self.score = Affine(weights.score.weight * scale, weights.score.bias * scale)
         later = sizes[1:]
-        queries = linear(dropped(projected[sizes[0] :], self.rate), weights.query)
+        queries = linear(dropped_by_bits(projected[sizes[0] :], self.rate), weights.query)
         queries = layer_norm(queries, weights.query_norm)
         before = [part[:size] for part, size in zip(projected.split(sizes), later, strict=False)]
         self.queries = queries.split(later)
@@ -138,8 +145,8 @@ class _Attention:
 
     def _scores(self, queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """``[count]``, of candidates and their queries ``[count, hidden_size]``."""
-        key = layer_norm(linear(dropped(candidates, self.rate), self.weights.key), self.weights.key_norm)
-        return linear(dropped((key + queries).relu_(), self.rate), self.score).squeeze(1)
+        key = layer_norm(linear(dropped_by_bits(candidates, self.rate), self.weights.key), self.weights.key_norm)
+        return linear(dropped_by_bits((key + queries).relu_(), self.rate), self.score).squeeze(1)
 
     def __call__(
         self, step: int, cumulative: torch.Tensor, composed: torch.Tensor, chosen: ChosenSlots
@@ -188,7 +195,7 @@ class _Composer:
         """
         held = memory.flatten(0, 1).index_select(0, chosen.place)
         shares = cumulative.flatten().index_select(0, chosen.place)[:, None]
-        from_memory = functional.linear(dropped(held, self.rate), *self.of_horizontal)
+        from_memory = functional.linear(dropped_by_bits(held, self.rate), *self.of_horizontal)
         news = new.index_select(0, chosen.sequence)
         sizes = [size for size in chosen.sizes if size]
         state, states = news[:0], []
@@ -197,7 +204,7 @@ class _Composer:
         ):
             if len(own) > len(state):  # sequences whose first slot this is
                 state = torch.cat([state, own[len(state) :]])
-            first = torch.addmm(product, dropped(state, self.rate), self.of_vertical)
+            first = torch.addmm(product, dropped_by_bits(state, self.rate), self.of_vertical)
             state = torch.lerp(own, self._second(first, state, horizontal), share)
             states.append(state)
         return torch.cat(states)
@@ -207,7 +214,7 @@ class _Composer:
         if not isinstance(self.weights, GatedCellWeights):
             return torch.tanh(first.to(vertical.dtype))
         size = vertical.shape[1]
-        second = linear(dropped(first.relu_(), self.rate), self.weights.gates)
+        second = linear(dropped_by_bits(first.relu_(), self.rate), self.weights.gates)
         gates, candidate = second.split([3 * size, size], 1)
         of_vertical, of_horizontal, of_candidate = gates.sigmoid().chunk(3, 1)
         mixed = torch.addcmul(of_vertical * vertical, of_horizontal, horizontal)

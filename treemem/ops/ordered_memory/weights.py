@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch.nn import functional
 
 EPSILON = 1e-5
 """What every layer norm adds to the variance."""
@@ -79,3 +80,13 @@ class Dropouts(NamedTuple):
 
 
 NO_DROPOUT = Dropouts()
+
+
+def linear(values: torch.Tensor, weights: Affine) -> torch.Tensor:
+    """``W x + b``; under autocast a product of less precision, but a result of the weights' own."""
+    return functional.linear(values, *weights).to(weights.bias.dtype)
+
+
+def layer_norm(values: torch.Tensor, weights: Affine) -> torch.Tensor:
+    """``gain * (x - mean(x)) / sqrt(var(x) + 1e-5) + bias`` along the last dimension."""
+    return functional.layer_norm(values, weights.bias.shape, *weights, EPSILON)
