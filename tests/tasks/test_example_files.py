@@ -85,7 +85,7 @@ def test_examples_without_splits_or_labels_say_none(tmp_path: Path) -> None:
         path = tmp_path / f"examples.{suffix}"
         write_records(path, task.records_of(forest))
         assert task.read_examples(path).tree_data["label"].tolist() == [-1]
-        write_records(path, listops.records_of(Forest.from_trees([listops.parse("[MAX 2 9 ]")])), overwrite=True)
+        write_records(path, listops.records_of(Forest.from_trees([listops.parse("[MAX 2 9 ]")])))
         assert listops.read_examples(path).tree_data["label"].tolist() == [-1]
 
 
