@@ -89,20 +89,32 @@ def test_a_checkpoint_without_training_state_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_cut_off_altered_or_missing_is_named(saved: Path, name: str) -> None:
+    load = checkpoint.load_training_state if name == "training_state.pt" else treemem.load
     content = (saved / name).read_bytes()
     for damaged in (content[:-1], content + b" ", b""):
         (saved / name).write_bytes(damaged)
         with pytest.raises(CheckpointError, match=rf"{name} is cut off or altered"):
-            treemem.load(saved)
+            load(saved)
     for position in (0, len(content) // 2, len(content) - 1):
         flipped = bytearray(content)
         flipped[position] ^= 1
         (saved / name).write_bytes(flipped)
         with pytest.raises(CheckpointError, match=rf"{name} is altered"):
-            treemem.load(saved)
+            load(saved)
     (saved / name).unlink()
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read: No such file"):
-        treemem.load(saved)
+        load(saved)
+
+
+def test_loading_reads_each_file_of_the_model_once_and_the_training_state_never(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: opened.append(path.name) or read_bytes(path))
+    (saved / "training_state.pt").write_bytes(b"torn")
+    treemem.load(saved)
+    assert sorted(opened) == sorted({*FILES, "manifest.json"} - {"training_state.pt"})
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"config.yaml": 3}', b"\xff", b"[" * 100_000])
@@ -127,7 +139,7 @@ def test_a_folder_of_runs_does_not_hide_the_model_that_comes_along_under_its_nam
     for name in ("a", "b"):
         checkpoint.save(tmp_path / "equation_verification" / name / "best", new_model())
     assert treemem.load("equation_verification").task.name == "equation_verification"
-    assert checkpoint.folder_of("equation_verification") == checkpoint.pretrained_folder("equation_verification")
+    assert checkpoint.read("equation_verification")[0] == checkpoint.pretrained_folder("equation_verification")
     checkpoint.save(tmp_path / "equation_verification" / "best", new_model())
     assert treemem.load("equation_verification").task.name == "more_x"
 
@@ -278,25 +290,26 @@ def test_own_classes_can_be_given_to_load(tmp_path: Path) -> None:
 
 def test_the_checkpoint_before_is_kept_and_used_when_the_newer_is_torn(saved: Path) -> None:
     checkpoint.save(saved, new_model(seed=1), training_state={"step": 4})
-    assert checkpoint.newest_whole(saved) == (saved, "")
+    assert checkpoint.newest_whole(saved)[:2] == (saved, "")
     (saved / "model.safetensors").write_bytes(b"torn")
-    before, problem = checkpoint.newest_whole(saved)
+    before, problem, files = checkpoint.newest_whole(saved)
     assert before == saved.with_name("model.before")
     assert "model.safetensors is cut off" in problem
+    assert files == {path.name: path.read_bytes() for path in before.iterdir() if path.name != "manifest.json"}
     assert checkpoint.load_training_state(before)[0] == {"step": 3}
     (before / "vocabulary.json").unlink()
-    assert checkpoint.newest_whole(saved)[0] is None
+    assert checkpoint.newest_whole(saved).folder is None
 
 
 def test_a_save_that_stopped_between_its_renames_leaves_the_one_before(saved: Path) -> None:
     saved.rename(saved.with_name("model.before"))
-    assert checkpoint.newest_whole(saved) == (saved.with_name("model.before"), "")
+    assert checkpoint.newest_whole(saved)[:2] == (saved.with_name("model.before"), "")
     assert treemem.load(saved).network.options == {"hidden_size": 4}
 
 
 def test_a_save_that_stopped_while_writing_is_ignored_and_cleared_by_the_next(saved: Path) -> None:
     shutil.copytree(saved, saved.with_name(".model.tmp"))
-    assert checkpoint.newest_whole(saved) == (saved, "")
+    assert checkpoint.newest_whole(saved)[:2] == (saved, "")
     checkpoint.save(saved, new_model(seed=1))
     assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
 

@@ -12,7 +12,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -55,7 +55,7 @@ def load(
             one such run in it, as ``treemem train`` writes for one network and seed; where there is no
             such folder, the name of a task that comes with a trained model. Where a checkpoint is torn and the one
             before it is whole, that one is loaded, and a warning says so. ``hf://owner/name@revision`` is a model on
-            the hub (:mod:`treemem.hub`).
+            the hub (:mod:`treemem.hub`). The training state is not read, so it may be torn.
         device: where the weights shall be.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
@@ -73,8 +73,7 @@ def load(
     elif is_pretrained_name(path):
         return load_pretrained(os.fspath(path), device=device)
     else:
-        folder = _folder_of(Path(path))
-        files = verified_files(folder)
+        folder, files = read(path)
     return _model_of(files, folder, networks or {}, tasks or {}).to(device).eval()
 
 
@@ -310,19 +309,38 @@ def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], d
     return state, _weights(files[_WEIGHTS], folder), _records(files, folder)
 
 
-def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
-    """The checkpoint at ``path`` if it is whole, else the one before it if that is, else None; and what was wrong."""
+class NewestWhole(NamedTuple):
+    """What :func:`newest_whole` found.
+
+    Attributes:
+        folder: of the checkpoint; None where none is whole.
+        problem: what was wrong with the others; empty where there were none.
+        files: of the checkpoint, by name.
+    """
+
+    folder: Path | None
+    problem: str
+    files: dict[str, bytes]
+
+
+def newest_whole(path: str | os.PathLike[str], *, with_training_state: bool = True) -> NewestWhole:
+    """The checkpoint at ``path`` if it is whole, else the one before it if that is.
+
+    Args:
+        path: of the checkpoint.
+        with_training_state: read that too, so that one that is torn counts.
+    """
     problems = []
     for folder in (Path(path), _before(Path(path))):
         if not folder.exists():
             continue
         try:
-            verified_files(folder)
+            files = verified_files(folder, with_training_state=with_training_state)
         except CheckpointError as error:
             problems.append(str(error))
         else:
-            return folder, "; ".join(problems)
-    return None, "; ".join(problems)
+            return NewestWhole(folder, "; ".join(problems), files)
+    return NewestWhole(None, "; ".join(problems), {})
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
@@ -346,14 +364,17 @@ def clear_unfinished(path: str | os.PathLike[str]) -> None:
     _delete(_temporary(Path(path)))
 
 
-def folder_of(path: str | os.PathLike[str]) -> Path:
-    """The folder of the checkpoint that :func:`load` takes for ``path``, an address on the hub excepted.
+def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
+    """The checkpoint that :func:`load` takes for ``path``, an address on the hub excepted.
+
+    Returns:
+        Its folder, and its files by name, without the training state.
 
     Raises:
         CheckpointError: neither the checkpoint there nor the one before it is whole.
     """
     packaged = pretrained_folder(os.fspath(path)) if is_pretrained_name(path) else None
-    return _folder_of(Path(path)) if packaged is None else packaged
+    return _read(Path(path) if packaged is None else packaged)
 
 
 def fetch(
@@ -405,21 +426,21 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
     return files
 
 
-def _folder_of(path: Path) -> Path:
+def _read(path: Path) -> tuple[Path, dict[str, bytes]]:
     """The checkpoint that ``path`` means: itself or the best of a run, or the one before where that is not whole."""
     best = path / "best"
     for place in _places_of(path):
         if (place / _MANIFEST).exists():
             folder = best if place in (best, _before(best)) else path
-            whole, problem = newest_whole(folder)
+            whole, problem, files = newest_whole(folder, with_training_state=False)
             if whole is None:
-                last = newest_whole(path / "last")[0] if folder == best else None
+                last = newest_whole(path / "last", with_training_state=False).folder if folder == best else None
                 raise CheckpointError(f"{problem}; the run's last checkpoint, {last}, is whole" if last else problem)
             if problem:
                 _logger.warning("%s; loading %s", problem, whole)
-            return whole
+            return whole, files
     runs = _runs_within(path)
-    return _folder_of(runs[0]) if len(runs) == 1 else path
+    return _read(runs[0]) if len(runs) == 1 else (path, verified_files(path, with_training_state=False))
 
 
 def _places_of(path: Path) -> tuple[Path, Path, Path, Path]:

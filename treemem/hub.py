@@ -62,9 +62,7 @@ def push(
     if isinstance(model, Model):
         folder, files = None, checkpoint.files_of(model)
     else:
-        folder = checkpoint.folder_of(model)
-        files = checkpoint.verified_files(folder)
-    files = {name: files[name] for name in checkpoint.MODEL_FILES if name in files}
+        folder, files = checkpoint.read(model)
     own = {} if folder is None else _own_card(folder)
     card = {} if own else {CARD: model_card(files, repository=address.repository, scores=scores).encode()}
     return hub_client.upload(
