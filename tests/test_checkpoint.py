@@ -314,6 +314,58 @@ def test_a_save_that_stopped_while_writing_is_ignored_and_cleared_by_the_next(sa
     assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
 
 
+@pytest.mark.parametrize("place", ["model", "model.before"])
+@pytest.mark.parametrize(
+    "holds", [{"notes.txt": "mine"}, {"manifest.json": '{"name": "of a browser extension"}'}, {"manifest.json": ""}]
+)
+def test_nothing_that_is_no_checkpoint_is_saved_over(tmp_path: Path, place: str, holds: dict[str, str]) -> None:
+    (tmp_path / place).mkdir()
+    for name, content in holds.items():
+        (tmp_path / place / name).write_text(content)
+    with pytest.raises(CheckpointError, match=rf"{place} is there and is no checkpoint .*; choose another folder"):
+        checkpoint.save(tmp_path / "model", new_model())
+    assert {path.name: path.read_text() for path in (tmp_path / place).iterdir()} == holds
+    assert [path.name for path in tmp_path.iterdir()] == [place]
+
+
+def test_a_model_is_not_saved_over_the_run_that_it_was_loaded_from(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name in ("best", "last"):
+        checkpoint.save(run / name, new_model())
+    with pytest.raises(CheckpointError, match="run is there and is no checkpoint of treemem"):
+        checkpoint.save(run, treemem.load(run))
+    assert sorted(path.name for path in run.iterdir()) == ["best", "last"]
+
+
+def test_an_empty_folder_may_be_saved_to(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    checkpoint.save(tmp_path / "model", new_model())
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_torn_checkpoint_does_not_take_the_place_of_the_whole_one_before_it(saved: Path) -> None:
+    checkpoint.save(saved, new_model(1))
+    (saved / "model.safetensors").write_bytes(b"torn")
+    checkpoint.save(saved, new_model(2))
+    for folder, seed in ((saved, 2), (saved.with_name("model.before"), 0)):
+        assert torch.equal(treemem.load(folder).encoder.leaves.weight, new_model(seed).encoder.leaves.weight)
+
+
+def test_of_a_checkpoint_whose_deletion_was_stopped_the_manifest_is_left_and_may_be_saved_over(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.remove(saved)
+    assert [path.name for path in saved.iterdir()] == ["manifest.json"]
+    checkpoint.save(saved, new_model(1))
+    assert torch.equal(treemem.load(saved).encoder.leaves.weight, new_model(1).encoder.leaves.weight)
+
+
 def test_a_run_folder_means_its_best_checkpoint(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "run" / "last", new_model(1))
     checkpoint.save(tmp_path / "run" / "best", new_model(2))

@@ -170,14 +170,16 @@ def save(
 ) -> None:
     """Write a checkpoint; the one that stood at ``path`` is kept beside it as ``<path>.before``.
 
+    One that is torn does not take the place of a whole one before it, and what is no checkpoint is never replaced.
+
     Args:
-        path: the folder to write.
+        path: the folder to write; it may be there where it is empty or a checkpoint.
         model: what to save; its network must be known by name to be loaded again.
         training_state: tensors, numbers, strings, lists and dictionaries that resuming needs.
         metrics: the run's records so far.
 
     Raises:
-        CheckpointError: the folder cannot be written.
+        CheckpointError: the folder cannot be written, or something else than a checkpoint stands there.
         RecipeError: an option of the network or the task is not plain data.
     """
     files = files_of(model, metrics)
@@ -398,21 +400,9 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
         packaged = pretrained_names()
         near = near_names(os.fspath(folder), packaged) or f"; by name there are {', '.join(packaged)}"
         raise CheckpointError(f"there is no checkpoint {folder}{near}")
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-        listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
-    except FileNotFoundError as error:
-        inner = ", ".join(map(str, _runs_within(folder)))
-        near = f"; it holds these runs, of which you may choose one: {inner}" if inner else ""
-        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}{near}") from error
-    except (OSError, *_MALFORMED) as error:
-        raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
+    listed = _listed(folder)
     files = {}
-    for name in (*MODEL_FILES, *([_TRAINING_STATE] if with_training_state else [])):
-        if name not in listed:
-            if name == _TRAINING_STATE:
-                continue
-            raise CheckpointError(f"{folder} is no checkpoint of treemem: its {_MANIFEST} does not list {name}")
+    for name in (*MODEL_FILES, *([_TRAINING_STATE] if with_training_state and _TRAINING_STATE in listed else [])):
         try:
             content = (folder / name).read_bytes()
         except OSError as error:
@@ -424,6 +414,23 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
             raise CheckpointError(f"{folder / name} is altered: its contents do not have the hash that was saved")
         files[name] = content
     return files
+
+
+def _listed(folder: Path) -> dict[str, tuple[int, str]]:
+    """How long each file of a checkpoint is and what its hash is, as the manifest says."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
+    except FileNotFoundError as error:
+        inner = ", ".join(map(str, _runs_within(folder)))
+        near = f"; it holds these runs, of which you may choose one: {inner}" if inner else ""
+        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}{near}") from error
+    except (OSError, *_MALFORMED) as error:
+        raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
+    for name in MODEL_FILES:
+        if name not in listed:
+            raise CheckpointError(f"{folder} is no checkpoint of treemem: its {_MANIFEST} does not list {name}")
+    return listed
 
 
 def _read(path: Path) -> tuple[Path, dict[str, bytes]]:
@@ -508,6 +515,8 @@ def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
 
 
 def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    for folder in (path, _before(path)):
+        _check_replaceable(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     _delete(temporary)
@@ -518,12 +527,30 @@ def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-        if path.exists():
+        if _is_empty(path) or newest_whole(path).folder == _before(path):
+            _delete(path)
+        elif path.exists():
             _delete(_before(path))
             path.rename(_before(path))
         temporary.rename(path)
     finally:
         _delete(temporary)
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuse to write over what no save has left there: a run, a folder of somebody's own, a file."""
+    if folder.exists() and not _is_empty(folder):
+        try:
+            _listed(folder)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{folder} is there and is no checkpoint of treemem, so nothing is written over it; choose another "
+                "folder, or move that one away"
+            ) from error
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
@@ -538,7 +565,11 @@ def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
 
 
 def _delete(folder: Path) -> None:
+    """Delete a folder, the manifest last, so that what is left of it where this is killed is still a checkpoint's."""
     if folder.exists():
+        for path in folder.iterdir():
+            if path.name != _MANIFEST and not path.is_dir():
+                path.unlink()
         shutil.rmtree(folder)
 
 
