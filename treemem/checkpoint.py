@@ -22,6 +22,7 @@ from treemem import hub_client
 from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.hub_client import HubAddress
+from treemem.plain_data import plain_data
 from treemem.records import cannot_write, json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder
 from treemem.trees.vocabulary import Vocabulary
@@ -502,11 +503,9 @@ def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
     problem = "it is no file of torch.save"
     if zipfile.is_zipfile(io.BytesIO(content)):
         try:
-            state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        # Foreign bytes make the reader raise errors of many classes. Some advise to load the file unsafely, so none is
-        # told, not even as the cause.
-        except Exception:
-            problem = "it is damaged, or holds more than tensors, numbers, texts, lists and dictionaries"
+            state = plain_data(content)
+        except CheckpointError as error:
+            problem = str(error)
         else:
             if isinstance(state, dict):
                 return state
