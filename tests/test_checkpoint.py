@@ -89,20 +89,32 @@ def test_a_checkpoint_without_training_state_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_cut_off_altered_or_missing_is_named(saved: Path, name: str) -> None:
+    load = checkpoint.load_training_state if name == "training_state.pt" else treemem.load
     content = (saved / name).read_bytes()
     for damaged in (content[:-1], content + b" ", b""):
         (saved / name).write_bytes(damaged)
         with pytest.raises(CheckpointError, match=rf"{name} is cut off or altered"):
-            treemem.load(saved)
+            load(saved)
     for position in (0, len(content) // 2, len(content) - 1):
         flipped = bytearray(content)
         flipped[position] ^= 1
         (saved / name).write_bytes(flipped)
         with pytest.raises(CheckpointError, match=rf"{name} is altered"):
-            treemem.load(saved)
+            load(saved)
     (saved / name).unlink()
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read: No such file"):
-        treemem.load(saved)
+        load(saved)
+
+
+def test_loading_reads_each_file_of_the_model_once_and_the_training_state_never(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: opened.append(path.name) or read_bytes(path))
+    (saved / "training_state.pt").write_bytes(b"torn")
+    treemem.load(saved)
+    assert sorted(opened) == sorted({*FILES, "manifest.json"} - {"training_state.pt"})
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"config.yaml": 3}', b"\xff", b"[" * 100_000])
@@ -127,7 +139,7 @@ def test_a_folder_of_runs_does_not_hide_the_model_that_comes_along_under_its_nam
     for name in ("a", "b"):
         checkpoint.save(tmp_path / "equation_verification" / name / "best", new_model())
     assert treemem.load("equation_verification").task.name == "equation_verification"
-    assert checkpoint.folder_of("equation_verification") == checkpoint.pretrained_folder("equation_verification")
+    assert checkpoint.read("equation_verification")[0] == checkpoint.pretrained_folder("equation_verification")
     checkpoint.save(tmp_path / "equation_verification" / "best", new_model())
     assert treemem.load("equation_verification").task.name == "more_x"
 
@@ -278,27 +290,80 @@ def test_own_classes_can_be_given_to_load(tmp_path: Path) -> None:
 
 def test_the_checkpoint_before_is_kept_and_used_when_the_newer_is_torn(saved: Path) -> None:
     checkpoint.save(saved, new_model(seed=1), training_state={"step": 4})
-    assert checkpoint.newest_whole(saved) == (saved, "")
+    assert checkpoint.newest_whole(saved)[:2] == (saved, "")
     (saved / "model.safetensors").write_bytes(b"torn")
-    before, problem = checkpoint.newest_whole(saved)
+    before, problem, files = checkpoint.newest_whole(saved)
     assert before == saved.with_name("model.before")
     assert "model.safetensors is cut off" in problem
+    assert files == {path.name: path.read_bytes() for path in before.iterdir() if path.name != "manifest.json"}
     assert checkpoint.load_training_state(before)[0] == {"step": 3}
     (before / "vocabulary.json").unlink()
-    assert checkpoint.newest_whole(saved)[0] is None
+    assert checkpoint.newest_whole(saved).folder is None
 
 
 def test_a_save_that_stopped_between_its_renames_leaves_the_one_before(saved: Path) -> None:
     saved.rename(saved.with_name("model.before"))
-    assert checkpoint.newest_whole(saved) == (saved.with_name("model.before"), "")
+    assert checkpoint.newest_whole(saved)[:2] == (saved.with_name("model.before"), "")
     assert treemem.load(saved).network.options == {"hidden_size": 4}
 
 
 def test_a_save_that_stopped_while_writing_is_ignored_and_cleared_by_the_next(saved: Path) -> None:
     shutil.copytree(saved, saved.with_name(".model.tmp"))
-    assert checkpoint.newest_whole(saved) == (saved, "")
+    assert checkpoint.newest_whole(saved)[:2] == (saved, "")
     checkpoint.save(saved, new_model(seed=1))
     assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
+
+
+@pytest.mark.parametrize("place", ["model", "model.before"])
+@pytest.mark.parametrize(
+    "holds", [{"notes.txt": "mine"}, {"manifest.json": '{"name": "of a browser extension"}'}, {"manifest.json": ""}]
+)
+def test_nothing_that_is_no_checkpoint_is_saved_over(tmp_path: Path, place: str, holds: dict[str, str]) -> None:
+    (tmp_path / place).mkdir()
+    for name, content in holds.items():
+        (tmp_path / place / name).write_text(content)
+    with pytest.raises(CheckpointError, match=rf"{place} is there and is no checkpoint .*; choose another folder"):
+        checkpoint.save(tmp_path / "model", new_model())
+    assert {path.name: path.read_text() for path in (tmp_path / place).iterdir()} == holds
+    assert [path.name for path in tmp_path.iterdir()] == [place]
+
+
+def test_a_model_is_not_saved_over_the_run_that_it_was_loaded_from(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name in ("best", "last"):
+        checkpoint.save(run / name, new_model())
+    with pytest.raises(CheckpointError, match="run is there and is no checkpoint of treemem"):
+        checkpoint.save(run, treemem.load(run))
+    assert sorted(path.name for path in run.iterdir()) == ["best", "last"]
+
+
+def test_an_empty_folder_may_be_saved_to(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    checkpoint.save(tmp_path / "model", new_model())
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_torn_checkpoint_does_not_take_the_place_of_the_whole_one_before_it(saved: Path) -> None:
+    checkpoint.save(saved, new_model(1))
+    (saved / "model.safetensors").write_bytes(b"torn")
+    checkpoint.save(saved, new_model(2))
+    for folder, seed in ((saved, 2), (saved.with_name("model.before"), 0)):
+        assert torch.equal(treemem.load(folder).encoder.leaves.weight, new_model(seed).encoder.leaves.weight)
+
+
+def test_of_a_checkpoint_whose_deletion_was_stopped_the_manifest_is_left_and_may_be_saved_over(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.remove(saved)
+    assert [path.name for path in saved.iterdir()] == ["manifest.json"]
+    checkpoint.save(saved, new_model(1))
+    assert torch.equal(treemem.load(saved).encoder.leaves.weight, new_model(1).encoder.leaves.weight)
 
 
 def test_a_run_folder_means_its_best_checkpoint(tmp_path: Path) -> None:

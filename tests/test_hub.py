@@ -173,6 +173,12 @@ def test_two_revisions_are_refused() -> None:
         treemem.hub.download("me/x@v2", revision="v3")
 
 
+def test_a_push_to_a_revision_is_refused_and_writes_nothing(hub: FakeHub) -> None:
+    with pytest.raises(RecipeError, match=r"me/x@v2 names a revision, .*: push to me/x, .*create_tag.*tag=\"v2\""):
+        treemem.hub.push(new_model(), "me/x@v2")
+    assert not hub.requests
+
+
 def test_a_name_that_no_repository_can_have_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"hf://me/a b is no address of a model: "):
         treemem.load("hf://me/a b")

@@ -12,7 +12,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -22,6 +22,7 @@ from treemem import hub_client
 from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.hub_client import HubAddress
+from treemem.plain_data import plain_data
 from treemem.records import cannot_write, json_line
 from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder
 from treemem.trees.vocabulary import Vocabulary
@@ -55,7 +56,7 @@ def load(
             one such run in it, as ``treemem train`` writes for one network and seed; where there is no
             such folder, the name of a task that comes with a trained model. Where a checkpoint is torn and the one
             before it is whole, that one is loaded, and a warning says so. ``hf://owner/name@revision`` is a model on
-            the hub (:mod:`treemem.hub`).
+            the hub (:mod:`treemem.hub`). The training state is not read, so it may be torn.
         device: where the weights shall be.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
@@ -73,8 +74,7 @@ def load(
     elif is_pretrained_name(path):
         return load_pretrained(os.fspath(path), device=device)
     else:
-        folder = _folder_of(Path(path))
-        files = verified_files(folder)
+        folder, files = read(path)
     return _model_of(files, folder, networks or {}, tasks or {}).to(device).eval()
 
 
@@ -171,14 +171,16 @@ def save(
 ) -> None:
     """Write a checkpoint; the one that stood at ``path`` is kept beside it as ``<path>.before``.
 
+    One that is torn does not take the place of a whole one before it, and what is no checkpoint is never replaced.
+
     Args:
-        path: the folder to write.
+        path: the folder to write; it may be there where it is empty or a checkpoint.
         model: what to save; its network must be known by name to be loaded again.
         training_state: tensors, numbers, strings, lists and dictionaries that resuming needs.
         metrics: the run's records so far.
 
     Raises:
-        CheckpointError: the folder cannot be written.
+        CheckpointError: the folder cannot be written, or something else than a checkpoint stands there.
         RecipeError: an option of the network or the task is not plain data.
     """
     files = files_of(model, metrics)
@@ -310,19 +312,38 @@ def load_training_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], d
     return state, _weights(files[_WEIGHTS], folder), _records(files, folder)
 
 
-def newest_whole(path: str | os.PathLike[str]) -> tuple[Path | None, str]:
-    """The checkpoint at ``path`` if it is whole, else the one before it if that is, else None; and what was wrong."""
+class NewestWhole(NamedTuple):
+    """What :func:`newest_whole` found.
+
+    Attributes:
+        folder: of the checkpoint; None where none is whole.
+        problem: what was wrong with the others; empty where there were none.
+        files: of the checkpoint, by name.
+    """
+
+    folder: Path | None
+    problem: str
+    files: dict[str, bytes]
+
+
+def newest_whole(path: str | os.PathLike[str], *, with_training_state: bool = True) -> NewestWhole:
+    """The checkpoint at ``path`` if it is whole, else the one before it if that is.
+
+    Args:
+        path: of the checkpoint.
+        with_training_state: read that too, so that one that is torn counts.
+    """
     problems = []
     for folder in (Path(path), _before(Path(path))):
         if not folder.exists():
             continue
         try:
-            verified_files(folder)
+            files = verified_files(folder, with_training_state=with_training_state)
         except CheckpointError as error:
             problems.append(str(error))
         else:
-            return folder, "; ".join(problems)
-    return None, "; ".join(problems)
+            return NewestWhole(folder, "; ".join(problems), files)
+    return NewestWhole(None, "; ".join(problems), {})
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
@@ -346,14 +367,17 @@ def clear_unfinished(path: str | os.PathLike[str]) -> None:
     _delete(_temporary(Path(path)))
 
 
-def folder_of(path: str | os.PathLike[str]) -> Path:
-    """The folder of the checkpoint that :func:`load` takes for ``path``, an address on the hub excepted.
+def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
+    """The checkpoint that :func:`load` takes for ``path``, an address on the hub excepted.
+
+    Returns:
+        Its folder, and its files by name, without the training state.
 
     Raises:
         CheckpointError: neither the checkpoint there nor the one before it is whole.
     """
     packaged = pretrained_folder(os.fspath(path)) if is_pretrained_name(path) else None
-    return _folder_of(Path(path)) if packaged is None else packaged
+    return _read(Path(path) if packaged is None else packaged)
 
 
 def fetch(
@@ -377,21 +401,9 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
         packaged = pretrained_names()
         near = near_names(os.fspath(folder), packaged) or f"; by name there are {', '.join(packaged)}"
         raise CheckpointError(f"there is no checkpoint {folder}{near}")
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-        listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
-    except FileNotFoundError as error:
-        inner = ", ".join(map(str, _runs_within(folder)))
-        near = f"; it holds these runs, of which you may choose one: {inner}" if inner else ""
-        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}{near}") from error
-    except (OSError, *_MALFORMED) as error:
-        raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
+    listed = _listed(folder)
     files = {}
-    for name in (*MODEL_FILES, *([_TRAINING_STATE] if with_training_state else [])):
-        if name not in listed:
-            if name == _TRAINING_STATE:
-                continue
-            raise CheckpointError(f"{folder} is no checkpoint of treemem: its {_MANIFEST} does not list {name}")
+    for name in (*MODEL_FILES, *([_TRAINING_STATE] if with_training_state and _TRAINING_STATE in listed else [])):
         try:
             content = (folder / name).read_bytes()
         except OSError as error:
@@ -405,21 +417,38 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
     return files
 
 
-def _folder_of(path: Path) -> Path:
+def _listed(folder: Path) -> dict[str, tuple[int, str]]:
+    """How long each file of a checkpoint is and what its hash is, as the manifest says."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
+    except FileNotFoundError as error:
+        inner = ", ".join(map(str, _runs_within(folder)))
+        near = f"; it holds these runs, of which you may choose one: {inner}" if inner else ""
+        raise CheckpointError(f"{folder} is no checkpoint of treemem: it has no {_MANIFEST}{near}") from error
+    except (OSError, *_MALFORMED) as error:
+        raise CheckpointError(f"{folder / _MANIFEST} is damaged: {_told(error)}") from error
+    for name in MODEL_FILES:
+        if name not in listed:
+            raise CheckpointError(f"{folder} is no checkpoint of treemem: its {_MANIFEST} does not list {name}")
+    return listed
+
+
+def _read(path: Path) -> tuple[Path, dict[str, bytes]]:
     """The checkpoint that ``path`` means: itself or the best of a run, or the one before where that is not whole."""
     best = path / "best"
     for place in _places_of(path):
         if (place / _MANIFEST).exists():
             folder = best if place in (best, _before(best)) else path
-            whole, problem = newest_whole(folder)
+            whole, problem, files = newest_whole(folder, with_training_state=False)
             if whole is None:
-                last = newest_whole(path / "last")[0] if folder == best else None
+                last = newest_whole(path / "last", with_training_state=False).folder if folder == best else None
                 raise CheckpointError(f"{problem}; the run's last checkpoint, {last}, is whole" if last else problem)
             if problem:
                 _logger.warning("%s; loading %s", problem, whole)
-            return whole
+            return whole, files
     runs = _runs_within(path)
-    return _folder_of(runs[0]) if len(runs) == 1 else path
+    return _read(runs[0]) if len(runs) == 1 else (path, verified_files(path, with_training_state=False))
 
 
 def _places_of(path: Path) -> tuple[Path, Path, Path, Path]:
@@ -474,11 +503,9 @@ def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
     problem = "it is no file of torch.save"
     if zipfile.is_zipfile(io.BytesIO(content)):
         try:
-            state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        # Foreign bytes make the reader raise errors of many classes. Some advise to load the file unsafely, so none is
-        # told, not even as the cause.
-        except Exception:
-            problem = "it is damaged, or holds more than tensors, numbers, texts, lists and dictionaries"
+            state = plain_data(content)
+        except CheckpointError as error:
+            problem = str(error)
         else:
             if isinstance(state, dict):
                 return state
@@ -487,6 +514,8 @@ def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
 
 
 def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    for folder in (path, _before(path)):
+        _check_replaceable(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     _delete(temporary)
@@ -497,12 +526,30 @@ def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-        if path.exists():
+        if _is_empty(path) or newest_whole(path).folder == _before(path):
+            _delete(path)
+        elif path.exists():
             _delete(_before(path))
             path.rename(_before(path))
         temporary.rename(path)
     finally:
         _delete(temporary)
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuse to write over what no save has left there: a run, a folder of somebody's own, a file."""
+    if folder.exists() and not _is_empty(folder):
+        try:
+            _listed(folder)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{folder} is there and is no checkpoint of treemem, so nothing is written over it; choose another "
+                "folder, or move that one away"
+            ) from error
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
@@ -517,7 +564,11 @@ def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
 
 
 def _delete(folder: Path) -> None:
+    """Delete a folder, the manifest last, so that what is left of it where this is killed is still a checkpoint's."""
     if folder.exists():
+        for path in folder.iterdir():
+            if path.name != _MANIFEST and not path.is_dir():
+                path.unlink()
         shutil.rmtree(folder)
 
 

@@ -36,7 +36,7 @@ def push(
 
     Args:
         model: a model, the folder of a checkpoint or run, or the name of a task that comes with a trained model.
-        repository: ``owner/name``; it is made where there is none.
+        repository: ``owner/name``; it is made where there is none, and its main branch is written.
         private: whether a new repository can be seen by its owners alone; by default as the owner's settings say.
         token: by default the one of ``hf auth login`` or of the variable ``HF_TOKEN``.
         scores: how well it does on a test, by group, for the card that is written.
@@ -47,19 +47,22 @@ def push(
 
     Raises:
         CheckpointError: there is no whole checkpoint, no huggingface_hub, no permission, or no way to the hub.
-        RecipeError: an option of the network or the task is not plain data.
+        RecipeError: an option of the network or the task is not plain data, or ``repository`` names a revision.
 
     Example:
         >>> treemem.hub.push("runs/equation_verification", "me/equations", private=True)  # doctest: +SKIP
         'https://huggingface.co/me/equations'
     """
     address = HubAddress.parse(repository)
+    if address.revision is not None:
+        raise RecipeError(
+            f"{repository} names a revision, and only the main branch is pushed to: push to {address.repository}, and "
+            f'give that the tag by huggingface_hub.HfApi().create_tag("{address.repository}", tag="{address.revision}")'
+        )
     if isinstance(model, Model):
         folder, files = None, checkpoint.files_of(model)
     else:
-        folder = checkpoint.folder_of(model)
-        files = checkpoint.verified_files(folder)
-    files = {name: files[name] for name in checkpoint.MODEL_FILES if name in files}
+        folder, files = checkpoint.read(model)
     own = {} if folder is None else _own_card(folder)
     card = {} if own else {CARD: model_card(files, repository=address.repository, scores=scores).encode()}
     return hub_client.upload(

@@ -88,7 +88,7 @@ def upload(
     """Put files into a repository, which is made where there is none, by one commit, so that they fit each other.
 
     Args:
-        address: of the repository.
+        address: of the repository, whose main branch is written.
         files: by name.
         where_missing: files that are put there only where the repository has none of that name.
         message: of the commit.

@@ -9,6 +9,7 @@ import torch
 from published_state_dicts import Weights, equation_weights, save_weights
 
 import treemem
+from treemem import checkpoint
 from treemem.conversion import convert
 from treemem.errors import CheckpointError, RecipeError
 
@@ -114,6 +115,10 @@ def test_a_checkpoint_is_overwritten_only_when_asked_to_and_another_folder_never
         convert(source, tmp_path / "model", words=WORDS)
     convert(source, tmp_path / "model", words=WORDS, overwrite=True)
     assert (tmp_path / "model.before").is_dir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"torn")
+    convert(source, tmp_path / "model", words=WORDS, overwrite=True)
+    for name in ("model", "model.before"):
+        checkpoint.verified_files(tmp_path / name)
     (tmp_path / "papers").mkdir()
     with pytest.raises(CheckpointError, match="only a checkpoint is overwritten"):
         convert(source, tmp_path / "papers", words=WORDS, overwrite=True)

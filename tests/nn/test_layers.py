@@ -244,10 +244,12 @@ def test_options_that_are_unknown_or_contradict_are_refused(
         ({"dropout": 1.5}, r"dropout must be a probability, a number from 0 to 1, not 1\.5"),
         ({"dropout": float("nan")}, "dropout must be a probability"),
         ({"vocabulary": ["x"]}, "vocabulary must be a Vocabulary, not list"),
+        ({"shared_kinds": "no"}, "shared_kinds must be True or False, not 'no'"),
+        ({"node_features": 1, "input_size": 3}, "node_features must be True or False, not 1"),
     ],
     ids=str,
 )
-def test_options_that_are_no_numbers_of_their_sort_are_refused(
+def test_options_that_are_not_of_their_sort_are_refused(
     layer_class: type[TreeLayer], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message):
@@ -260,6 +262,19 @@ def test_options_that_are_no_numbers_of_their_sort_are_refused(
 def test_sizes_of_a_stack_are_whole_numbers(layer_class: type[TreeLayer], name: str, value: object) -> None:
     with pytest.raises(RecipeError, match=f"{name} must be a whole number, not {value!r}"):
         layer_class(4, VOCABULARY, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "name"),
+    [
+        *((StackTreeRNN, name) for name in ("no_op", "shared_stack")),
+        *((StackTreeLSTM, name) for name in ("no_op", "no_pop", "input_gate", "gated_top_k", "queue")),
+    ],
+)
+def test_flags_of_a_stack_are_true_or_false(layer_class: type[TreeLayer], name: str) -> None:
+    for value in ("stack", 1, None):
+        with pytest.raises(RecipeError, match=f"{name} must be True or False, not {value!r}"):
+            layer_class(4, VOCABULARY, **{name: value})
 
 
 @pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])

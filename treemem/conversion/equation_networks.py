@@ -251,7 +251,7 @@ def _stack_tree_lstm(
     }
     if scalar:
         # The names and shapes of a queue, and of a stack without pop, are those of a stack with two actions.
-        needed |= {"no_pop": "--no-pop, false by default", "queue": "--stack-type, stack by default"}
+        needed |= {"no_pop": "--no-pop, false by default", "queue": "true for --stack-type queue, false for stack"}
         told["no_op"] = weights.matrix(f"{first}_stack.action.weight")[0] == 3
     else:
         needed["normalize"] = "--normalize-action, true in the script of normalize+no-op"

@@ -102,6 +102,6 @@ def _check_output(folder: str | os.PathLike[str], overwrite: bool) -> None:
         return
     if not overwrite:
         raise CheckpointError(f"{os.fspath(folder)} exists; choose another folder, or overwrite it")
-    loaded, problem = checkpoint.newest_whole(folder)
-    if loaded is None:
-        raise CheckpointError(f"{problem}; only a checkpoint is overwritten")
+    newest = checkpoint.newest_whole(folder)
+    if newest.folder is None:
+        raise CheckpointError(f"{newest.problem}; only a checkpoint is overwritten")

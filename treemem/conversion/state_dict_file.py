@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from treemem.errors import CheckpointError, near_names
+from treemem.plain_data import plain_data
 
 # Where the authors' scripts put the weights of a model beside those of its optimizer.
 _ENVELOPES = ("model_state_dict", "state_dict")
@@ -70,13 +72,10 @@ def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
     """
     source = os.fspath(path)
     try:
-        # Python's own reader of pickles is never used, so nothing in the file can run.
-        content = torch.load(source, weights_only=True, map_location="cpu")
+        content = plain_data(Path(path).read_bytes())
     except OSError as error:
         raise CheckpointError(f"{source} cannot be read: {error.strerror or error}") from error
-    # Foreign bytes make the reader raise errors of many classes. Some advise to load the file unsafely, so none is
-    # told, not even as the cause.
-    except Exception:
+    except CheckpointError:
         raise CheckpointError(
             f"{source} is no file of torch.save that holds tensors and plain data alone; where it holds a whole model, "
             "load it with the authors' code and write torch.save(model.state_dict(), FILE)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_count, checked_flag
 from treemem.errors import GraphError, RecipeError
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import Vocabulary
@@ -40,7 +40,8 @@ class SetsByArity:
         max_arity: nodes of more children get no parameters, since these grow with the square of the arity.
 
     Raises:
-        RecipeError: an arity that is no whole number or below 1, or arities beside a vocabulary, which has its own.
+        RecipeError: an arity that is no whole number or below 1, arities beside a vocabulary, which has its own, or a
+            ``shared`` that is no flag.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class SetsByArity:
     ) -> None:
         _check_vocabulary(vocabulary)
         self._max_arity = checked_count("max_arity", max_arity, least=0)
-        self._shared = shared
+        self._shared = checked_flag("shared_kinds", shared)
         self._kinds: dict[int, tuple[int, ...] | None]
         if vocabulary is None:
             self._kinds = dict.fromkeys(_checked_arities((2,) if arities is None else arities))
@@ -111,12 +112,12 @@ class SetsOfAnyArity:
         shared: whether all nodes share one set; otherwise each kind, leaves included, has its own.
 
     Raises:
-        RecipeError: kinds with sets of their own, and no vocabulary to name them.
+        RecipeError: kinds with sets of their own, and no vocabulary to name them, or a ``shared`` that is no flag.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
         _check_vocabulary(vocabulary)
-        if vocabulary is None and not shared:
+        if not checked_flag("shared_kinds", shared) and vocabulary is None:
             raise RecipeError("shared_kinds=False needs a vocabulary, which says what kinds there are")
         self._sets = None if vocabulary is None or shared else {kind: kind for kind in range(vocabulary.num_kinds)}
 

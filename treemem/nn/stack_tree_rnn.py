@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch.nn.functional import dropout as drop
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
@@ -53,7 +53,7 @@ class StackTreeRNNCell(SplitTreeCell):
         pop_zero: PopZero = "before_map",
     ) -> None:
         super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
-        _check_options(stack_size, activation_name, read, top_k, pop_zero)
+        _check_options(stack_size, activation_name, no_op, read, top_k, shared_stack, pop_zero)
         self.stack_size = stack_size
         self.activation_name = activation_name
         self.no_op = no_op
@@ -303,11 +303,19 @@ class StackTreeRNN(TreeLayer):
 
 
 def _check_options(
-    stack_size: int, activation_name: ActivationName, read: StackReading, top_k: int, pop_zero: PopZero
+    stack_size: int,
+    activation_name: ActivationName,
+    no_op: bool,
+    read: StackReading,
+    top_k: int,
+    shared_stack: bool,
+    pop_zero: PopZero,
 ) -> None:
     activation(activation_name)
     checked_count("stack_size", stack_size)
     checked_count("top_k", top_k)
+    checked_flag("no_op", no_op)
+    checked_flag("shared_stack", shared_stack)
     checked_choice("read", read, get_args(StackReading))
     checked_choice("pop_zero", pop_zero, get_args(PopZero))
     if not 1 <= top_k <= stack_size:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
@@ -56,7 +56,7 @@ class TreeNetwork(torch.nn.Module):
 
     Raises:
         RecipeError: an unknown engine, leaf form or direction, a direction that does not go with ``down``, sizes that
-            are no whole numbers, or both sizes at once.
+            are no whole numbers, or both sizes at once, or a ``node_features`` that is no flag.
 
     Example:
         >>> class Sum(torch.nn.Module):
@@ -100,7 +100,7 @@ class TreeNetwork(torch.nn.Module):
         for name, size in (("embedding_size", embedding_size), ("input_size", input_size)):
             if size is not None:
                 checked_count(name, size, least=0)
-        if node_features and input_size is None:
+        if checked_flag("node_features", node_features) and input_size is None:
             raise RecipeError("node_features needs input_size: the width of the features")
         self.cell = cell
         self.down = down

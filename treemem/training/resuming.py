@@ -61,7 +61,7 @@ def saved_run(folder: Path) -> Saved | None:
     Raises:
         CheckpointError: none of its checkpoints is whole.
     """
-    last, problem = checkpoint.newest_whole(folder / "last")
+    last, problem, _ = checkpoint.newest_whole(folder / "last")
     if last is not None:
         return Saved(last, *checkpoint.load_training_state(last), problem)
     if problem:
@@ -87,7 +87,7 @@ def records_before_lost_best(folder: Path, *, is_in_last: bool) -> Sequence[dict
     Returns:
         None where the newest is whole; nothing where none is.
     """
-    best, problem = checkpoint.newest_whole(folder / "best")
+    best, problem, _ = checkpoint.newest_whole(folder / "best")
     if best is not None and not problem:
         return None
     records = checkpoint.load_records(best) if best is not None else []

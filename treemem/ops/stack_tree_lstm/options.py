@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import RecipeError
 from treemem.ops.activation import ActivationName, activation
 
@@ -56,6 +56,8 @@ class StackTreeLSTMOptions:
             checked_choice(name, getattr(self, name), known)
         checked_count("stack_size", self.stack_size)
         checked_count("top_k", self.top_k)
+        for name in ("no_op", "no_pop", "input_gate", "gated_top_k", "queue"):
+            checked_flag(name, getattr(self, name))
         if not 1 <= self.top_k <= self.stack_size:
             raise RecipeError(f"top_k={self.top_k} must lie between 1 and stack_size={self.stack_size}")
         if self.no_op and self.no_pop:
