@@ -223,3 +223,39 @@ def test_a_downward_cell_that_breaks_the_protocol_is_refused(engine: str) -> Non
     network = TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3, down=down, direction="down", engine=engine)  # type: ignore[arg-type]
     with pytest.raises(CellError, match=r"way down.* Broken.*the states \['h'\]; the leaves have \['depth', 'h'\]"):
         network(TreeBatch.from_trees([Tree("f", [Tree("x")])], VOCABULARY))
+
+
+@pytest.mark.parametrize("change", ["hook", "step"])
+def test_a_librarys_downward_cell_that_is_hooked_or_changed_is_called_on_every_engine(change: str) -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(3, VOCABULARY, direction="both").double()
+    assert layer.down is not None
+    if change == "hook":
+        layer.down.register_forward_hook(lambda cell, given, made: {**made, "h": made["h"] * 2})
+    else:
+
+        class Doubled(type(layer.down)):  # type: ignore[misc]
+            def step(self, products: State, children: State) -> State:
+                states = super().step(products, children)
+                return {**states, "h": states["h"] * 2}
+
+        layer.down.__class__ = Doubled
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    expected = results(layer, batch, REFERENCE)
+    for engine in ENGINES:
+        assert_same(results(layer, batch, engine), expected, engine)
+    untouched = TreeLSTM(3, VOCABULARY, direction="both").double()
+    untouched.load_state_dict(layer.state_dict())
+    assert not torch.allclose(untouched(batch).h, expected["h"])
+
+
+def test_what_is_no_downward_cell_and_a_state_that_none_makes_are_named() -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    network = network_of("both")
+    network.down = torch.nn.Linear(3, 3)
+    with pytest.raises(CellError, match=r"Linear is no downward cell: it needs root\(x, kind\)"):
+        network(batch)
+    network = network_of("both")
+    network.output = "z"
+    with pytest.raises(CellError, match="output='z' names no state on the way up; there are h"):
+        network(batch)

@@ -8,7 +8,7 @@ from engine_parity import HAS_DGL, NO_DGL
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.dgl_import import import_dgl
-from treemem.errors import GraphError, VocabularyError
+from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -130,3 +130,9 @@ def test_a_node_with_several_parents_gives_its_state_to_each() -> None:
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[2], found[0])
     torch.testing.assert_close(found[0][0][1], found[0][0][2])
+
+
+def test_only_roots_of_a_graph_are_refused() -> None:
+    layer = TreeLSTM(4, input_size=3)
+    with pytest.raises(RecipeError, match="keep='roots' needs a TreeBatch"):
+        layer(dgl.graph(([0, 1], [2, 2])), torch.zeros(3, 3), keep="roots")

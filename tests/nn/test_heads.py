@@ -220,3 +220,12 @@ def test_heads_draw_new_weights() -> None:
     torch.nn.init.ones_(equality.bias)
     equality.reset_parameters()
     assert equality.bias.item() == 0
+
+
+def test_a_number_decoder_refuses_targets_and_states_that_do_not_fit() -> None:
+    numbers = NumberDecoder(4)(torch.zeros(3, 1, 4))
+    for compare in (NumberDecoder.loss, NumberDecoder.correct):
+        with pytest.raises(GraphError, match=r"numbers \[3, 1\] need as many targets, not \[3\]"):
+            compare(numbers, torch.zeros(3))
+    with pytest.raises(GraphError, match="made for states of 4 numbers"):
+        NumberDecoder(4)(torch.zeros(3, 1, 5))

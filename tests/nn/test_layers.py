@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_parity import assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
@@ -304,8 +305,8 @@ def test_features_may_have_no_width(layer_class: type[TreeLayer], node_features:
     forest = random_forest(seed=1, num_trees=3, size=9)
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
     layer = layer_class(4, VOCABULARY, input_size=0, node_features=node_features)
-    layer(batch, torch.zeros(batch.num_nodes, 0)).root.sum().backward()
-    assert all(parameter.isfinite().all() for parameter in layer.parameters())
+    feat = torch.zeros(batch.num_nodes, 0)
+    assert_same(results(layer, batch, "fused", feat), results(layer, batch, "recursive", feat), "recursive")
 
 
 def test_leaves_read_vectors_or_features() -> None:
@@ -388,3 +389,13 @@ def test_stacked_linear_is_nn_linear_for_each_set() -> None:
     linear.load_state_dict({"weight": module.weight[1].detach(), "bias": module.bias[1].detach()})
     x = torch.randn(6, 5)
     torch.testing.assert_close(module(x, 1), linear(x))
+
+
+def test_states_that_were_looked_at_without_gradients_have_them_afterwards(batch: TreeBatch) -> None:
+    layer = TreeLSTM(4, EQUATIONS)
+    for without in (torch.no_grad, torch.inference_mode):
+        states = layer(batch)
+        with without():
+            assert not states.h.requires_grad
+        states.h.square().sum().backward()
+    assert states.h is states.h, "gathered once"

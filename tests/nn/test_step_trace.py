@@ -10,7 +10,16 @@ from engine_parity import ENGINES
 from torch import Tensor
 
 from treemem.errors import CellError, RecipeError
-from treemem.nn import StackTreeLSTM, StackTreeRNN, TreeLSTM, TreeNetwork, TreeRNN
+from treemem.nn import (
+    ChildSumTreeLSTM,
+    StackTreeLSTM,
+    StackTreeRNN,
+    TreeCell,
+    TreeLayer,
+    TreeLSTM,
+    TreeNetwork,
+    TreeRNN,
+)
 from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
@@ -91,15 +100,42 @@ def test_gates_of_leaves_with_features_are_traced_too(node_features: bool) -> No
         equal(states.h[node], gates["output"] * torch.tanh(states.S[node, 0]))
 
 
-def test_cells_of_a_tree_lstm_follow_from_the_traced_gates() -> None:
+@pytest.mark.parametrize("layer_class", [TreeLSTM, ChildSumTreeLSTM])
+def test_cells_of_a_tree_lstm_follow_from_the_traced_gates(layer_class: type[TreeLayer]) -> None:
     torch.manual_seed(3)
-    states = TreeLSTM(HIDDEN, VOCABULARY).double()(batch_of(), trace=True)
+    states = layer_class(HIDDEN, VOCABULARY).double()(batch_of(), trace=True)
     for node, children in enumerate(CHILDREN):
         if children:
             gates = {name: value[node] for name, value in states.trace.items()}
             kept = sum(gates["forget"][i] * states.c[child] for i, child in enumerate(children))
             equal(states.c[node], gates["input"] * gates["update"] + kept)
             equal(states.h[node], gates["output"] * torch.tanh(states.c[node]))
+
+
+def test_cells_of_leaves_with_features_follow_from_the_traced_gates() -> None:
+    torch.manual_seed(3)
+    layer = ChildSumTreeLSTM(HIDDEN, VOCABULARY, input_size=2).double()
+    batch = batch_of(shared=False)
+    states = layer(batch, torch.randn(batch.num_nodes, 2, dtype=torch.float64), trace=True)
+    for leaf in (node for node, children in enumerate(CHILDREN) if not children):
+        gates = {name: value[leaf] for name, value in states.trace.items()}
+        assert gates["forget"].isnan().all()
+        equal(states.c[leaf], gates["input"] * gates["update"])
+        equal(states.h[leaf], gates["output"] * torch.tanh(states.c[leaf]))
+
+
+def test_states_of_a_tree_cell_follow_from_the_traced_gates() -> None:
+    torch.manual_seed(3)
+    layer = TreeCell(HIDDEN, VOCABULARY).double()
+    states = layer(batch_of(), trace=True)
+    for node, children in enumerate(CHILDREN):
+        gates = {name: value[node] for name, value in states.trace.items()}
+        if not children:
+            assert all(value.isnan().all() for value in gates.values())
+            continue
+        mixed = gates["candidate_gate"] * gates["candidate"]
+        mixed = mixed + sum(gates["children"][place] * states.h[child] for place, child in enumerate(children))
+        equal(states.h[node], layer.cell.norm(mixed))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("options", [{}, {"no_op": True}, {"read": "own", "top_k": 2}], ids=str)
@@ -171,6 +207,23 @@ def test_a_cell_of_ones_own_can_be_traced_and_one_that_tells_nonsense_is_named()
     equal(states.trace["sum"][inner] * 2, states.h[inner])
     with pytest.raises(CellError, match=r"Doubled.trace must return a dict of tensors, not str"):
         TreeNetwork(Doubled("gates"), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (lambda h: h.norm(dim=2).argmax(1), r"Told.trace: 'best' is torch.int64 \[\d\]; it must be real numbers"),
+        (lambda h: h.norm(dim=2).argmax(1, keepdim=True), r"Told.trace: 'best' is torch.int64 \[\d, 1\]"),
+        (lambda h: h[:, :, None].expand(-1, -1, h.shape[1], -1), "trace: 'best' has the shapes"),
+    ],
+)
+def test_a_trace_that_is_no_table_of_real_numbers_is_named(told: Any, message: str) -> None:
+    class Told(Doubled):
+        def trace(self, children: State, x: Tensor | None, kind: int) -> Any:
+            return {"best": told(children["h"])}
+
+    with pytest.raises(CellError, match=message):
+        TreeNetwork(Told(None), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
 
 
 def test_a_subclass_with_another_step_is_not_traced_by_what_it_replaced() -> None:

@@ -191,10 +191,12 @@ def test_steps_are_compiled_within_hooks_and_from_several_threads(fresh_compiler
     with ThreadPoolExecutor(3) as threads:
         for found in threads.map(run, range(3)):
             torch.testing.assert_close(found, expected)
+    assert compiled_step._steps
     compiled_step.forget_compiled_steps()
     with torch.autograd.graph.save_on_cpu(), compile_steps(True):
         layer(batch()).root.sum().backward()
     assert not compile_mode._broken
+    assert compiled_step._steps
     assert all(step.is_made(train=True) for step in compiled_step._steps.values())
 
 

@@ -11,7 +11,11 @@ from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.child_sum_tree_lstm import ChildSumTreeLSTMStepPair, child_sum_tree_lstm_step
+from treemem.ops.child_sum_tree_lstm import (
+    ChildSumTreeLSTMStepPair,
+    child_sum_tree_lstm_gates,
+    child_sum_tree_lstm_step,
+)
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenSum, EachChild
 from treemem.trees.vocabulary import Vocabulary
@@ -60,13 +64,27 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
         """The step without children for features; a vector is ``h`` already, with ``c = 0``."""
         if self.input_size is None:
             return {"h": x, "c": torch.zeros_like(x)}
+        nothing = x.new_zeros(len(x), 0, self.hidden_size, dtype=self.gates_map.bias.dtype)
+        hidden, cell = child_sum_tree_lstm_step(self._gates_of_leaves(x, kind), nothing.flatten(0, 1), nothing)
+        return {"h": hidden, "c": cell}
+
+    def _gates_of_leaves(self, x: torch.Tensor, kind: int) -> torch.Tensor:
         kinds = self.sets.set_of_kind(0)
         used = 0 if kinds is None else kinds[kind]
         weight, bias = self.gates_map.weight[used, :, self.hidden_size :], self.gates_map.bias[used]
-        preactivation = torch.nn.functional.linear(x, weight, bias).to(bias.dtype)
-        nothing = preactivation.new_zeros(len(x), 0, self.hidden_size)
-        hidden, cell = child_sum_tree_lstm_step(preactivation, nothing.flatten(0, 1), nothing)
-        return {"h": hidden, "c": cell}
+        return torch.nn.functional.linear(x, weight, bias).to(bias.dtype)
+
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The gates of inner nodes; see :func:`treemem.ops.child_sum_tree_lstm.child_sum_tree_lstm_gates`."""
+        products = self.gates(children, x, kind)
+        return child_sum_tree_lstm_gates(products["gates"], products["forget"], children["h"].shape[1])
+
+    def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
+        """The gates of leaves that have features; others have none."""
+        if self.input_size is None:
+            return {}
+        gates = self._gates_of_leaves(x, kind)
+        return child_sum_tree_lstm_gates(gates, gates.new_zeros(0, self.hidden_size), 0)
 
 
 class ChildSumTreeLSTM(TreeLayer):
@@ -75,6 +93,9 @@ class ChildSumTreeLSTM(TreeLayer):
     With ``h~ = sum_k h_k``: ``i, o = sigmoid(W x + U h~ + b)``, ``u = tanh(W_u x + U_u h~ + b_u)``,
     ``f_k = sigmoid(W_f x + U_f h_k + b_f)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``. Dropout, where
     asked for, is on ``u`` of inner nodes.
+
+    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
+    hidden_size]``, ``input``, ``output`` and ``update`` (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.

@@ -330,24 +330,45 @@ class NumberDecoder(torch.nn.Module):
         self.second.reset_parameters()
 
     def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
-        """The numbers, ``[...]``, of vectors ``[..., hidden_size]``, or of what an encoder returned."""
+        """The numbers, ``[...]``, of vectors ``[..., hidden_size]``, or of what an encoder returned.
+
+        Raises:
+            GraphError: vectors of another width.
+        """
         function = activation(self.activation).function
-        return self.second(function(self.first(root_encodings(encodings)))).squeeze(-1)
+        vectors = root_encodings(encodings)
+        check_width(vectors, self.first.in_features)
+        return self.second(function(self.first(vectors))).squeeze(-1)
 
     @staticmethod
     def loss(numbers: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean squared error; 0 for no numbers."""
+        """The mean squared error; 0 for no numbers.
+
+        Raises:
+            GraphError: targets of another shape than the numbers'.
+        """
+        _check_targets(numbers, targets)
         return functional.mse_loss(numbers, targets.to(numbers.dtype), reduction="sum") / max(1, numbers.numel())
 
     @staticmethod
     def correct(numbers: torch.Tensor, targets: torch.Tensor, closeness: float = 1e-3) -> torch.Tensor:
-        """Whether each number is its target but for ``closeness`` times the larger of the two."""
+        """Whether each number is its target but for ``closeness`` times the larger of the two.
+
+        Raises:
+            GraphError: targets of another shape than the numbers'.
+        """
+        _check_targets(numbers, targets)
         largest = torch.maximum(numbers.abs(), targets.abs())
         return (numbers - targets).abs() <= closeness * largest
 
     def extra_repr(self) -> str:
         """The activation, for printing."""
         return f"activation={self.activation}"
+
+
+def _check_targets(numbers: torch.Tensor, targets: torch.Tensor) -> None:
+    if numbers.shape != targets.shape:
+        raise GraphError(f"numbers {list(numbers.shape)} need as many targets, not {list(targets.shape)}")
 
 
 def _check_labels(labels: torch.Tensor, count: int) -> None:

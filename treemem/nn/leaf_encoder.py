@@ -59,7 +59,7 @@ class LeafEncoder(torch.nn.Module):
             GraphError: a leaf that is neither a symbol of the vocabulary nor a number.
         """
         num_symbols, num_leaves = _count_symbols(schedule)
-        self._check(schedule, num_symbols, num_leaves)
+        self.check(schedule)
         vectors = self.embedding(schedule.symbol[:num_symbols])
         if self.second is not None:
             vectors = self._function(self.second(self._function(vectors)))
@@ -68,7 +68,13 @@ class LeafEncoder(torch.nn.Module):
             vectors = torch.cat([vectors, numbers.to(vectors.dtype)])
         return vectors
 
-    def _check(self, schedule: Schedule, num_symbols: int, num_leaves: int) -> None:
+    def check(self, schedule: Schedule) -> None:
+        """Make sure that every leaf has a vector; on other devices than the CPU, where looking means waiting, in part.
+
+        Raises:
+            GraphError: a leaf that is neither a symbol of the vocabulary nor a number.
+        """
+        num_symbols, num_leaves = _count_symbols(schedule)
         if num_leaves > num_symbols and self.number is None:
             node = int(schedule.node_of_row[num_symbols])
             raise GraphError(f"node {node} is a number leaf, and the layer's vocabulary has none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from treemem.checked_options import checked_count
-from treemem.ops.activation import ActivationName, activation
+from treemem.ops.activation import ActivationName, activation, checked_activation
 
 
 class NumberEncoder(torch.nn.Module):
@@ -23,7 +23,7 @@ class NumberEncoder(torch.nn.Module):
     def __init__(self, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
         checked_count("hidden_size", hidden_size)
-        self.activation = activation
+        self.activation = checked_activation(activation)
         self.first = torch.nn.Linear(1, hidden_size)
         self.second = torch.nn.Linear(hidden_size, hidden_size)
 

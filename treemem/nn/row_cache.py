@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.cell import State
@@ -63,8 +64,7 @@ class RowCache:
             raise RecipeError(f"the rows of a {type(network).__name__} cannot be kept: {what}")
         if network.down is not None:
             raise RecipeError("the states of a layer that goes down depend on more than subtrees; they cannot be kept")
-        if max_bytes < 1:
-            raise RecipeError(f"max_bytes must be at least 1, not {max_bytes}")
+        checked_count("max_bytes", max_bytes)
         self.network = network
         self.index = index
         self.max_bytes = max_bytes

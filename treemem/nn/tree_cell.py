@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from treemem.errors import RecipeError
+from treemem.checked_options import checked_probability
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import SplitTreeCell
@@ -14,7 +14,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_step
+from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_gates, gated_recursive_step
 from treemem.ops.gated_recursive.step import EPSILON
 from treemem.ops.propagate import Engine
 from treemem.ops.reading import ChildrenInOrder, HiddenLayer
@@ -41,9 +41,7 @@ class GatedRecursiveCell(SplitTreeCell):
         leaf_dropout: float = 0.0,
     ) -> None:
         super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
-        if not 0 <= leaf_dropout <= 1:
-            raise RecipeError(f"leaf_dropout must be a probability, not {leaf_dropout}")
-        self.leaf_dropout = leaf_dropout
+        self.leaf_dropout = checked_probability("leaf_dropout", leaf_dropout)
         self.hidden_maps, self.gate_maps = LinearByArity(), LinearByArity()
         for arity in sets.arities:
             count, inner = sets.count(arity), _EXPANSION * hidden_size
@@ -88,6 +86,10 @@ class GatedRecursiveCell(SplitTreeCell):
             x = torch.nn.functional.dropout(x, self.leaf_dropout)
         return {"h": self.norm(self.leaf_map(x).to(self.leaf_map.bias.dtype))}
 
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The gates of inner nodes, see :func:`treemem.ops.gated_recursive.gated_recursive_gates`."""
+        return gated_recursive_gates(self.gates(children, x, kind)["gates"], children["h"].shape[1], self.hidden_size)
+
 
 class TreeCell(TreeLayer):
     """The gated recursive cell of the Ordered Memory on given trees (Shen et al. 2019).
@@ -101,6 +103,10 @@ class TreeCell(TreeLayer):
     as the authors' code runs it: the hidden layer is ``4 * hidden_size`` wide, ``u`` has no activation function, and
     one layer norm (eps 1e-5, with gain and bias) serves leaves and inner nodes of all kinds. Each node draws dropout of
     its own. Maps start as those of ``nn.Linear``.
+
+    With ``trace=True`` the result's ``trace`` has ``children``, ``sigmoid(g_k)``, ``[nodes, children, hidden_size]``,
+    ``candidate_gate``, ``sigmoid(c)``, and ``candidate``, ``u``, ``[nodes, hidden_size]``; in training with dropout
+    they are of a draw of their own.
 
     The paper has binary trees and one kind of node (``shared_kinds=True``). Its cell calls the right child ``v``
     (vertical) and the left one ``h`` (horizontal) and puts ``v`` first, in what is read and among the gates; here

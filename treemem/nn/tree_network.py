@@ -13,7 +13,7 @@ from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.tree_states import TreeStates
-from treemem.ops.activation import ActivationName
+from treemem.ops.activation import ActivationName, checked_activation
 from treemem.ops.cell import Cell, State
 from treemem.ops.downward import Direction, DownwardCell, propagate_both
 from treemem.ops.given_rows import GivenRows
@@ -100,6 +100,8 @@ class TreeNetwork(torch.nn.Module):
         for name, size in (("embedding_size", embedding_size), ("input_size", input_size)):
             if size is not None:
                 checked_count(name, size, least=0)
+        checked_choice("leaf", leaf, get_args(LeafForm))
+        checked_activation(number_activation)
         if checked_flag("node_features", node_features) and input_size is None:
             raise RecipeError("node_features needs input_size: the width of the features")
         self.cell = cell
@@ -176,12 +178,14 @@ class TreeNetwork(torch.nn.Module):
             GraphError: a graph that is no forest, features that do not fit, or nodes that the cell cannot take.
             VocabularyError: labels of another vocabulary.
             CellError: a cell whose states are not what the protocol says.
-            RecipeError: parts of less than a row, or roots only from an engine that keeps all states, or a trace of a
-                graph or of roots only.
+            RecipeError: parts of less than a row, or roots only of a graph or from an engine that keeps all states, or
+                a trace of a graph or of roots only.
         """
         checked_choice("keep", keep, ("all", "roots"))
         if trace and (keep == "roots" or not isinstance(batch, TreeBatch)):
             raise RecipeError("trace=True needs a TreeBatch and keep='all': it tells what the step of every node did")
+        if keep == "roots" and not isinstance(batch, TreeBatch):
+            raise RecipeError("keep='roots' needs a TreeBatch: of a graph the states of every node come back")
         if isinstance(batch, TreeBatch):
             if keep == "roots":
                 return self._run_parts(batch, feat, rows_at_once)
@@ -206,8 +210,7 @@ class TreeNetwork(torch.nn.Module):
     ) -> TreeStates:
         self._check_labels(batch)
         like = next(self.parameters(), feat)
-        if like is not None and like.device != batch.device:
-            batch = batch.to(like.device)
+        batch = self._beside(like, batch)
         self.check(batch.schedule)
         leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
         cell: Cell = self.cell
@@ -221,16 +224,21 @@ class TreeNetwork(torch.nn.Module):
             states = propagate_both(self.down, batch, states, self.output, self.direction, engine=self.engine)
         return TreeStates(states, batch.trees_per_example, self.output, trace=traced)
 
+    def _beside(self, like: torch.Tensor | None, batch: TreeBatch) -> TreeBatch:
+        """The batch where ``like`` is; what is wrong with its leaves is told before, which waits for nothing."""
+        if like is None or like.device == batch.device:
+            return batch
+        if self.leaves is not None:
+            self.leaves.check(batch.schedule)
+        return batch.to(like.device)
+
     def _run_parts(self, batch: TreeBatch, feat: torch.Tensor | None, rows_at_once: int) -> TreeStates:
-        if rows_at_once < 1:
-            raise RecipeError(f"rows_at_once must be at least 1, not {rows_at_once}")
+        checked_count("rows_at_once", rows_at_once)
         if self.down is not None:
             raise RecipeError("a layer that goes down reads the states of every node; it has no keep='roots'")
         if self.engine not in ("auto", "fused"):
             raise RecipeError(f"the engine {self.engine!r} keeps all states; set it to 'fused' to keep roots only")
-        like = next(self.parameters(), feat)
-        if like is not None and like.device != batch.device:
-            batch = batch.to(like.device)
+        batch = self._beside(next(self.parameters(), feat), batch)
 
         def run(schedule: Schedule, given: State) -> State:
             return dict(self._run(TreeBatch(schedule, batch.vocabulary), feat, given).rows)
@@ -321,7 +329,6 @@ class TreeLayer(TreeNetwork):
         down: the cell that goes down, where ``options`` have a ``direction`` other than ``"up"``.
 
     Attributes:
-        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
         hidden_size: width of the encodings.
     """
 
@@ -348,8 +355,13 @@ class TreeLayer(TreeNetwork):
             engine=options["engine"],
         )
         self.hidden_size: int = options["hidden_size"] * (2 if self.direction == "both" else 1)
-        self.options = options
+        self._options = options
         self._sets = cell.sets
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one."""
+        return {**self._options, "engine": self.engine}
 
     def check(self, schedule: Schedule) -> None:
         """Make sure that every node has parameters.
@@ -361,5 +373,4 @@ class TreeLayer(TreeNetwork):
 
     def extra_repr(self) -> str:
         """The options, for printing."""
-        shown = {**self.options, "engine": self.engine}
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -70,9 +70,12 @@ class TreeStates:
             raise CellError(f"there is no state {name!r}; there are {', '.join(self.names)}")
         if self._only_roots:
             raise GraphError("only the encodings were kept; run the layer with keep='all' for the states of every node")
-        if name not in self._gathered:
-            self._gathered[name] = self.rows[name].index_select(0, self._row_of_node)
-        return self._gathered[name]
+        rows, kept = self.rows[name], self._gathered.get(name)
+        if kept is None:
+            kept = rows.index_select(0, self._row_of_node)
+            if kept.requires_grad == rows.requires_grad and kept.is_inference() == rows.is_inference():
+                self._gathered[name] = kept  # else it was asked for without gradients, and may be asked for with them
+        return kept
 
     def __getattr__(self, name: str) -> torch.Tensor:
         if not name.startswith("_") and name in self.__dict__.get("rows", ()):

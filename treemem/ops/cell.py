@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -319,6 +319,28 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
 def cell_name(cell: Cell) -> str:
     """What messages call ``cell``: its class, or that of the downward cell that it stands for."""
     return type(getattr(cell, "turned", cell)).__name__
+
+
+def has_gradients(value: torch.Tensor) -> bool:
+    """Whether a tensor of this type can have gradients."""
+    return value.is_floating_point() or value.is_complex()
+
+
+def foreign_tensor(values: Iterable[torch.Tensor], known: Iterable[torch.Tensor]) -> torch.Tensor | None:
+    """A learned tensor that values were made with and that is none of the known ones; None where there is none."""
+    own = {id(tensor) for tensor in known}
+    waiting = [value.grad_fn for value in values]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) not in own:
+            return variable
+        waiting.extend(following for following, _ in node.next_functions)
+    return None
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.cell import Cell, State, is_split
+from treemem.ops.cell import Cell, State
 from treemem.ops.propagate import Engine, NodeStates, propagate
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.schedule.turned import nodes_of_roots, num_kinds_of, turned_batch
@@ -86,11 +86,11 @@ def propagate_down(
 
     Raises:
         GraphError: a node with several parents.
-        CellError: the cell returned states that are not what the protocol says.
+        CellError: no such cell, or one that returned states that are not what the protocol says.
     """
-    split = is_split(cell)  # type: ignore[arg-type]
-    turned = turned_batch(batch, by_kind=not split)
-    own_cell = cell if split else TurnedCell(cell, num_kinds_of(batch))  # type: ignore[arg-type]
+    over_turned = _is_over_turned_trees(cell)
+    turned = turned_batch(batch, by_kind=not over_turned)
+    own_cell = cell if over_turned else TurnedCell(cell, num_kinds_of(batch))  # type: ignore[arg-type]
     by_row = inputs.index_select(0, turned.schedule.node_of_row)
     num_roots = turned.schedule.num_leaf_rows
     try:
@@ -121,15 +121,38 @@ def propagate_both(
 
     Raises:
         GraphError: a node with several parents.
+        CellError: no state is called ``output``, or the downward cell is none.
     """
     above = {name: value.index_select(0, up.row_of_node) for name, value in up.states.items()}
+    _check_state(above, output, "on the way up")
     found = propagate_down(down, batch, above[output], engine=engine)
     below = {name: value.index_select(0, found.row_of_node) for name, value in found.states.items()}
-    row_of_root = nodes_of_roots(turned_batch(batch, by_kind=not is_split(down)))  # type: ignore[arg-type]
+    row_of_root = nodes_of_roots(turned_batch(batch, by_kind=not _is_over_turned_trees(down)))
     row_of_node = torch.arange(batch.num_nodes, device=row_of_root.device)
+    _check_state(below, output, "on the way down")
     if direction == "down":
         return NodeStates(below, row_of_node, row_of_root)
     states = {output: torch.cat([above[output], below[output]], dim=-1)}
     states |= {f"up_{name}": value for name, value in above.items()}
     states |= {f"down_{name}": value for name, value in below.items()}
     return NodeStates(states, row_of_node, row_of_root)
+
+
+def _is_over_turned_trees(cell: DownwardCell | Cell) -> bool:
+    """Whether a cell is one over turned trees, whose leaves are roots and whose kinds are positions.
+
+    Raises:
+        CellError: it is neither that nor a downward cell.
+    """
+    if callable(getattr(cell, "root", None)):
+        return False
+    if callable(getattr(cell, "leaf", None)):
+        return True
+    raise CellError(
+        f"{type(cell).__name__} is no downward cell: it needs root(x, kind) and forward(parent, x, position, kind)"
+    )
+
+
+def _check_state(states: State, output: str, where: str) -> None:
+    if output not in states:
+        raise CellError(f"output={output!r} names no state {where}; there are {', '.join(states)}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from treemem.ops.autograd_step import drawn_again, random_state
+from treemem.ops.cell import has_gradients
 from treemem.ops.once import differentiable_once
 
 Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -49,7 +50,7 @@ class _Again(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         outputs = tuple(function(tensors[:num_inputs]))
-        ctx.mark_non_differentiable(*(output for output in outputs if not output.is_floating_point()))
+        ctx.mark_non_differentiable(*(output for output in outputs if not has_gradients(output)))
         return outputs
 
     @staticmethod

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.cell import Cell, State, cell_name, checked_state, leaf_states
+from treemem.ops.cell import Cell, State, cell_name, checked_state, foreign_tensor, has_gradients, leaf_states
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import level_plan
 from treemem.ops.once import differentiable_once, refuse_transforms
@@ -90,12 +90,14 @@ class SegmentRun:
             }
             own_x = None if x is None else x[segment.begin - self.num_leaves : segment.end - self.num_leaves]
             if graphs is not None:
-                children = {name: value.requires_grad_(value.is_floating_point()) for name, value in children.items()}
-                own_x = None if own_x is None else own_x.detach().requires_grad_(own_x.is_floating_point())
-            with torch.set_grad_enabled(graphs is not None):
+                children = {name: value.requires_grad_(has_gradients(value)) for name, value in children.items()}
+                own_x = None if own_x is None else own_x.detach().requires_grad_(has_gradients(own_x))
+            with torch.set_grad_enabled(graphs is not None or torch.is_grad_enabled()):
                 states = checked_state(
                     self.cell(children, own_x, segment.kind), leaves, rows, self.cell, f"forward(..., {segment.kind})"
                 )
+            if graphs is None and any(value.requires_grad for value in states.values()):
+                _refuse_foreign(self.cell, [Graph(segment, states, children, own_x)])
             for name, value in states.items():
                 buffers[name][segment.begin : segment.end] = value.detach()
             if graphs is not None:
@@ -193,26 +195,18 @@ class _Segments(torch.autograd.Function):
 
 def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:
     """Raise where a cell used a learned tensor that is none of its parameters, whose gradient would be lost."""
-    known = {id(parameter) for parameter in cell.parameters()}
+    known = list(cell.parameters())
     times_seen: dict[tuple[int, int], int] = {}
     for graph in graphs:
         sort = graph.segment.kind, graph.segment.arity
         times_seen[sort] = times_seen.get(sort, 0) + 1
         if times_seen[sort] > 2:  # the first shows what came from elsewhere, the second what the first left behind
             continue
-        own = known | {id(value) for value in (*graph.children.values(), graph.x)}
-        waiting = [value.grad_fn for value in graph.states.values()]
-        seen = set()
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            variable = getattr(node, "variable", None)
-            if variable is not None and id(variable) not in own:
-                raise CellError(
-                    f"{cell_name(cell)} used a tensor of shape {list(variable.shape)} that requires gradients "
-                    f"and is none of its parameters; register it as an nn.Parameter of the cell, and keep nothing "
-                    f"from one call to the next that was made from x or children"
-                )
-            waiting.extend(following for following, _ in node.next_functions)
+        read = list(graph.children.values()) + ([] if graph.x is None else [graph.x])
+        foreign = foreign_tensor(graph.states.values(), known + read)
+        if foreign is not None:
+            raise CellError(
+                f"{cell_name(cell)} used a tensor of shape {list(foreign.shape)} that requires gradients and is none "
+                f"of its parameters; register it as an nn.Parameter of the cell, and keep nothing from one call to the "
+                f"next that was made from x or children"
+            )

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from treemem.ops.child_sum_tree_lstm.fused import ChildSumTreeLSTMStepPair
-from treemem.ops.child_sum_tree_lstm.step import child_sum_tree_lstm_step
+from treemem.ops.child_sum_tree_lstm.step import child_sum_tree_lstm_gates, child_sum_tree_lstm_step
 
-__all__ = ["ChildSumTreeLSTMStepPair", "child_sum_tree_lstm_step"]
+__all__ = ["ChildSumTreeLSTMStepPair", "child_sum_tree_lstm_gates", "child_sum_tree_lstm_step"]

@@ -5,6 +5,21 @@ from __future__ import annotations
 import torch
 
 
+def child_sum_tree_lstm_gates(gates: torch.Tensor, forget: torch.Tensor, arity: int) -> dict[str, torch.Tensor]:
+    """The gates of :func:`child_sum_tree_lstm_step`, where the arguments are described.
+
+    Returns:
+        ``forget``, ``[m, arity, hidden_size]``, and ``input``, ``output`` and ``update``, ``[m, hidden_size]``.
+    """
+    input_gate, output_gate, update = gates.chunk(3, dim=1)
+    return {
+        "forget": torch.sigmoid(forget).view(len(gates), arity, update.shape[1]),
+        "input": torch.sigmoid(input_gate),
+        "output": torch.sigmoid(output_gate),
+        "update": torch.tanh(update),
+    }
+
+
 def child_sum_tree_lstm_step(
     gates: torch.Tensor, forget: torch.Tensor, child_cells: torch.Tensor, dropout: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,10 +37,7 @@ def child_sum_tree_lstm_step(
     Returns:
         ``h`` and ``c``, each ``[m, hidden_size]``.
     """
-    input_gate, output_gate, update = gates.chunk(3, dim=1)
-    update = torch.tanh(update)
-    if dropout:
-        update = torch.nn.functional.dropout(update, dropout)
-    kept = torch.sigmoid(forget).view(child_cells.shape) * child_cells
-    cell = torch.sigmoid(input_gate) * update + kept.sum(1)
-    return torch.sigmoid(output_gate) * torch.tanh(cell), cell
+    named = child_sum_tree_lstm_gates(gates, forget, child_cells.shape[1])
+    update = torch.nn.functional.dropout(named["update"], dropout) if dropout else named["update"]
+    cell = named["input"] * update + (named["forget"] * child_cells).sum(1)
+    return named["output"] * torch.tanh(cell), cell
