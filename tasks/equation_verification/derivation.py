@@ -33,6 +33,7 @@ _FREE_SHARE = 1.2
 """Free steps are taken until the stock is so many times the quotas, _LEAST_FREE equations at least."""
 
 _LEAST_FREE = 6000
+_IDLE_ROUNDS = 20  # so many in a row without a new equation to derive from
 _SMALLEST_ROUND, _LARGEST_ROUND = 256, 4096
 _PATIENCE = 20000
 """A depth has no more to give when so many steps aimed at it find nothing new."""
@@ -155,11 +156,15 @@ class Derivation:
         wanted = sum(self._quotas.quota.values())
         free = max(_LEAST_FREE, _FREE_SHARE * wanted) if wanted else 0
         on_found(self._quotas.num_found)
+        idle = 0
         while (missing := self._quotas.missing) or len(self._parents) < free:
-            before = self._quotas.num_found
-            size = min(max(_SMALLEST_ROUND, len(self._parents) // 2), _LARGEST_ROUND)
-            if len(self._parents) < free:
+            before, parents = self._quotas.num_found, len(self._parents)
+            size = min(max(_SMALLEST_ROUND, parents // 2), _LARGEST_ROUND)
+            if parents < free:
                 self._add([self._step(self._drawn_parent()) for _ in range(size)])
+                idle = 0 if len(self._parents) > parents else idle + 1
+                if idle == _IDLE_ROUNDS:
+                    free = len(self._parents)  # of the smallest depths there are no more
             else:
                 targets = self._rng.choices(list(missing), list(missing.values()), k=size)
                 self._add([self._step(self._drawn_parent(target)) for target in targets])

@@ -392,7 +392,7 @@ def test_stacked_linear_is_nn_linear_for_each_set() -> None:
 
 
 def test_states_that_were_looked_at_without_gradients_have_them_afterwards(batch: TreeBatch) -> None:
-    layer = TreeLSTM(4, EQUATIONS)
+    layer = TreeLSTM(4, VOCABULARY)
     for without in (torch.no_grad, torch.inference_mode):
         states = layer(batch)
         with without():

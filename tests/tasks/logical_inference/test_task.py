@@ -67,7 +67,7 @@ def test_generated_pairs_have_the_shares_of_the_published_ones(shared_data: Path
     generated, _ = generate_logic(len(published), max_operations=19)
     for name in ("operations", "label"):
         counts = [np.bincount(getattr(pairs, name), minlength=13) / len(pairs) for pairs in (published, generated)]
-        assert np.abs(counts[0] - counts[1]).max() < 0.03, name
+        assert np.abs(counts[0] - counts[1]).max() < 0.04, name
 
 
 @pytest.mark.parametrize(
