@@ -13,6 +13,7 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import RecipeError
+from treemem.tasks.equation_verification import derivation
 from treemem.tasks.equation_verification.derivation import Derivation
 from treemem.tasks.equation_verification.editing import GROW, SHRINK
 from treemem.tasks.equation_verification.evaluation import draw_points
@@ -182,6 +183,13 @@ def test_equations_can_be_saved_and_loaded(data: EquationData, tmp_path: Path) -
     loaded = Forest.load(tmp_path / "equations")
     assert EquationData(loaded, data.version, data.seed).digest == data.digest
     assert data.digest in (tmp_path / "equations" / "CARD.md").read_text()
+
+
+def test_a_depth_with_fewer_equations_than_are_derived_from_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derivation, "_IDLE_ROUNDS", 1)
+    found = Derivation(ExpressionTable(), {1: 0, 2: 5}, draw_points(), random.Random(0))
+    found.run()
+    assert len(found.stock[2]) >= found.quota[2] == 5
 
 
 def test_a_depth_that_is_exhausted_says_so_and_passes_the_rest_on(caplog: pytest.LogCaptureFixture) -> None:
