@@ -15,12 +15,13 @@ from treemem.records import Record, read_records
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_completion.value_classes import value_classes
 from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_labels import UNIFIED_LABELS, variable_label
+from treemem.trees.equation_labels import EQUALITY, NUMBER, UNIFIED_LABELS, variable_label
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
+_MOST_CLASSES = 2**31
 LEAVES: tuple[str, ...] = (
     *(variable_label(index) for index in range(5)),
     *("NegativeOne:-1", "Pi:pi", "One:1", "Half:1/2"),
@@ -71,7 +72,8 @@ class Candidates:
     def reading(self) -> NDArray[np.int64]:
         """int64 ``[candidates]``, equal for candidates that networks cannot tell apart, and only for those."""
         forest = self.unified
-        return SubtreeIndex(forest, Vocabulary.from_forest(forest)).number[forest.begin[1:] - 1]
+        vocabulary = Vocabulary.from_forest(forest, number=None if forest.value is None else NUMBER)
+        return SubtreeIndex(forest, vocabulary).number[forest.begin[1:] - 1]
 
     def text(self, candidate: int) -> str:
         """The infix text of one of them."""
@@ -129,7 +131,12 @@ def _candidate_of(record: Record) -> tuple[Tree, int]:
         value_class = int(str(number))
     except ValueError as error:
         raise ParseError(f"the field 'class' is {number!r}", expected="a whole number") from error
-    return parse_preorder(text, unify=False), value_class
+    if not 0 <= value_class < _MOST_CLASSES:
+        raise ParseError(f"the field 'class' is {number!r:.50}", expected=f"from 0 to {_MOST_CLASSES - 1}")
+    tree = parse_preorder(text, unify=False)
+    if tree.label == EQUALITY:
+        raise ParseError(f"{text!r:.50} is an equation", expected="an expression")
+    return tree, value_class
 
 
 def _unified(forest: Forest) -> Forest:

@@ -130,7 +130,7 @@ class EquationData:
             steps, about = int(identity.get("false_steps", 0)), str(identity.get("about", ""))
             data = cls(forest, str(identity["version"]), int(identity["seed"]), steps, about)
             intact = data.digest == identity["digest"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RecipeError(f"{path} does not say what the equations are: {error}") from error
         if not intact:
             raise RecipeError(f"the equations in {folder} are not those that were saved there: their hash is another")

@@ -106,6 +106,13 @@ class EquationDataOptions:
             checked_count("data.training_size", self.training_size)
         if adds and self.path is not None:
             raise RecipeError("data.training_size adds to generated equations; data.path names others: choose one")
+        if self.numeric and self.path is not None:
+            raise RecipeError("data.numeric adds to generated equations; data.path names others: choose one")
+        if adds and self.max_depth < TRAINING_DEPTH:
+            raise RecipeError(
+                f"data.training_size adds equations of depth 1 to {TRAINING_DEPTH}, and data.max_depth is "
+                f"{self.max_depth}; make it at least {TRAINING_DEPTH}"
+            )
         if self.derivation != BY_IDENTITIES and not adds:
             raise RecipeError(
                 "data.derived_share and data.branches are about equations that data.training_size adds; set that too"

@@ -9,6 +9,7 @@ import pytest
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError
+from treemem.schedule import loader as loader_module
 from treemem.schedule.loader import TreeLoader, make_ahead
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -138,10 +139,23 @@ def test_sorting_by_length_goes_by_the_nodes_of_the_largest_tree(trees_per_examp
         TreeLoader(INDEX, sort_by_length=True, sort_by_height=True)
 
 
-def test_shuffled_examples_are_sorted_within_windows_only() -> None:
-    windows = TreeLoader(INDEX, batch_size=1, sort_by_height=True, shuffle=True)
-    assert sorted(order(windows)) == list(range(24))
-    assert [len(part) for part in windows._cut(np.arange(24), 16)] == [16, 8]
+def test_shuffled_examples_are_sorted_within_windows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader_module, "_WINDOW", 2)
+    loader = TreeLoader(INDEX, batch_size=2, sort_by_height=True, shuffle=True, seed=3)
+    drawn = np.random.default_rng([3, 0]).permutation(np.arange(24))
+    height = FOREST.height()[FOREST.begin[1:] - 1]
+    expected = set()
+    for begin in range(0, 24, 4):
+        window = sorted(drawn[begin : begin + 4].tolist(), key=lambda tree: height[tree])
+        expected |= {tuple(window[:2]), tuple(window[2:])}
+    assert {tuple(batch.tolist()) for batch in loader.plan()} == expected
+    assert sorted(order(loader)) == list(range(24))
+
+
+def test_a_seed_that_is_none_is_refused() -> None:
+    for seed in (-1, 1.5):
+        with pytest.raises(GraphError, match="seed must be a whole number from 0"):
+            TreeLoader(INDEX, seed=seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 50])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyarrow import parquet
 from tree_strategies import forests, random_forest
 
 from treemem.errors import GraphError, RecipeError
+from treemem.trees import forest_files
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -172,3 +174,28 @@ def test_a_parquet_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypa
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"cannot read .*missing\.parquet"):
         Forest.from_parquet(tmp_path / "missing.parquet")
+
+
+def test_a_forest_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = random_forest(seed=1, num_trees=2, size=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(forest_files, "_FORMAT", 2)
+        forest.save(tmp_path / "folder")
+        forest.to_parquet(tmp_path / "file.parquet")
+    for load, name in ((Forest.load, "folder"), (Forest.from_parquet, "file.parquet")):
+        with pytest.raises(GraphError, match=f"{name} holds a forest in format 2; this version reads format 1"):
+            load(tmp_path / name)
+
+
+def test_what_was_added_to_the_files_of_a_forest_is_named(tmp_path: Path) -> None:
+    forest = random_forest(seed=1, num_trees=2, size=5)
+    forest.to_parquet(tmp_path / "file.parquet")
+    table = parquet.read_table(tmp_path / "file.parquet")
+    parquet.write_table(table.append_column("tree.extra", pyarrow.array([1, 2])), tmp_path / "file.parquet")
+    with pytest.raises(GraphError, match=r"the columns \['tree.extra'\] are none"):
+        Forest.from_parquet(tmp_path / "file.parquet")
+    forest.save(tmp_path / "folder")
+    path = tmp_path / "folder" / "forest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "node_data": []}))
+    with pytest.raises(GraphError, match="holds no whole forest"):
+        Forest.load(tmp_path / "folder")

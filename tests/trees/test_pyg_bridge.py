@@ -31,7 +31,8 @@ def test_forest_round_trip(forest: Forest) -> None:
 
 
 def test_graphs_that_pyg_batched_are_the_same_trees() -> None:
-    forest = Forest.from_trees([Tree("f", [Tree("x")]), Tree("y"), Tree("add", [Tree("x"), Tree("1")])])
+    number = Tree("f", [Tree(NUMBER, value=2.5)])
+    forest = Forest.from_trees([Tree("f", [Tree("x")]), number, Tree("y"), Tree("add", [Tree("x"), Tree("1")])])
     graphs = [tree.to_pyg(LABELS) for tree in forest]
     assert forest_from_pyg(data.Batch.from_data_list(graphs), LABELS) == forest
     assert forest_from_pyg(data.Batch.from_data_list(graphs[::-1]), LABELS) == forest[::-1]

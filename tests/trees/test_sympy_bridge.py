@@ -113,6 +113,7 @@ def test_own_functions_go_through_sympy_when_declared() -> None:
         (sympy.Integral(x, x), "'Integral'"),
         (x < y, "'StrictLessThan'"),
         (sympy.true, "'BooleanTrue'; sympy has evaluated an equation away, build it with evaluate=False"),
+        (sympy.Integer(10) ** 1000, "an integer of 3322 bits; at most 1000 digits"),
         (sympy.Integer(10) ** 2000, "an integer of 6644 bits"),
         (sympy.Symbol("x") + sympy.Symbol("x", positive=True), "two different symbols have the name 'x'"),
         ("x + 1", "not a sympy expression but str"),
@@ -153,3 +154,8 @@ def test_the_recursion_limit_of_sympy_is_answered_clearly(monkeypatch: pytest.Mo
     monkeypatch.setattr(sympy, "sin", give_up)
     with pytest.raises(GraphError, match="sympy works by recursion and gives up on a tree of height 2"):
         parse_expression("1 + sin(x)").to_sympy()
+
+
+def test_integers_of_as_many_digits_as_texts_may_have_are_read() -> None:
+    largest = sympy.Integer(10) ** 1000 - 1
+    assert tree_from_sympy(largest) == parse_expression(str(largest))

@@ -178,7 +178,7 @@ def test_the_digest_tells_vocabularies_apart() -> None:
 def test_a_file_that_holds_no_vocabulary_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "vocabulary.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(VocabularyError):
+    with pytest.raises(VocabularyError, match=r"vocabulary\.json"):
         Vocabulary.load(path)
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_holds_no_vocabulary_is_refused(text: str, tmp_path: Path) -
 def test_fields_of_another_form_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "vocabulary.json"
     path.write_text(json.dumps({**VOCABULARY.to_dict(), **changes}))
-    with pytest.raises(VocabularyError):
+    with pytest.raises(VocabularyError, match=r"vocabulary\.json"):
         Vocabulary.load(path)
 
 

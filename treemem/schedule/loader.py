@@ -82,6 +82,8 @@ class TreeLoader:
                 raise GraphError(f"{name} must be at least 1, not {size}")
         if sort_by_height and sort_by_length:
             raise GraphError("sort_by_height and sort_by_length contradict each other; choose one")
+        if not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise GraphError(f"seed must be a whole number from 0, not {seed!r}")
         if prefetch < 0:
             raise GraphError(f"prefetch must be 0 or more, not {prefetch}")
         if trees_per_example < 1 or len(index.forest) % trees_per_example:

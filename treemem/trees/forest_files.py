@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +87,12 @@ def read_parquet(path: str | Path) -> Forest:
     missing = {"label", "arity"} - set(table.column_names)
     if metadata is None or missing:
         raise GraphError(f"{path} holds no forest: it has the columns {table.column_names}")
-    shapes = json.loads(metadata)["shapes"]
+    description = json.loads(metadata)
+    _check_format(description, path)
+    shapes = description["shapes"]
+    unknown = [name for name in table.column_names if name.startswith(("node.", "tree.")) and name not in shapes]
+    if unknown:
+        raise GraphError(f"{path}: the columns {unknown} are none that the forest was written with")
     table = table.unify_dictionaries().combine_chunks()
 
     def column(name: str) -> pyarrow.Array:
@@ -178,6 +183,7 @@ def load_arrays(folder: str | Path, *, mmap: bool = True) -> Forest:
 
     try:
         description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        _check_format(description, folder)
         return Forest.from_arrays(
             description["labels"],
             read("label"),
@@ -187,5 +193,12 @@ def load_arrays(folder: str | Path, *, mmap: bool = True) -> Forest:
             node_data={name: read(file) for name, file in description["node_data"].items()},
             tree_data={name: read(file) for name, file in description["tree_data"].items()},
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise GraphError(f"{folder} holds no whole forest: {error}") from error
+
+
+def _check_format(description: Mapping[str, Any], place: str | Path) -> None:
+    if description["format"] != _FORMAT:
+        raise GraphError(
+            f"{place} holds a forest in format {description['format']}; this version reads format {_FORMAT}"
+        )

@@ -157,7 +157,7 @@ def forest_from_pyg(data: Data, labels: Sequence[str]) -> Forest:
 
 
 def tree_to_pyg(tree: Tree, labels: Sequence[str]) -> Data:
-    """A graph of one tree, nodes in post-order; fields as :func:`forest_to_pyg` writes them.
+    """A graph of one tree, nodes in post-order; fields as :func:`forest_to_pyg` writes them, ``value`` always.
 
     Args:
         tree: the tree.
@@ -172,8 +172,8 @@ def tree_to_pyg(tree: Tree, labels: Sequence[str]) -> Data:
     forest = Forest.from_trees([tree])
     data = graph_to_pyg(forest.num_nodes, edges_of_forest(forest))
     data.label = torch.from_numpy(labels_in_table(forest, labels))
-    if forest.value is not None:
-        data.value = torch.from_numpy(forest.value.copy())
+    values = np.full(forest.num_nodes, np.nan) if forest.value is None else forest.value.copy()
+    data.value = torch.from_numpy(values)  # in every graph, since PyG batches the fields of the first one
     return data
 
 

@@ -153,8 +153,8 @@ def _leaf_from_sympy(node: sympy.Basic, numbering: Variables, numeric: bool) -> 
 
 
 def _integer_tree(integer: int, numeric: bool) -> Tree:
-    if integer.bit_length() > 3 * MOST_DIGITS:
-        raise GraphError(f"an integer of {integer.bit_length()} bits; at most {3 * MOST_DIGITS}")
+    if abs(integer) >= 10**MOST_DIGITS:
+        raise GraphError(f"an integer of {integer.bit_length()} bits; at most {MOST_DIGITS} digits")
     return _number_tree(str(abs(integer)), integer < 0, numeric)
 
 

@@ -328,7 +328,10 @@ class Vocabulary:
             raise VocabularyError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise VocabularyError(f"{path} holds no vocabulary: {error}") from error
-        return cls.from_dict(fields)
+        try:
+            return cls.from_dict(fields)
+        except VocabularyError as error:
+            raise VocabularyError(f"{path}: {error}") from error
 
     @cached_property
     def digest(self) -> str:

@@ -84,6 +84,8 @@ def test_a_file_of_candidates_says_where_it_is_wrong(tmp_path: Path) -> None:
         ({"preorder": "sin", "class": 1}, "line 2.*sin has 0 of its 1 arguments"),
         ({"class": 1}, "line 2.*'preorder' is None"),
         ({"preorder": "Integer:2", "class": "a"}, "line 2.*'class' is 'a'"),
+        ({"preorder": "Integer:2", "class": 10**20}, "line 2.*'class' is 1000.*expected from 0 to"),
+        ({"preorder": "Equality Pi:pi Pi:pi", "class": 1}, "line 2.*is an equation"),
     ):
         with pytest.raises(ParseError, match=f"(?s){problem}"):
             read_candidates(write(tmp_path / "wrong.jsonl", good, wrong))
@@ -93,6 +95,12 @@ def test_a_file_of_candidates_says_where_it_is_wrong(tmp_path: Path) -> None:
         read_candidates(write(tmp_path / "none.jsonl"))
     with pytest.raises(RecipeError, match=r"missing\.jsonl"):
         read_candidates(tmp_path / "missing.jsonl")
+
+
+def test_candidates_may_be_decimal_numbers(tmp_path: Path) -> None:
+    records = [{"preorder": f"Number:{value}", "class": 0} for value in (2.5, 2.5, 3.5)]
+    reading = read_candidates(write(tmp_path / "numbers.jsonl", *records)).reading
+    assert reading[0] == reading[1] != reading[2]
 
 
 def test_classes_must_fit_the_candidates() -> None:

@@ -243,6 +243,9 @@ def test_saved_equations_are_loaded_with_what_they_are_or_refused(tmp_path: Path
     other.forest.save(tmp_path)
     with pytest.raises(RecipeError, match="hash"):
         EquationData.load(tmp_path)
+    (tmp_path / "equations.json").write_text("[]")
+    with pytest.raises(RecipeError, match="does not say what the equations are"):
+        EquationData.load(tmp_path)
     (tmp_path / "equations.json").unlink()
     with pytest.raises(RecipeError, match=r"equations\.json"):
         EquationData.load(tmp_path)
