@@ -77,6 +77,8 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     torch.manual_seed(0)
     options = {"hidden_size": 4, "stack_size": 3, "normalize": True, "no_op": True}
     model = Model(EquationVerification(), NetworkConfig("StackTreeLSTM", options))
+    with torch.no_grad():
+        model.head.bias.fill_(-5)
     path = explore(model, EQUATIONS, tmp_path / "page.html", labels=[1, 0, -1], title="Three equations")
     page = PageData(path)
     visit = Visit(browser, path)
@@ -85,6 +87,9 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     assert visit.text("h1") == "Three equations"
     assert visit.chosen() == EQUATIONS[0]
     assert visit.texts("#tree .node text") == ["Add", "y", "sin", "x", "y", "="]
+    certain = page.data["examples"][0]["probability"]
+    assert float(certain) > 0.5
+    assert visit.texts("#summary .facts > span")[:2] == ["answer false", f"probability of false {certain}"]
 
     tab.click("#node-0-1")  # sin, a child of Add
     facts = dict(zip(visit.texts("#details dt"), visit.texts("#details dd"), strict=True))

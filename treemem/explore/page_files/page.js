@@ -177,10 +177,11 @@ class Page {
     const example = this.data.examples[this.example];
     const chance = element('span', { class: 'chance', 'aria-hidden': true }, element('i'));
     chance.firstChild.style.width = `${100 * (Number(example.probability) || 0)}%`;
-    const said = example.classes.length ? `“${example.prediction}”` : 'true';
+    const isNumber = example.prediction !== 'not a number';
+    const said = example.classes.length ? `“${example.prediction}”` : example.prediction;
     const facts = [
       element('span', {}, 'answer ', element('b', {}, example.prediction)),
-      element('span', {}, `probability of ${example.prediction === 'not a number' ? 'the answer' : said} `, element('b', {}, example.probability), chance),
+      element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), chance),
       example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
       example.right === null ? null : element('b', {}, example.right ? '✓ right' : '✗ wrong'),
       element('span', {}, `${this.data.group} ${example.group}`),
