@@ -66,6 +66,10 @@ class Visit:
         """The example that is chosen."""
         return self.tab.locator('#list [aria-selected="true"] .text').inner_text()
 
+    def focused(self) -> str:
+        """The id of what has the focus, or else its text."""
+        return str(self.tab.evaluate("document.activeElement.id || document.activeElement.textContent"))
+
     def leave(self, path: Path) -> None:
         """Close, having made sure that nothing went wrong and nothing but the file itself was asked for."""
         self.tab.close()
@@ -123,8 +127,13 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     del others[page.data["examples"][0]["trees"][1]["row"][0]]
     cosines = sorted((float(torch.cosine_similarity(own, other, 0)) for other in others.values()), reverse=True)
     assert similarities == pytest.approx(cosines[: len(similarities)], abs=1e-4)
-    tab.click("#neighbours .neighbour >> nth=0")
+    tab.focus("#neighbours .neighbour >> nth=0")
+    tab.keyboard.press("Enter")
     assert visit.text("#neighbours b") != "y"
+    assert visit.focused() == "tree"  # where the arrows walk on from the neighbour
+    tab.focus("#neighbours .neighbour >> nth=0")
+    tab.keyboard.press("n")
+    assert visit.focused() == "neighbours"
 
     tab.click("#example-1")
     tab.keyboard.press("Home")
@@ -156,8 +165,8 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
 
     tab.click("#tab-plane")
     assert tab.locator("#plane .point[class]:not(.key *)").count() == 6
-    tab.locator("#plane svg > circle.point").first.dispatch_event("click")
-    assert visit.chosen() in EQUATIONS
+    tab.locator("#plane svg > circle.point", has_text=EQUATIONS[0]).dispatch_event("click")
+    assert visit.chosen() == EQUATIONS[0]
 
     def ink() -> str:
         return str(tab.evaluate("getComputedStyle(document.body).color"))
@@ -197,6 +206,10 @@ def test_a_page_of_tokens_shows_pointers_and_the_tree_that_was_found_on_a_phone(
     assert visit.texts("#tree .node.chosen text") == ["[MIN"]
     tab.keyboard.press("ArrowDown")
     assert visit.text("#details .node-name") == "4"
+    tab.keyboard.press("2")
+    tab.focus("#neighbours .neighbour >> nth=0")
+    tab.keyboard.press("Enter")
+    assert visit.focused() == visit.text("#sequences tr.chosen button")
     tab.keyboard.press("Home")
     assert visit.text("#step-text") == "token 1 of 9"
     assert tab.locator("#sequences tr.later").count() == 8
@@ -227,13 +240,15 @@ def test_a_page_of_a_transformer_shows_what_each_position_attends_to(
     assert tab.locator("#sequences td.mark-name").inner_text() == "⟨extract⟩"
     tab.locator("#sequences tbody button").first.focus()
     tab.keyboard.press("ArrowDown")
-    assert tab.evaluate("document.activeElement.textContent") == "2"
+    assert visit.focused() == "2"
     assert visit.texts("#details dt")[1:] == ["layer 1 attends to", "layer 2 attends to"]
     most = max(range(count), key=lambda place: float(weights[count + place]))
     assert f"({most + 1}) {weights[count + most]}" in visit.texts("#details dd")[1]
     assert tab.evaluate(UNNAMED) == []
-    tab.click("#example-1")
+    tab.locator("#sequences tbody button").first.focus()
+    tab.keyboard.press("n")
     assert visit.text("#sequences caption") == "tokens: too long a sequence to keep its attention"
+    assert visit.focused() == "[SM"
     visit.leave(path)
 
 

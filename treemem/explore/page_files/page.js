@@ -202,6 +202,7 @@ class Page {
 
   /** Choose a node, a token, the joint of a pair (part -1) or, with null, the example as a whole. */
   choose(place, drawn = null) {
+    const pane = document.activeElement.closest('[role="tabpanel"]');
     this.place = place;
     const ofToken = place && place.token !== undefined;
     this.tree.select(ofToken ? drawn ?? this.nodeOfToken(place) : place);
@@ -210,6 +211,7 @@ class Page {
     const [name, facts] = this.about(place);
     this.details.show(name, facts, row, row === null ? this.encodings(place) : []);
     this.neighbours.show(row, name);
+    if (pane && !pane.contains(document.activeElement)) pane.focus();  // what had the focus was made anew
   }
 
   nodeOfToken({ part, token }) {
@@ -274,6 +276,8 @@ class Page {
 
   go(item) {
     this.showExample(item.example, item.token === undefined ? { part: item.part, node: item.node } : { part: item.part, token: item.token });
+    if (item.token === undefined) by('tree').focus();
+    else this.sequences.focus();
   }
 
   goToEncoding(example, side) {
