@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ UNNAMED = """[...document.querySelectorAll('button, input, select, [role]')]
   .filter((part) => part.checkVisibility() && part.getAttribute('role') !== 'tablist')
   .filter((part) => !(part.ariaLabel || part.textContent.trim() || part.labels?.length))
   .map((part) => part.outerHTML)"""
+REPLAY = "#play:visible, #step:visible, #step-text:visible"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
@@ -249,6 +251,38 @@ def test_a_page_of_a_transformer_shows_what_each_position_attends_to(
     tab.keyboard.press("n")
     assert visit.text("#sequences caption") == "tokens: too long a sequence to keep its attention"
     assert visit.focused() == "[SM"
+    visit.leave(path)
+
+
+def test_what_is_done_in_one_step_has_no_replay_and_a_small_tree_is_drawn_large(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(EquationVerification(), NetworkConfig("TreeLSTM", {"hidden_size": 3}))
+    path = explore(model, ["x = y", "x + y = y"], tmp_path / "page.html")
+    visit = Visit(browser, path)
+    tab = visit.tab
+    replay = tab.locator(REPLAY)
+    assert replay.count() == 0
+    assert tab.locator("#fit").is_visible()
+    tab.keyboard.press("Home")
+    assert tab.locator("#tree .later").count() == 0
+    (zoom,) = re.findall(r"scale\((.*)\)", tab.get_attribute("#tree > g", "transform"))
+    assert float(zoom) == 2
+    tab.keyboard.press("n")
+    assert replay.count() == 3
+    tab.focus("#play")
+    tab.keyboard.press("p")
+    assert replay.count() == 0
+    assert visit.focused() == "tree"
+    visit.leave(path)
+
+
+def test_a_network_without_nodes_and_tokens_has_no_replay(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 3}))
+    path = explore(model, ["(f x (g y))"], tmp_path / "page.html")
+    visit = Visit(browser, path)
+    assert visit.tab.locator(REPLAY).count() == 0
+    assert visit.texts("#tree .node text") == ["f", "g", "y", "x"]
     visit.leave(path)
 
 

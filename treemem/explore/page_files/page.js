@@ -166,6 +166,7 @@ class Page {
         this.sequences.show(sequences, names);
       }
       this.tree.show(this.scene);
+      this.showReplay();
       by('step').max = this.scene.steps;
       this.plane.show(number);
       this.showStep(this.scene.steps, false);
@@ -285,6 +286,14 @@ class Page {
     this.showExample(example, root);
   }
 
+  /** The buttons of the replay, where the example has steps to go through. */
+  showReplay() {
+    for (const part of document.querySelectorAll('.replay')) {
+      if (!this.scene.isReplayed && part.contains(document.activeElement)) by('tree').focus();
+      part.hidden = !this.scene.isReplayed;
+    }
+  }
+
   showStep(step, going) {
     this.step = Math.min(this.scene.steps, Math.max(0, step));
     by('step').value = this.step;
@@ -298,6 +307,7 @@ class Page {
   }
 
   move(step) {
+    if (!this.scene.isReplayed) return;
     this.pause();
     this.showStep(step, step < this.scene.steps || this.step < this.scene.steps);
   }
@@ -307,6 +317,7 @@ class Page {
       this.pause();
       return;
     }
+    if (!this.scene.isReplayed) return;
     by('play').classList.add('playing');
     by('play').setAttribute('aria-label', 'Pause');
     this.showStep(this.step >= this.scene.steps ? 0 : this.step, true);
