@@ -93,7 +93,8 @@ def test_answers_are_the_models_and_compared_with_the_labels() -> None:
     model = equation_model()
     page = page_data(model, EQUATIONS, labels=[1, 0, -1])
     probability = model.predict(EQUATIONS)
-    assert [float(example["probability"]) for example in page["examples"]] == rounded(probability.tolist())
+    of_answer = np.maximum(probability, 1 - probability)
+    assert [float(example["probability"]) for example in page["examples"]] == rounded(of_answer.tolist())
     said = [example["prediction"] == "true" for example in page["examples"]]
     assert said == (probability > 0.5).tolist()
     assert [example["label"] for example in page["examples"]] == ["true", "false", None]
@@ -264,14 +265,23 @@ def test_what_is_no_number_is_shown_as_such(tmp_path: Path) -> None:
     with torch.no_grad():
         model.encoder.cell.maps.of(1).bias.fill_(torch.nan)
         model.encoder.leaves.embedding.weight[0, 0] = torch.inf
-    page = PageData(explore(model, ["sin(y) = y", "x = y"], tmp_path / "page.html"))
+    page = PageData(explore(model, ["sin(y) = y", "x = y"], tmp_path / "page.html", labels=[0, -1]))
     first, second = page.data["examples"]
-    assert (first["prediction"], first["probability"]) == ("not a number", "NaN")
+    assert (first["prediction"], first["probability"], first["right"]) == ("not a number", "NaN", False)
     _, root = first["trees"][0]["row"]
     assert np.isnan(page.values("h", root)).all()
     assert np.isnan(page.values("push", root)).all()
     assert page.values("h", second["trees"][0]["row"][0])[0][0] == np.inf
     assert [point is not None for point in page.data["projection"]["points"]] == [False, False, False, True]
+
+
+def test_an_answer_that_is_no_number_is_not_the_first_class() -> None:
+    model = listops_model("LSTM")
+    with torch.no_grad():
+        model.head.classify.bias.fill_(torch.nan)
+    page = page_data(model, EXPRESSIONS, labels=[0, 9, -1])
+    assert [example["prediction"] for example in page["examples"]] == ["not a number"] * 3
+    assert [example["right"] for example in page["examples"]] == [False, False, None]
 
 
 def test_pointers_that_are_no_numbers_leave_that_sequence_without_a_tree() -> None:
@@ -450,9 +460,10 @@ def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> 
             np.testing.assert_allclose(told, wanted, rtol=2e-3, atol=1e-7)
 
 
-def test_probabilities_are_those_of_a_model_that_says_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_are_of_the_answer_as_the_model_itself_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
     model = equation_model()
-    monkeypatch.setattr(
-        Model, "probabilities", lambda self, outputs, targets: np.full(len(outputs), 0.625), raising=False
-    )
-    assert {example["probability"] for example in page_data(model, EQUATIONS)["examples"]} == {"0.6250"}
+    told = np.array([0.625, 0.0021, 0.5])
+    monkeypatch.setattr(Model, "probabilities", lambda self, outputs, targets: told)
+    examples = page_data(model, EQUATIONS)["examples"]
+    assert [example["prediction"] for example in examples] == ["true", "false", "false"]
+    assert [example["probability"] for example in examples] == ["0.6250", "0.9979", "0.5000"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ UNNAMED = """[...document.querySelectorAll('button, input, select, [role]')]
   .filter((part) => part.checkVisibility() && part.getAttribute('role') !== 'tablist')
   .filter((part) => !(part.ariaLabel || part.textContent.trim() || part.labels?.length))
   .map((part) => part.outerHTML)"""
+REPLAY = "#play:visible, #step:visible, #step-text:visible"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
@@ -66,6 +68,10 @@ class Visit:
         """The example that is chosen."""
         return self.tab.locator('#list [aria-selected="true"] .text').inner_text()
 
+    def focused(self) -> str:
+        """The id of what has the focus, or else its text."""
+        return str(self.tab.evaluate("document.activeElement.id || document.activeElement.textContent"))
+
     def leave(self, path: Path) -> None:
         """Close, having made sure that nothing went wrong and nothing but the file itself was asked for."""
         self.tab.close()
@@ -77,6 +83,8 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     torch.manual_seed(0)
     options = {"hidden_size": 4, "stack_size": 3, "normalize": True, "no_op": True}
     model = Model(EquationVerification(), NetworkConfig("StackTreeLSTM", options))
+    with torch.no_grad():
+        model.head.bias.fill_(-5)
     path = explore(model, EQUATIONS, tmp_path / "page.html", labels=[1, 0, -1], title="Three equations")
     page = PageData(path)
     visit = Visit(browser, path)
@@ -85,6 +93,9 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     assert visit.text("h1") == "Three equations"
     assert visit.chosen() == EQUATIONS[0]
     assert visit.texts("#tree .node text") == ["Add", "y", "sin", "x", "y", "="]
+    certain = page.data["examples"][0]["probability"]
+    assert float(certain) > 0.5
+    assert visit.texts("#summary .facts > span")[:2] == ["answer false", f"probability of false {certain}"]
 
     tab.click("#node-0-1")  # sin, a child of Add
     facts = dict(zip(visit.texts("#details dt"), visit.texts("#details dd"), strict=True))
@@ -118,8 +129,13 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     del others[page.data["examples"][0]["trees"][1]["row"][0]]
     cosines = sorted((float(torch.cosine_similarity(own, other, 0)) for other in others.values()), reverse=True)
     assert similarities == pytest.approx(cosines[: len(similarities)], abs=1e-4)
-    tab.click("#neighbours .neighbour >> nth=0")
+    tab.focus("#neighbours .neighbour >> nth=0")
+    tab.keyboard.press("Enter")
     assert visit.text("#neighbours b") != "y"
+    assert visit.focused() == "tree"  # where the arrows walk on from the neighbour
+    tab.focus("#neighbours .neighbour >> nth=0")
+    tab.keyboard.press("n")
+    assert visit.focused() == "neighbours"
 
     tab.click("#example-1")
     tab.keyboard.press("Home")
@@ -151,8 +167,8 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
 
     tab.click("#tab-plane")
     assert tab.locator("#plane .point[class]:not(.key *)").count() == 6
-    tab.locator("#plane svg > circle.point").first.dispatch_event("click")
-    assert visit.chosen() in EQUATIONS
+    tab.locator("#plane svg > circle.point", has_text=EQUATIONS[0]).dispatch_event("click")
+    assert visit.chosen() == EQUATIONS[0]
 
     def ink() -> str:
         return str(tab.evaluate("getComputedStyle(document.body).color"))
@@ -192,6 +208,10 @@ def test_a_page_of_tokens_shows_pointers_and_the_tree_that_was_found_on_a_phone(
     assert visit.texts("#tree .node.chosen text") == ["[MIN"]
     tab.keyboard.press("ArrowDown")
     assert visit.text("#details .node-name") == "4"
+    tab.keyboard.press("2")
+    tab.focus("#neighbours .neighbour >> nth=0")
+    tab.keyboard.press("Enter")
+    assert visit.focused() == visit.text("#sequences tr.chosen button")
     tab.keyboard.press("Home")
     assert visit.text("#step-text") == "token 1 of 9"
     assert tab.locator("#sequences tr.later").count() == 8
@@ -222,13 +242,47 @@ def test_a_page_of_a_transformer_shows_what_each_position_attends_to(
     assert tab.locator("#sequences td.mark-name").inner_text() == "⟨extract⟩"
     tab.locator("#sequences tbody button").first.focus()
     tab.keyboard.press("ArrowDown")
-    assert tab.evaluate("document.activeElement.textContent") == "2"
+    assert visit.focused() == "2"
     assert visit.texts("#details dt")[1:] == ["layer 1 attends to", "layer 2 attends to"]
     most = max(range(count), key=lambda place: float(weights[count + place]))
     assert f"({most + 1}) {weights[count + most]}" in visit.texts("#details dd")[1]
     assert tab.evaluate(UNNAMED) == []
-    tab.click("#example-1")
+    tab.locator("#sequences tbody button").first.focus()
+    tab.keyboard.press("n")
     assert visit.text("#sequences caption") == "tokens: too long a sequence to keep its attention"
+    assert visit.focused() == "[SM"
+    visit.leave(path)
+
+
+def test_what_is_done_in_one_step_has_no_replay_and_a_small_tree_is_drawn_large(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(EquationVerification(), NetworkConfig("TreeLSTM", {"hidden_size": 3}))
+    path = explore(model, ["x = y", "x + y = y"], tmp_path / "page.html")
+    visit = Visit(browser, path)
+    tab = visit.tab
+    replay = tab.locator(REPLAY)
+    assert replay.count() == 0
+    assert tab.locator("#fit").is_visible()
+    tab.keyboard.press("Home")
+    assert tab.locator("#tree .later").count() == 0
+    (zoom,) = re.findall(r"scale\((.*)\)", tab.get_attribute("#tree > g", "transform"))
+    assert float(zoom) == 2
+    tab.keyboard.press("n")
+    assert replay.count() == 3
+    tab.focus("#play")
+    tab.keyboard.press("p")
+    assert replay.count() == 0
+    assert visit.focused() == "tree"
+    visit.leave(path)
+
+
+def test_a_network_without_nodes_and_tokens_has_no_replay(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 3}))
+    path = explore(model, ["(f x (g y))"], tmp_path / "page.html")
+    visit = Visit(browser, path)
+    assert visit.tab.locator(REPLAY).count() == 0
+    assert visit.texts("#tree .node text") == ["f", "g", "y", "x"]
     visit.leave(path)
 
 

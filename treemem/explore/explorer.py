@@ -179,21 +179,17 @@ def _answers(model: Model, own: Examples, recording: Recording) -> list[dict[str
     names = _class_names(task, probabilities)
     found = []
     for number, probability in enumerate(probabilities):
-        of_class = np.atleast_1d(probability)
-        if np.isnan(of_class).any():
-            prediction, certain = "not a number", float("nan")
-        elif probabilities.ndim == 1:
-            prediction, certain = names[int(probability > 0.5)], float(probability)
-        else:
-            prediction, certain = names[int(of_class.argmax())], float(of_class.max())
+        of_class = np.array([1 - probability, probability]) if probabilities.ndim == 1 else probability
+        answer = int(of_class[1] > 0.5) if probabilities.ndim == 1 else int(of_class.argmax())
+        is_number = not np.isnan(of_class).any()
         known = bool(own.labelled[number]) and label is not None
         found.append(
             {
-                "prediction": prediction,
-                "probability": shown(certain),
+                "prediction": names[answer] if is_number else "not a number",
+                "probability": shown(float(of_class[answer]) if is_number else float("nan")),
                 "classes": [] if probabilities.ndim == 1 else [shown(value) for value in of_class.tolist()],
                 "label": names[int(label[number])] if known and label is not None else None,
-                "right": bool(right[number]) if known else None,
+                "right": (is_number and bool(right[number])) if known else None,
                 "outputs": [shown(value) for value in outputs[number].double().flatten().tolist()],
             }
         )

@@ -166,6 +166,7 @@ class Page {
         this.sequences.show(sequences, names);
       }
       this.tree.show(this.scene);
+      this.showReplay();
       by('step').max = this.scene.steps;
       this.plane.show(number);
       this.showStep(this.scene.steps, false);
@@ -177,10 +178,11 @@ class Page {
     const example = this.data.examples[this.example];
     const chance = element('span', { class: 'chance', 'aria-hidden': true }, element('i'));
     chance.firstChild.style.width = `${100 * (Number(example.probability) || 0)}%`;
-    const said = example.classes.length ? `“${example.prediction}”` : 'true';
+    const isNumber = example.prediction !== 'not a number';
+    const said = example.classes.length ? `“${example.prediction}”` : example.prediction;
     const facts = [
       element('span', {}, 'answer ', element('b', {}, example.prediction)),
-      element('span', {}, `probability of ${example.prediction === 'not a number' ? 'the answer' : said} `, element('b', {}, example.probability), chance),
+      element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), chance),
       example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
       example.right === null ? null : element('b', {}, example.right ? '✓ right' : '✗ wrong'),
       element('span', {}, `${this.data.group} ${example.group}`),
@@ -201,6 +203,7 @@ class Page {
 
   /** Choose a node, a token, the joint of a pair (part -1) or, with null, the example as a whole. */
   choose(place, drawn = null) {
+    const pane = document.activeElement.closest('[role="tabpanel"]');
     this.place = place;
     const ofToken = place && place.token !== undefined;
     this.tree.select(ofToken ? drawn ?? this.nodeOfToken(place) : place);
@@ -209,6 +212,7 @@ class Page {
     const [name, facts] = this.about(place);
     this.details.show(name, facts, row, row === null ? this.encodings(place) : []);
     this.neighbours.show(row, name);
+    if (pane && !pane.contains(document.activeElement)) pane.focus();  // what had the focus was made anew
   }
 
   nodeOfToken({ part, token }) {
@@ -273,11 +277,21 @@ class Page {
 
   go(item) {
     this.showExample(item.example, item.token === undefined ? { part: item.part, node: item.node } : { part: item.part, token: item.token });
+    if (item.token === undefined) by('tree').focus();
+    else this.sequences.focus();
   }
 
   goToEncoding(example, side) {
     const root = this.data.items === 'nodes' ? { part: side, node: this.treeOf(example, side).count - 1 } : null;
     this.showExample(example, root);
+  }
+
+  /** The buttons of the replay, where the example has steps to go through. */
+  showReplay() {
+    for (const part of document.querySelectorAll('.replay')) {
+      if (!this.scene.isReplayed && part.contains(document.activeElement)) by('tree').focus();
+      part.hidden = !this.scene.isReplayed;
+    }
   }
 
   showStep(step, going) {
@@ -293,6 +307,7 @@ class Page {
   }
 
   move(step) {
+    if (!this.scene.isReplayed) return;
     this.pause();
     this.showStep(step, step < this.scene.steps || this.step < this.scene.steps);
   }
@@ -302,6 +317,7 @@ class Page {
       this.pause();
       return;
     }
+    if (!this.scene.isReplayed) return;
     by('play').classList.add('playing');
     by('play').setAttribute('aria-label', 'Pause');
     this.showStep(this.step >= this.scene.steps ? 0 : this.step, true);

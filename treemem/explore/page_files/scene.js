@@ -28,7 +28,8 @@ function makeScene(page) {
   });
   const longest = Math.max(0, ...example.sequences.map((sequence) => sequence.token.length - 1));
   const highest = parts.flatMap((part) => part.appears).reduce((most, step) => Math.max(most, step), 0);
-  return { parts, joint, steps: ofNodes ? highest + (joint === null ? 0 : 1) : longest };
+  const steps = ofNodes ? highest + (joint === null ? 0 : 1) : longest;
+  return { parts, joint, steps, isReplayed: steps > (ofNodes ? 1 : 0) };
 }
 
 function inducedPart(page, sequence, side, caption) {

@@ -8,11 +8,13 @@ class SequenceView {
     this.page = page;
     this.chosen = chosen;
     this.field = null;
+    this.rows = [];
     place.addEventListener('keydown', (event) => this.key(event));
   }
 
   show(sequences, names) {
     const { page } = this;
+    const hadFocus = this.rows.some((row) => row.button === document.activeElement);
     this.rows = [];
     this.place.replaceChildren();
     const steps = page.data.fields.filter((field) => field.sort === 'step');
@@ -26,6 +28,7 @@ class SequenceView {
       tables.append(this.table(sequence, number, field, name));
     });
     this.place.append(tables);
+    if (hadFocus) this.focus();
   }
 
   head(fields, field, sequences, names) {
@@ -148,6 +151,11 @@ class SequenceView {
       row.button.setAttribute('aria-pressed', String(is));
       if (is && !isSeen(row.row, this.place)) row.row.scrollIntoView({ block: 'nearest' });
     }
+  }
+
+  /** Give the focus to the chosen token, or else to the first. */
+  focus() {
+    this.rows.find((row) => row.button.tabIndex === 0)?.button.focus();
   }
 
   key(event) {

@@ -181,7 +181,7 @@ class TreeView {
   /** The whole scene, or its top where that would be too small to read. */
   fit() {
     const { width, height } = this.size;
-    const zoom = Math.min(1.25, (width - 32) / this.right, (height - 60) / (this.bottom + 10));
+    const zoom = Math.min(2, (width - 32) / this.right, (height - 60) / (this.bottom + 10));
     this.at.zoom = zoom < 0.36 ? 0.5 : zoom;
     const middle = this.scene.joint === null ? this.right / 2 : this.jointX;
     const fits = this.right * this.at.zoom < width - 24;
