@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from treemem import checkpoint
 from treemem.data_parallel import joined_processes
+from treemem.hub_client import is_address
 from treemem.records import replacing
 from treemem.task import Task, TaskData
 from treemem.training.metrics import score_row
 from treemem.training.networks_folder import RESULTS, take_back_results, write_results
-from treemem.training.recipes import Recipe, load_recipe
+from treemem.training.recipes import Recipe
 from treemem.training.seeds import SeedsResult, fit_seeds
 
 _logger = logging.getLogger(__name__)
@@ -96,10 +99,18 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_bytes(text.encode())
 
 
-def recipe_of(folder: str | Path) -> Recipe | None:
-    """The recipe that is kept with a network, for the folder of one of its seeds or checkpoints; None without one."""
-    path = Path(folder)
-    for place in (path, *list(path.parents)[:2]):
-        if (place / RECIPE).is_file():
-            return load_recipe(place / RECIPE)
-    return None
+def network_folder_of(model: str | Path) -> Path | None:
+    """The folder ``NETWORK``, with its recipe, in which a run left a checkpoint; None for one that no run left.
+
+    Args:
+        model: what :func:`treemem.checkpoint.load` took: a checkpoint of ``NETWORK/seed-N``, that folder itself, or one
+            above it. A model that comes along, or is on the hub, is none of a run here.
+
+    Raises:
+        CheckpointError: no checkpoint there is whole.
+    """
+    if is_address(model) or checkpoint.is_pretrained_name(model):
+        return None
+    place = checkpoint.read(model)[0].resolve()
+    seed = next((folder for folder in (place, place.parent) if re.fullmatch(r"seed-\d+", folder.name)), None)
+    return seed.parent if seed is not None and (seed.parent / RECIPE).is_file() else None
