@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_task import MoreX, toy_data
 
 from treemem.cli import main
+from treemem.task import TaskData
 from treemem.training import load_recipe, recipe_run
 
 
@@ -62,6 +64,37 @@ def test_other_options_in_the_same_folder_are_refused_until_overwritten(
     assert "run/sum/seed-1 holds another run: batch_size was 8 and is 4 now" in failing(*changed)
     assert main([*changed, "--overwrite"]) == 0
     assert [row["seed"] for row in rows(trained / "sum" / "answers.jsonl")] == [1]
+
+
+def test_the_same_command_without_overwriting_goes_on_after_an_interruption_of_one_that_overwrote(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_seeds, networks = recipe_run.fit_seeds, []
+
+    def stopping(task: Any, network: Any, *rest: Any, **options: Any) -> Any:
+        networks.append(network)
+        if len(networks) == 2:
+            raise KeyboardInterrupt
+        return fit_seeds(task, network, *rest, **options)
+
+    (trained / "sum" / "seed-2" / "notes.txt").write_text("mine")
+    changed = ["train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "training.batch_size=4"]
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe_run, "fit_seeds", stopping)
+        assert main([*changed, "--overwrite"]) == 130
+    assert main(changed) == 0
+    assert all(load_recipe(path).training.batch_size == 4 for path in trained.glob("*/recipe.yaml"))
+    assert (trained / "sum" / "seed-2" / "notes.txt").read_text() == "mine"
+
+
+def test_data_that_nothing_can_be_scored_on_cost_no_earlier_run(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
+) -> None:
+    monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: TaskData(toy_data(20, divided=False), "toys"))
+    said = failing("train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "--overwrite")
+    assert "these data are not divided" in said
+    assert len(list(trained.glob("*/seed-*/best"))) == 4
+    assert len(list(trained.glob("*/results.jsonl"))) == 2
 
 
 def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

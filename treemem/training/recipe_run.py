@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from treemem import checkpoint
 from treemem.data_parallel import joined_processes
 from treemem.hub_client import is_address
-from treemem.records import replacing
-from treemem.task import Task, TaskData
+from treemem.records import replacing, writing
+from treemem.task import SPLITS, Task, TaskData
 from treemem.training.metrics import score_row
 from treemem.training.networks_folder import RESULTS, take_back_results, write_results
 from treemem.training.recipes import Recipe
-from treemem.training.seeds import SeedsResult, fit_seeds
+from treemem.training.resuming import clear
+from treemem.training.run_folder import held
+from treemem.training.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder
 
 _logger = logging.getLogger(__name__)
 RECIPE = "recipe.yaml"
 """Name of the file in a network's folder that says what it was trained by."""
+
+_TEST = SPLITS[2]
 
 
 def default_folder(task: str, recipe: str | Path) -> Path:
@@ -50,7 +55,8 @@ def train_recipe(
         task: the recipe's.
         data: the data that the recipe asks for.
         output: folder of the run.
-        overwrite: train anew in place of what is there.
+        overwrite: delete the runs of these networks from these seeds, all of them before the first is trained, so that
+            after an interruption the same call without it goes on.
         other_scores: names of files in a network's folder that hold scores too: what is trained anew takes them back.
 
     Yields:
@@ -60,23 +66,16 @@ def train_recipe(
         RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.training.seeds.fit_seeds` does.
     """
     processes = joined_processes()
+    seeds = recipe.seeds or [recipe.training.seed]
+    check_scorable(task.examples(data.forest), _TEST)
+    if overwrite:
+        with processes.agreeing():
+            if processes.is_first:
+                _take_back([Path(output) / name for name in recipe.networks], seeds, (RESULTS, *other_scores))
     for name, network in recipe.networks.items():
         _logger.info("-- %s", name)
         folder = Path(output) / name
-        if overwrite:
-            with processes.agreeing():
-                if processes.is_first:
-                    take_back_results(folder, (RESULTS, *other_scores))
-        result = fit_seeds(
-            task,
-            network,
-            data,
-            recipe.training,
-            seeds=recipe.seeds or [recipe.training.seed],
-            output=folder,
-            resume=not overwrite,
-            overwrite=overwrite,
-        )
+        result = fit_seeds(task, network, data, recipe.training, seeds=seeds, output=folder, split=_TEST, resume=True)
         training, scoring = result.fits[0], result.evaluations[0]
         _logger.info(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
@@ -87,6 +86,23 @@ def train_recipe(
             if processes.is_first:
                 write_results(folder, rows, data.card)
         yield name, result
+
+
+def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[str]) -> None:
+    """Delete the runs in the folders of networks from some seeds, and the files about them; all of them or none.
+
+    Raises:
+        RecipeError: another process is training in one of them, or they cannot be deleted.
+    """
+    runs = [run for folder in networks for seed in seeds if (run := seed_folder(folder, seed)).is_dir()]
+    with ExitStack() as holding:
+        for run in runs:
+            holding.enter_context(held(run))
+        for folder in networks:
+            take_back_results(folder, files)
+        for run in runs:
+            with writing(run):
+                clear(run, overwrite=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
