@@ -15,7 +15,7 @@ from treemem.errors import RecipeError
 from treemem.records import read_records, write_records
 from treemem.task import SPLITS, Score, Task, TaskData
 from treemem.training.evaluate import evaluate
-from treemem.training.metrics import row_score
+from treemem.training.metrics import row_group, row_score
 from treemem.training.networks_folder import CARD, RESULTS
 from treemem.training.paired import Comparison, compare
 from treemem.training.recipe_run import RECIPE, write_text
@@ -27,7 +27,6 @@ from treemem.training.study import packed_answers, right_answers
 _logger = logging.getLogger(__name__)
 ANSWERS = "answers.jsonl"
 _TEST = SPLITS[2]
-_NOT_GROUPS = {"network", "examples", "accuracy", "majority", "precision", "recall", "f1", "deviation"}
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,9 @@ def networks_of_run(run: str | Path) -> list[TrainedNetwork]:
 
 def _network(folder: Path) -> TrainedNetwork:
     rows = [record.fields for record in read_records(folder / RESULTS)]
-    group = next((name for name in (rows[-1] if rows else ()) if name not in _NOT_GROUPS), None)
-    if group is None:
-        raise RecipeError(f"{folder / RESULTS} holds no scores by group")
+    if not rows:
+        raise RecipeError(f"{folder / RESULTS} holds no scores")
+    group = row_group(rows[-1])
     scores = [row_score(row, group) for row in rows]
     answers: dict[int, NDArray[np.bool_]] = {}
     data = ""
