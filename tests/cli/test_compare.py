@@ -58,6 +58,14 @@ def test_networks_that_were_tested_on_other_data_are_not_compared(
     assert said in capsys.readouterr().out
 
 
+def test_answers_are_not_computed_on_other_data_than_a_network_was_trained_on(
+    trained: Path, failing: Callable[..., str]
+) -> None:
+    (trained / "sum" / "answers.jsonl").unlink()
+    said = failing("compare", "run", "--recipe", "toy.yaml", "data.seed=5")
+    assert "run/sum was trained on other data than those of the recipe" in said
+
+
 def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[..., str]) -> None:
     assert "there is no folder nowhere" in failing("compare", "nowhere")
     assert "there is no folder toy.yaml" in failing("compare", "toy.yaml")

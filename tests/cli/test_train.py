@@ -57,6 +57,18 @@ def test_networks_trained_before_on_the_same_data_stay(folder: Path, capsys: pyt
     assert (folder / "runs" / "more_x" / "toy" / "results.jsonl").exists()
 
 
+def test_a_file_that_was_corrected_is_other_data(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, name in enumerate(("sum", "small sum")):
+        data = TaskData(toy_data(60, seed), "60 toys of own.csv")
+        monkeypatch.setattr(MoreX, "make_data", lambda *_, data=data, **__: data)
+        assert main(["train", "toy.yaml", "--networks", name, "-o", "run", "training.epochs=1"]) == 0
+    said = capsys.readouterr()
+    assert "| sum " not in said.out.split("Test: accuracy")[-1]
+    assert "sum was trained on other data" in said.err
+
+
 def test_other_options_in_the_same_folder_are_refused_until_overwritten(
     trained: Path, failing: Callable[..., str]
 ) -> None:

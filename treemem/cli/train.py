@@ -67,12 +67,14 @@ def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> N
     """Print the scores of the networks in the folder of a run, and write them there as a table and a plot."""
     from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
     from treemem.training.recipe_run import write_text
+    from treemem.training.state import data_digest
 
-    rows = gathered_rows(output, list(recipe.networks), data.card)
+    digest = data_digest(task.examples(data.forest))
+    rows = gathered_rows(output, list(recipe.networks), digest)
     scores = scores_by_network(rows, task.group)
     table = _tables(task, scores)
     print(f"\n{table}\n")
-    write_results(output, rows, data.card)
+    write_results(output, rows, data.card, digest)
     write_text(output / _TABLE, f"{table}\n")
     print(f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
 

@@ -19,6 +19,7 @@ from treemem.training.recipes import Recipe
 from treemem.training.resuming import clear
 from treemem.training.run_folder import held
 from treemem.training.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder
+from treemem.training.state import data_digest
 
 _logger = logging.getLogger(__name__)
 RECIPE = "recipe.yaml"
@@ -67,7 +68,9 @@ def train_recipe(
     """
     processes = joined_processes()
     seeds = recipe.seeds or [recipe.training.seed]
-    check_scorable(task.examples(data.forest), _TEST)
+    examples = task.examples(data.forest)
+    check_scorable(examples, _TEST)
+    digest = data_digest(examples)
     if overwrite:
         with processes.agreeing():
             if processes.is_first:
@@ -84,7 +87,7 @@ def train_recipe(
         rows = [score_row(name, score, task.group) for score in result.scores]
         with processes.agreeing():
             if processes.is_first:
-                write_results(folder, rows, data.card)
+                write_results(folder, rows, data.card, digest)
         yield name, result
 
 

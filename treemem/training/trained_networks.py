@@ -16,7 +16,7 @@ from treemem.records import read_records, write_records
 from treemem.task import SPLITS, Score, Task, TaskData
 from treemem.training.evaluate import evaluate
 from treemem.training.metrics import row_group, row_score
-from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.networks_folder import RESULTS, recorded_digest
 from treemem.training.paired import Comparison, compare
 from treemem.training.recipe_run import RECIPE, write_text
 from treemem.training.recipes import Recipe, format_recipe, load_recipe
@@ -117,8 +117,8 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         recipe = load_recipe(network.folder / RECIPE)
     task = recipe.make_task()
     data = task.make_data(recipe.data)
-    card = network.folder / CARD
-    if card.is_file() and card.read_bytes() != data.card.encode():
+    digest = data_digest(task.examples(data.forest))
+    if recorded_digest(network.folder) not in ("", digest):
         raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
     answers = {
         int(folder.name.removeprefix("seed-")): evaluate(
@@ -126,7 +126,6 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         ).right
         for folder in sorted(network.folder.glob("seed-*/"))
     }
-    digest = data_digest(task.examples(data.forest))
     return TrainedNetwork(network.name, network.folder, network.group, network.scores, answers, digest)
 
 
