@@ -37,10 +37,9 @@ from treemem.training import (
     train_recipe,
     write_results,
 )
-from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.networks_folder import CARD, EVALUATION, RESULTS
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
-EVALUATION = "evaluation.jsonl"
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -73,8 +73,12 @@ def test_other_options_in_the_same_folder_are_refused_until_overwritten(
     trained: Path, failing: Callable[..., str]
 ) -> None:
     changed = ["train", "toy.yaml", "--seeds", "1", "-o", "run", "--networks", "sum", "training.batch_size=4"]
+    (trained / "sum" / "evaluation.jsonl").write_text("")
     assert "run/sum/seed-1 holds another run: batch_size was 8 and is 4 now" in failing(*changed)
+    assert load_recipe(trained / "sum" / "recipe.yaml").training.batch_size == 8
     assert main([*changed, "--overwrite"]) == 0
+    assert not (trained / "sum" / "evaluation.jsonl").exists()
+    assert load_recipe(trained / "sum" / "recipe.yaml").training.batch_size == 4
     assert [row["seed"] for row in rows(trained / "sum" / "answers.jsonl")] == [1]
 
 

@@ -37,9 +37,9 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.data_parallel import joined_processes
     from treemem.training.accelerator import find_device
+    from treemem.training.networks_folder import EVALUATION
     from treemem.training.recipe_run import default_folder, train_recipe
     from treemem.training.recipes import load_recipe
-    from treemem.training.trained_networks import ANSWERS, record_network
 
     processes = joined_processes()
     seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
@@ -53,11 +53,8 @@ def _run(options: Namespace) -> None:
         with processes.agreeing():
             if processes.is_first:
                 logging_there.enter_context(logged_in(output))
-        trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[ANSWERS])
-        for name, result in trained:
-            with processes.agreeing():
-                if processes.is_first:
-                    record_network(output / name, result, recipe, task, data)
+        for _ in train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION]):
+            pass  # each is recorded in its folder
         with processes.agreeing():
             if processes.is_first:
                 _tell_results(recipe, task, data, output)

@@ -16,8 +16,8 @@ from treemem.records import read_records, replacing, write_records, writing
 from treemem.task import Score
 from treemem.training.metrics import row_score
 
-RESULTS, CARD = "results.jsonl", "data.md"
-"""Names of the files of rows of scores, and of the card of the data."""
+RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"
+"""Names of the files of rows of scores, on the test and on further files, and of the card of the data."""
 
 _DIGEST = "SHA-256 of trees, labels and splits: "
 _logger = logging.getLogger(__name__)

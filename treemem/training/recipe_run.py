@@ -7,25 +7,27 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from treemem import checkpoint
 from treemem.data_parallel import joined_processes
 from treemem.hub_client import is_address
-from treemem.records import replacing, writing
+from treemem.records import replacing, write_records, writing
 from treemem.task import SPLITS, Task, TaskData
 from treemem.training.metrics import score_row
 from treemem.training.networks_folder import RESULTS, take_back_results, write_results
-from treemem.training.recipes import Recipe
+from treemem.training.recipes import Recipe, format_recipe
 from treemem.training.resuming import clear
 from treemem.training.run_folder import held
 from treemem.training.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder
 from treemem.training.state import data_digest
+from treemem.training.study import packed_answers, weights_digest
 
 _logger = logging.getLogger(__name__)
-RECIPE = "recipe.yaml"
-"""Name of the file in a network's folder that says what it was trained by."""
+RECIPE, ANSWERS = "recipe.yaml", "answers.jsonl"
+"""Names of the files in a network's folder that say what it was trained by, and which test examples it had right."""
 
-_TEST = SPLITS[2]
+TEST = SPLITS[2]
 
 
 def default_folder(task: str, recipe: str | Path) -> Path:
@@ -49,6 +51,7 @@ def train_recipe(
 ) -> Iterator[tuple[str, SeedsResult]]:
     """Train the recipe's networks one after the other, going on where an earlier call stopped.
 
+    A network's folder receives its scores on the test, the recipe, and which test examples each seed had right.
     Of processes that ``torchrun`` launched, the first alone writes what is kept.
 
     Args:
@@ -69,16 +72,17 @@ def train_recipe(
     processes = joined_processes()
     seeds = recipe.seeds or [recipe.training.seed]
     examples = task.examples(data.forest)
-    check_scorable(examples, _TEST)
+    check_scorable(examples, TEST)
     digest = data_digest(examples)
     if overwrite:
         with processes.agreeing():
             if processes.is_first:
-                _take_back([Path(output) / name for name in recipe.networks], seeds, (RESULTS, *other_scores))
+                folders = [Path(output) / name for name in recipe.networks]
+                _take_back(folders, seeds, (RECIPE, RESULTS, ANSWERS, *other_scores))
     for name, network in recipe.networks.items():
         _logger.info("-- %s", name)
         folder = Path(output) / name
-        result = fit_seeds(task, network, data, recipe.training, seeds=seeds, output=folder, split=_TEST, resume=True)
+        result = fit_seeds(task, network, data, recipe.training, seeds=seeds, output=folder, split=TEST, resume=True)
         training, scoring = result.fits[0], result.evaluations[0]
         _logger.info(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
@@ -87,8 +91,17 @@ def train_recipe(
         rows = [score_row(name, score, task.group) for score in result.scores]
         with processes.agreeing():
             if processes.is_first:
+                write_text(folder / RECIPE, format_recipe(recipe))
                 write_results(folder, rows, data.card, digest)
+                write_records(folder / ANSWERS, _answers(result, seeds, digest))  # last: they tell of which weights
         yield name, result
+
+
+def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator[dict[str, Any]]:
+    """For each seed which test examples it had right, with the hashes of data and weights."""
+    for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
+        weights = weights_digest(fitted.model)
+        yield {"seed": seed, "data": digest, "weights": weights, "right": {TEST: packed_answers(evaluation.right)}}
 
 
 def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[str]) -> None:
