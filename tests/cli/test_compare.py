@@ -78,9 +78,16 @@ def test_networks_that_were_tested_on_other_data_are_not_compared(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "toy.yaml", "-o", "other", "--networks", "sum", "data.seed=5", "training.epochs=1"]) == 0
+    capsys.readouterr()
     assert main(["compare", "run/sum", "other"]) == 0
-    said = "sum (run) and sum (other) are not compared: the networks were tested on different data"
-    assert said in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "sum (run) and sum (other) are not compared: the networks were tested on different data" in printed
+    rows = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("| ")]
+    assert rows == [
+        "network",
+        *("majority class", "sum (run)", "examples"),
+        *("majority class", "sum (other)", "examples"),
+    ]
 
 
 def test_answers_are_not_computed_on_other_data_than_a_network_was_trained_on(
