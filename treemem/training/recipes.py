@@ -197,7 +197,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         _made(data_class, values["data"], "data", "data"),
         networks,
         _made(TrainingOptions, values["training"], "training", "training"),
-        tuple(values["seeds"]),
+        _checked_seeds(values["seeds"]),
     )
     task = recipe.make_task()
     for name, network in recipe.networks.items():
@@ -207,6 +207,15 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         except RecipeError as error:
             raise RecipeError(f"networks.{name}.options: {error}") from error
     return recipe
+
+
+def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    for seed in seeds:
+        if not 0 <= seed < 2**63:
+            raise RecipeError(f"seeds must be from 0 to 2^63 - 1, not {seed}")
+    if len(set(seeds)) < len(seeds):
+        raise RecipeError(f"seeds must differ, not {', '.join(map(str, seeds))}")
+    return tuple(seeds)
 
 
 def recipe_names() -> list[str]:

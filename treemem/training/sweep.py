@@ -155,8 +155,6 @@ def plan_trials(
     """
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
-    if len(set(seeds)) < len(seeds):
-        raise RecipeError(f"seeds must differ, not {', '.join(map(str, seeds))}")
     overrides = [*overrides, f"seeds={list(seeds)}"] if seeds else overrides
     base = load_recipe(source, overrides)
     name = next(iter(base.networks)) if network is None else network
