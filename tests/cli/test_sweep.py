@@ -82,6 +82,18 @@ def test_a_sweep_that_was_stopped_goes_on(
         (["--trials", "2", "--vary", "training.clip=0:1:log"], "LOW must be above 0 for :log"),
         (["--trials", "2", "--vary", "training.clip=2:1"], "LOW must be below HIGH"),
         (["--trials", "2", "--network", "sun"], "no network 'sun'; did you mean sum"),
+        (
+            ["--trials", "2", "--vary", "networks.small sum.options.hidden_size=2,3"],
+            "cannot vary networks.small sum.options.hidden_size: the trials train 'sum'; choose another with --network",
+        ),
+        (
+            ["--trials", "2", "--vary", "seeds=[1],[2]"],
+            "cannot vary seeds: each trial is trained from --seeds, or from",
+        ),
+        (
+            ["--trials", "2", "--vary", "training.seed=1,2", "--seeds", "3", "4"],
+            "cannot vary training.seed: each trial is trained from --seeds",
+        ),
     ],
 )
 def test_a_wrong_sweep_is_told_before_anything_is_trained(

@@ -58,6 +58,7 @@ class Variation:
             (32, 64)
         """
         name, equals, values = text.partition("=")
+        name = name.strip()
         if not equals or not all(name.split(".")) or not values.strip():
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         parts = values.split(":")
@@ -151,7 +152,7 @@ def plan_trials(
         seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
 
     Raises:
-        RecipeError: no such recipe, field, network or value.
+        RecipeError: no such recipe, field, network or value, or a field that no trial is trained by.
     """
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
@@ -159,6 +160,8 @@ def plan_trials(
     base = load_recipe(source, overrides)
     name = next(iter(base.networks)) if network is None else network
     chosen = list(variations) or default_variations(base)
+    for variation in chosen:
+        _check_trained(variation.field, name, seeds)
     planned = []
     for number in range(1, trials + 1):
         random = np.random.default_rng([seed, number])
@@ -166,6 +169,21 @@ def plan_trials(
         recipe = load_recipe(source, [*overrides, *_overrides(values)]).with_networks([name])
         planned.append(Trial(number, values, recipe, tuple(seeds)))
     return planned
+
+
+def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
+    """Refuse to vary a field that is without effect on the network that is trained.
+
+    Raises:
+        RecipeError: it is of another network, or a seed in place of which others are given.
+    """
+    of_networks, *names = field.split(".")
+    if of_networks == "networks" and names[:1] not in ([], [network]):
+        raise RecipeError(f"cannot vary {field}: the trials train {network!r}; choose another with --network")
+    if field == "seeds":
+        raise RecipeError("cannot vary seeds: each trial is trained from --seeds, or from training.seed")
+    if field == "training.seed" and seeds:
+        raise RecipeError("cannot vary training.seed: each trial is trained from --seeds; leave one of the two out")
 
 
 def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
