@@ -88,7 +88,7 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     """
     path = _recipe_path(os.fspath(source))
     try:
-        content = _read_yaml(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecipeError) as error:
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
@@ -334,7 +334,7 @@ def _overridden(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
                 raise RecipeError(f"cannot override {path!r}: {part!r} has no fields")
             place = inner
         try:
-            place[parts[-1]] = _read_yaml(text)
+            place[parts[-1]] = read_yaml(text)
         except RecipeError as error:
             raise RecipeError(f"cannot override {path!r}: {shorten(text)} is no YAML value ({error})") from error
     return result
@@ -356,7 +356,7 @@ class _DistinctFields(yaml.SafeLoader):
         return node
 
 
-def _read_yaml(text: str) -> Any:
+def read_yaml(text: str) -> Any:
     """The plain data that a YAML text says.
 
     Raises:

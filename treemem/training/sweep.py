@@ -19,7 +19,7 @@ from treemem.checked_options import checked_count
 from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
 from treemem.training.fit import DivergedError, FitResult, fit
-from treemem.training.recipes import Recipe, load_recipe, recipe_fields
+from treemem.training.recipes import Recipe, load_recipe, read_yaml, recipe_fields
 from treemem.training.run_folder import held
 from treemem.trees.forest import Forest
 
@@ -70,9 +70,11 @@ class Variation:
                     problem = "LOW must be above 0 for :log" if log and low < high else "LOW must be below HIGH"
                     raise RecipeError(f"cannot vary {text!r}: {problem}")
                 return cls(name, (), low, high, log)
+        if any(_is_range(part.split(":")) for part in values.split(",")):  # which YAML would read to the base 60
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         try:
-            choices = yaml.safe_load(f"[{values}]")
-        except yaml.YAMLError as error:
+            choices = read_yaml(f"[{values}]")
+        except RecipeError as error:
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
         if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
@@ -308,6 +310,10 @@ def _overrides(values: Mapping[str, Any]) -> list[str]:
 
 def _as_yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+
+
+def _is_range(parts: Sequence[str]) -> bool:
+    return len(parts) > 1 and all(_number(part) is not None for part in parts[:2])
 
 
 def _number(text: str) -> float | int | None:
