@@ -38,6 +38,7 @@ from treemem.training import (
     write_results,
 )
 from treemem.training.networks_folder import CARD, EVALUATION, RESULTS
+from treemem.training.recipe_run import check_folder
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
 
@@ -100,6 +101,7 @@ def run(options: argparse.Namespace) -> None:
     files = {path: read_labelled(path, numeric) for path in options.evaluate}
     data = task.make_data(recipe.data)
     output = options.output or default_folder(recipe.task, options.recipe)
+    check_folder(output)
     networks = list(recipe.networks)
 
     trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION])

@@ -40,6 +40,7 @@ from treemem.training import (
     write_results,
 )
 from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.recipe_run import check_folder
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -90,6 +91,7 @@ def run(options: argparse.Namespace) -> None:
         raise RecipeError(f"this example is about ListOps, and the recipe's task is {task.name}")
     data = task.make_data(recipe.data)
     output = options.output or default_folder(recipe.task, options.recipe)
+    check_folder(output)
     results = dict(train_recipe(recipe, task, data, output, overwrite=options.overwrite))
     examples = task.examples(data.forest)
     digest = data_digest(examples)

@@ -72,6 +72,23 @@ def test_a_sweep_that_was_stopped_goes_on(
     assert "trial-001" not in said.err
 
 
+def test_what_is_no_trial_is_neither_deleted_nor_written_among(folder: Path, failing: Callable[..., str]) -> None:
+    for name in ("trial-photos", "trial-007", "trial-1"):
+        (folder / name).mkdir()
+        (folder / name / "mine").write_text("mine")
+    before = sorted(folder.rglob("*"))
+    sweeping = ["sweep", "toy.yaml", "-o", ".", "training.epochs=1", "--trials", "1"]
+    assert "error: . holds toy.yaml and nothing that was trained there" in failing(*sweeping, "--overwrite")
+    assert sorted(folder.rglob("*")) == before
+    assert main([*SWEEP, "--trials", "2", "--seeds", "1", "2"]) == 0
+    for name in ("trial-photos", "trial-007", "trial-1"):
+        (folder / name).rename(folder / "trials" / name)
+    assert main([*SWEEP, "--trials", "1", "--overwrite"]) == 0
+    assert sorted(path.name for path in (folder / "trials").glob("trial-*")) == [
+        *("trial-001", "trial-007", "trial-1", "trial-photos"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

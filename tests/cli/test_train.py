@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from toy_task import MoreX, toy_data
 
 from treemem.cli import main
+from treemem.errors import RecipeError
 from treemem.task import TaskData
 from treemem.training import load_recipe, recipe_run
 
@@ -131,6 +133,28 @@ def test_without_matplotlib_there_is_no_plot(
     assert main(["train", "toy.yaml", "--networks", "sum", "-o", "run", "training.epochs=1"]) == 0
     assert "matplotlib is not installed, so no plot is drawn" in capsys.readouterr().err
     assert not list((folder / "run").glob("*.png"))
+
+
+def test_a_folder_of_other_things_is_no_place_for_a_run(
+    trained: Path, folder: Path, failing: Callable[..., str]
+) -> None:
+    (folder / "data.md").write_text("mine")
+    before = sorted(folder.iterdir())
+    assert "error: . holds data.md and nothing that was trained there" in failing("train", "toy.yaml", "-o", ".")
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "data.md").read_text() == "mine"
+    (trained / "notes.txt").write_text("mine")
+    for path in trained.glob("*/*.*"):
+        path.unlink()
+    recipe_run.check_folder(trained)
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run"]) == 0
+    for run in trained.glob("*/seed-*"):
+        shutil.rmtree(run)
+    recipe_run.check_folder(trained)
+    for name in ("sum", "small sum"):
+        shutil.rmtree(trained / name)
+    with pytest.raises(RecipeError, match=r"run holds accuracy_by_height\.png and nothing that was"):
+        recipe_run.check_folder(trained)
 
 
 def test_a_wrong_recipe_or_output_is_told(folder: Path, failing: Callable[..., str]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treemem.training.recipes import Recipe
 
 _logger = logging.getLogger(__name__)
-_LOG, _TABLE = "log.txt", "table.md"
+_TABLE = "table.md"
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -38,7 +38,7 @@ def _run(options: Namespace) -> None:
     from treemem.data_parallel import joined_processes
     from treemem.training.accelerator import find_device
     from treemem.training.networks_folder import EVALUATION
-    from treemem.training.recipe_run import default_folder, train_recipe
+    from treemem.training.recipe_run import check_folder, default_folder, train_recipe
     from treemem.training.recipes import load_recipe
 
     processes = joined_processes()
@@ -47,6 +47,7 @@ def _run(options: Namespace) -> None:
         recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
         find_device(recipe.training.accelerator, "training.accelerator")
         output = Path(options.output or default_folder(recipe.task, options.recipe))
+        check_folder(output)
         task = recipe.make_task()
         data = task.make_data(recipe.data, progress=None if processes.is_first else False)
     with contextlib.ExitStack() as logging_there:
@@ -64,6 +65,7 @@ def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> N
     """Print the scores of the networks in the folder of a run, and write them there as a table and a plot."""
     from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
     from treemem.training.recipe_run import write_text
+    from treemem.training.run_folder import LOG
     from treemem.training.state import data_digest
 
     digest = data_digest(task.examples(data.forest))
@@ -73,7 +75,7 @@ def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> N
     print(f"\n{table}\n")
     write_results(output, rows, data.card, digest)
     write_text(output / _TABLE, f"{table}\n")
-    print(f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
+    print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
 
 
 @contextlib.contextmanager
@@ -84,10 +86,11 @@ def logged_in(folder: Path) -> Iterator[None]:
         RecipeError: the folder cannot be written.
     """
     from treemem.records import writing
+    from treemem.training.run_folder import LOG
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(folder / _LOG, encoding="utf-8")
+        handler = logging.FileHandler(folder / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("treemem")
     logger.addHandler(handler)

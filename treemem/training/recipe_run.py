@@ -15,10 +15,10 @@ from treemem.hub_client import is_address
 from treemem.records import replacing, write_records, writing
 from treemem.task import SPLITS, Task, TaskData
 from treemem.training.metrics import score_row
-from treemem.training.networks_folder import RESULTS, take_back_results, write_results
+from treemem.training.networks_folder import RESULTS, recorded_digest, take_back_results, write_results
 from treemem.training.recipes import Recipe, format_recipe
 from treemem.training.resuming import clear
-from treemem.training.run_folder import held
+from treemem.training.run_folder import check_empty, held, holds_run
 from treemem.training.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder
 from treemem.training.state import data_digest
 from treemem.training.study import packed_answers, weights_digest
@@ -38,6 +38,17 @@ def default_folder(task: str, recipe: str | Path) -> Path:
         recipe: what :func:`~treemem.training.recipes.load_recipe` took.
     """
     return Path("runs") / task / Path(recipe).stem
+
+
+def check_folder(output: Path) -> None:
+    """Refuse a folder for a run in which there are other things and no network of an earlier run.
+
+    Raises:
+        RecipeError: it names one of the things.
+    """
+    is_begun = any(holds_run(run) for run in output.glob("*/seed-*/"))
+    if not is_begun and not any(recorded_digest(path.parent) for path in output.glob(f"*/{RECIPE}")):
+        check_empty(output)
 
 
 def train_recipe(

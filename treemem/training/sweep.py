@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
 from treemem.training.fit import DivergedError, FitResult, fit
 from treemem.training.recipes import Recipe, load_recipe, read_yaml, recipe_fields
-from treemem.training.run_folder import held
+from treemem.training.run_folder import check_empty, held, holds_run
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -217,7 +218,7 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
         if overwrite:
             with writing(output):
                 (output / TRIALS).unlink(missing_ok=True)
-                for folder in output.glob("trial-*"):
+                for folder in _trial_folders(output):
                     shutil.rmtree(folder)
         records = _recorded(output / TRIALS)
         for trial in planned:
@@ -239,6 +240,26 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
             records[trial.number] = _run(trial, made[1], output / f"trial-{trial.number:03}")
             write_records(output / TRIALS, [records[number] for number in sorted(records)])
     return [records[trial.number] for trial in planned]
+
+
+def check_folder(output: Path) -> None:
+    """Refuse a folder for a sweep in which there are other things and no trial.
+
+    Raises:
+        RecipeError: it names one of the things.
+    """
+    if not (output / TRIALS).is_file() and not _trial_folders(output):
+        check_empty(output)
+
+
+def _trial_folders(output: Path) -> list[Path]:
+    """The folders of trials, of which each holds a run or one for each seed."""
+    return [
+        folder
+        for folder in sorted(output.glob("trial-*/"))
+        if re.fullmatch(r"trial-\d{3,}", folder.name)
+        and any(holds_run(place) for place in (folder, *folder.glob("seed-*/")))
+    ]
 
 
 def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
