@@ -26,6 +26,7 @@ from treemem.records import write_records
 from treemem.tasks.equation_verification import read_equations
 from treemem.training import (
     FitResult,
+    data_digest,
     default_folder,
     evaluate,
     gathered_rows,
@@ -36,10 +37,10 @@ from treemem.training import (
     train_recipe,
     write_results,
 )
-from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.networks_folder import CARD, EVALUATION, RESULTS
+from treemem.training.recipe_run import check_folder
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
-EVALUATION = "evaluation.jsonl"
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -100,6 +101,7 @@ def run(options: argparse.Namespace) -> None:
     files = {path: read_labelled(path, numeric) for path in options.evaluate}
     data = task.make_data(recipe.data)
     output = options.output or default_folder(recipe.task, options.recipe)
+    check_folder(output)
     networks = list(recipe.networks)
 
     trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION])
@@ -108,13 +110,14 @@ def run(options: argparse.Namespace) -> None:
             rows = [row for file, forest in files.items() for row in evaluation_rows(name, result.fits, file, forest)]
             write_records(output / name / EVALUATION, rows)
 
-    rows = gathered_rows(output, networks, data.card)
+    digest = data_digest(task.examples(data.forest))
+    rows = gathered_rows(output, networks, digest)
     scores = scores_by_network(rows, "depth")
     print("\nTest equations: accuracy in %\n")
     print(accuracy_table(scores, task.published))
     print("\nTest equations, all depths: % (published figures in parentheses)\n")
     print(overall_table(scores, task.published))
-    evaluations = gathered_rows(output, networks, data.card, EVALUATION) if files else []
+    evaluations = gathered_rows(output, networks, digest, EVALUATION) if files else []
     for path in files:
         rows_of_file = [row for row in evaluations if row["file"] == str(path)]
         print(f"\n{path}: accuracy in %\n")
@@ -126,7 +129,7 @@ def run(options: argparse.Namespace) -> None:
         for name, parts in held.items():
             print(f"{name}, by where the equations hold: {', '.join(parts)}")
 
-    write_results(output, rows, data.card)
+    write_results(output, rows, data.card, digest)
     if files:
         write_records(output / EVALUATION, evaluations)
     plot = output / "accuracy_by_depth.png"

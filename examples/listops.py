@@ -31,6 +31,7 @@ from treemem.tasks.sequence_results import tree_table
 from treemem.tasks.sequence_study import found_trees, gold_trees, tree_scores
 from treemem.training import (
     Recipe,
+    data_digest,
     default_folder,
     gathered_rows,
     load_recipe,
@@ -39,6 +40,7 @@ from treemem.training import (
     write_results,
 )
 from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.recipe_run import check_folder
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -89,13 +91,15 @@ def run(options: argparse.Namespace) -> None:
         raise RecipeError(f"this example is about ListOps, and the recipe's task is {task.name}")
     data = task.make_data(recipe.data)
     output = options.output or default_folder(recipe.task, options.recipe)
+    check_folder(output)
     results = dict(train_recipe(recipe, task, data, output, overwrite=options.overwrite))
-    rows = gathered_rows(output, list(results), data.card)
-    write_results(output, rows, data.card)
+    examples = task.examples(data.forest)
+    digest = data_digest(examples)
+    rows = gathered_rows(output, list(results), digest)
+    write_results(output, rows, data.card, digest)
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
     print(accuracy_table(scores_by_network(rows, task.group), group=task.group))
 
-    examples = task.examples(data.forest)
     given, _ = gold_trees(examples)
     found = {
         name: {fit.folder.name: found_trees(fit.model, examples) for fit in result.fits}

@@ -132,6 +132,18 @@ def test_a_folder_with_one_run_in_it_is_loaded_and_of_several_all_are_named(tmp_
         treemem.load(tmp_path / "runs")
 
 
+def test_the_current_folder_may_be_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (1, 2):
+        checkpoint.save(tmp_path / "run" / "best", new_model(seed))
+    for place, name in (("run/best", "."), ("run/best.before", ".."), ("run", ".")):
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path / place)
+            assert checkpoint.read(name)[0].resolve() == tmp_path / "run" / "best"
+    (tmp_path / "run" / "best" / "model.safetensors").write_bytes(b"")
+    monkeypatch.chdir(tmp_path / "run" / "best")
+    assert checkpoint.read(".")[0] == tmp_path / "run" / "best.before"
+
+
 def test_a_folder_of_runs_does_not_hide_the_model_that_comes_along_under_its_name_and_a_run_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from engine_parity import needs_dgl
 import treemem.tasks.listops
 from treemem import Tree
 from treemem.records import read_records
-from treemem.training import recipe_run
+from treemem.training import load_recipe, recipe_run
 from treemem.trees import parse_equation
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -88,6 +88,8 @@ def test_networks_trained_before_on_the_same_data_stay_in_the_results(
     capsys.readouterr()
     assert run("--networks", "RNN") == 0
     assert networks(results) == ["RNN", "Tree-RNN"]
+    assert load_recipe(tmp_path / "out" / "RNN" / "recipe.yaml").data.size == 200
+    assert [row["seed"] for row in rows(tmp_path / "out" / "RNN" / "answers.jsonl")] == [12093]
     assert [row for row in rows(results) if row["network"] == "Tree-RNN"] == first
     assert (tmp_path / "out" / "accuracy_by_depth.png").read_bytes() != plot
     assert capsys.readouterr().out.count("| Tree-RNN") == 2

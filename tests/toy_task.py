@@ -52,7 +52,7 @@ class MoreX(Task):
         return Vocabulary(["x", "y"], [("f", 2), ("g", 1)])
 
     def make_data(self, options: ToyDataOptions, *, progress: bool | None = None) -> TaskData:
-        return TaskData(toy_data(options.count, options.seed), "toys")
+        return TaskData(toy_data(options.count, options.seed), f"{options.count} toys of seed {options.seed}\n")
 
     def parse(self, text: str) -> Tree:
         tree = parse_brackets(text)

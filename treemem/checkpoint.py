@@ -573,11 +573,18 @@ def _delete(folder: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
+    path = _named(path)
+    return path.parent / f".{path.name}.tmp"
 
 
 def _before(path: Path) -> Path:
-    return path.with_name(f"{path.name}.before")
+    path = _named(path)
+    return path.parent / f"{path.name}.before"
+
+
+def _named(path: Path) -> Path:
+    """The same folder under its name, which ``.`` and ``..`` do not say."""
+    return path.resolve() if path.name in ("", "..") else path
 
 
 def _digest(content: bytes) -> str:

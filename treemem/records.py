@@ -248,7 +248,7 @@ def format_of(name: str, format: str | None) -> str:
     return _FORMAT_OF_SUFFIX[suffix]
 
 
-def _lines(stream: IO[bytes]) -> Iterator[_Line]:
+def text_lines(stream: IO[bytes]) -> Iterator[_Line]:
     """Each line with its number, without its end; bytes that are not UTF-8 become an error of their line alone."""
     for number, raw in enumerate(stream, start=1):
         if number == 1:
@@ -263,7 +263,7 @@ def _lines(stream: IO[bytes]) -> Iterator[_Line]:
 
 
 def _text_records(stream: IO[bytes], names: Sequence[str]) -> Iterator[Record]:
-    for number, text, error in _lines(stream):
+    for number, text, error in text_lines(stream):
         parts = text.split("\t")
         if error is None and len(parts) > len(names):
             offset = sum(len(part) + 1 for part in parts[: len(names)]) - 1
@@ -275,7 +275,7 @@ _JSON_KINDS = {list: "array", str: "string", int: "number", float: "number", boo
 
 
 def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
-    for number, text, error in _lines(stream):
+    for number, text, error in text_lines(stream):
         if error is None and not text.strip():
             continue
         fields: Any = {}
@@ -310,7 +310,7 @@ def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> 
 
 def _csv_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
-    for line, row, error in _csv_rows(_lines(stream)):
+    for line, row, error in _csv_rows(text_lines(stream)):
         cells = [cell.strip() for cell in row] if header is None else row
         if header is None:
             if error is None and len(set(cells)) < len(cells):

@@ -49,13 +49,53 @@ def test_answers_that_were_not_kept_are_computed(trained: Path, capsys: pytest.C
     assert capsys.readouterr().out == before
 
 
+def test_answers_of_other_weights_are_computed_anew(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = trained / "sum" / "answers.jsonl"
+    earlier = answers.read_bytes()
+    again = ["--seeds", "1", "2", "--networks", "sum", "training.learning_rate=0.0001", "--overwrite"]
+    assert main(["train", "toy.yaml", "-o", "run", *again]) == 0
+    assert answers.read_bytes() != earlier
+    capsys.readouterr()
+    assert main(["compare", "run"]) == 0
+    expected = capsys.readouterr().out
+    answers.write_bytes(earlier)
+    assert main(["compare", "run"]) == 0
+    said = capsys.readouterr()
+    assert said.out == expected
+    assert "the answers in run/sum/answers.jsonl are of other weights than run/sum/seed-1 has now" in said.err
+
+
+def test_answers_without_their_weights_count(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "run"]) == 0
+    expected = capsys.readouterr().out
+    for run in trained.glob("*/seed-*"):
+        shutil.rmtree(run)
+    assert main(["compare", "run"]) == 0
+    assert capsys.readouterr().out == expected
+
+
 def test_networks_that_were_tested_on_other_data_are_not_compared(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["train", "toy.yaml", "-o", "other", "--networks", "sum", "data.seed=5", "training.epochs=1"]) == 0
+    capsys.readouterr()
     assert main(["compare", "run/sum", "other"]) == 0
-    said = "sum (run) and sum (other) are not compared: the networks were tested on different data"
-    assert said in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "sum (run) and sum (other) are not compared: the networks were tested on different data" in printed
+    rows = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("| ")]
+    assert rows == [
+        "network",
+        *("majority class", "sum (run)", "examples"),
+        *("majority class", "sum (other)", "examples"),
+    ]
+
+
+def test_answers_are_not_computed_on_other_data_than_a_network_was_trained_on(
+    trained: Path, failing: Callable[..., str]
+) -> None:
+    (trained / "sum" / "answers.jsonl").unlink()
+    said = failing("compare", "run", "--recipe", "toy.yaml", "data.seed=5")
+    assert "run/sum was trained on other data than those of the recipe" in said
 
 
 def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[..., str]) -> None:
@@ -68,5 +108,7 @@ def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[.
     shutil.copytree(trained / "sum", folder / "deeper")
     (folder / "deeper" / "results.jsonl").write_text(results.read_text().replace('"height"', '"length"'))
     assert "these networks are of different tasks" in failing("compare", "run", "deeper")
+    (trained / "sum" / "answers.jsonl").write_text('{"seed": 1}\n')
+    assert "answers.jsonl, line 1, column 1: this record has no data and no right" in failing("compare", "run")
     results.write_text("{")
     assert "results.jsonl, line 1" in failing("compare", "run")

@@ -44,6 +44,43 @@ def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixt
     assert " 20 |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("place", "name"), [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/best/..")]
+)
+def test_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
+    place: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "toy.yaml", "-o", "one", "--networks", "sum", "data.count=35", "training.epochs=1"]) == 0
+    monkeypatch.chdir(place)
+    capsys.readouterr()
+    assert main(["evaluate", name]) == 0
+    said = capsys.readouterr()
+    assert "the data are those of the run" in said.err
+    assert "| sum " in said.out
+    assert " 7 |" in said.out.splitlines()[-3]
+
+
+def test_a_recipe_that_lies_about_is_no_models_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "recipe.yaml").write_text("task: [")
+    (folder / "own.csv").write_text(EQUATIONS)
+    assert main(["evaluate", "equation_verification", "own.csv", "--device", "cpu"]) == 0
+    assert main(["evaluate", "equation_verification", "data.size=200", "--split", "all", "--device", "cpu"]) == 0
+    checkpoint.save("model", Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 2})))
+    assert main(["evaluate", "model"]) == 0
+    said = capsys.readouterr()
+    assert " 12 |" in said.out
+    assert said.err.count("no run of this model is known here, so the data are those that its task generates") == 2
+
+
+def test_a_file_is_scored_whatever_the_recipe_beside_the_network(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trained / "sum" / "recipe.yaml").write_text("task: [")
+    monkeypatch.setattr(toy_task.MoreX, "read_examples", lambda *_, **__: toy_task.toy_data(20))
+    assert main(["evaluate", "run/sum/seed-1", "own.jsonl"]) == 0
+    assert "| sum " in capsys.readouterr().out
+
+
 def test_a_checkpoint_without_a_run_is_scored_on_the_tasks_data(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

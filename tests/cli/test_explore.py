@@ -29,7 +29,8 @@ def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> Non
     assert "--most must be at least 1, not 0" in failing(*EXPLORE, "-o", "page.html", "--most", "0")
     (folder / "own.txt").write_text("x + = x\n")
     assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
-    (folder / "own.txt").write_text("x = x\n")
     (folder / "page.html").write_text("mine")
-    assert "page.html" in failing(*EXPLORE, "-o", "page.html")
+    said = failing("explore", "nowhere", "own.txt", "-o", "page.html")
+    assert "page.html exists; choose another name, or write over it with --overwrite" in said
     assert (folder / "page.html").read_text() == "mine"
+    assert "there is no folder away" in failing("explore", "nowhere", "own.txt", "-o", "away/page.html")

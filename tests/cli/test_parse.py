@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,10 +25,14 @@ def test_a_tree_is_drawn_with_its_brackets_size_height_and_tokens(capsys: pytest
     ]
 
 
+def write_to_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+
+
 def test_lines_of_standard_input_are_read_and_blank_ones_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("a\t( not a )\n\n( a ( and b ) )\tb\n"))
+    write_to_standard_input(monkeypatch, b"a\t( not a )\r\n\n( a ( and b ) )\tb\n")
     assert main(["parse", "--task", "logical_inference", "-", "--set", "task_options.form=operators"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("size: ") == 2
@@ -37,12 +43,14 @@ def test_a_wrong_text_is_told_with_its_line(
     failing: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "error: line 1, column 7: " in failing("parse", "listops", "[MAX 2")
-    monkeypatch.setattr("sys.stdin", io.StringIO("[MAX 2 9 ]\n[MXA 2 9 ]\n"))
+    write_to_standard_input(monkeypatch, b"[MAX 2 9 ]\n[MXA 2 9 ]\n")
     assert main(["parse", "listops", "-"]) == 2
     said = capsys.readouterr()
     assert "size: " in said.out
     assert "error: line 2, column 1: " in said.err
     assert "unknown" in failing("parse", "more_x", "(f x z)")
+    write_to_standard_input(monkeypatch, b"x = x\n\xff = 1\n")
+    assert "error: line 2, column 1: byte 0xff is not UTF-8" in failing("parse", "equation_verification", "-")
 
 
 def test_a_deep_tree_is_drawn_to_a_depth(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_task import MoreX, toy_data
 
+from treemem import checkpoint
 from treemem.cli import main
-from treemem.training import sweep
+from treemem.training import data_digest, sweep
+from treemem.training.sweep import without_test
 
 SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
 VARIED = ["--vary", "training.learning_rate=0.001:0.1:log", "--vary", "networks.sum.options.hidden_size=2,3"]
@@ -24,7 +27,9 @@ def test_trials_are_recorded_and_the_best_is_told_with_a_command_that_trains_it(
     best = max(record["validation_accuracy"] for record in records)
     first = next(record for record in records if record["validation_accuracy"] == best)
     assert f"best: trial {first['trial']}, {100 * best:.2f} %, training.learning_rate=" in said.out
-    assert "test examples" not in said.err
+    seen, _, _ = checkpoint.load_training_state(folder / "trials" / "trial-001" / "last")
+    assert seen["fingerprint"]["data"] == data_digest(MoreX().examples(without_test(toy_data())))
+    assert seen["fingerprint"]["data"] != data_digest(MoreX().examples(toy_data()))
     command = shlex.split(said.out.split("to train it: ")[1].splitlines()[0])
     assert main([*command[1:], "-o", "best"]) == 0
     assert f"validation accuracy {best:.4f}" in capsys.readouterr().err
@@ -72,6 +77,23 @@ def test_a_sweep_that_was_stopped_goes_on(
     assert "trial-001" not in said.err
 
 
+def test_what_is_no_trial_is_neither_deleted_nor_written_among(folder: Path, failing: Callable[..., str]) -> None:
+    for name in ("trial-photos", "trial-007", "trial-1"):
+        (folder / name).mkdir()
+        (folder / name / "mine").write_text("mine")
+    before = sorted(folder.rglob("*"))
+    sweeping = ["sweep", "toy.yaml", "-o", ".", "training.epochs=1", "--trials", "1"]
+    assert "error: . holds toy.yaml and nothing that was trained there" in failing(*sweeping, "--overwrite")
+    assert sorted(folder.rglob("*")) == before
+    assert main([*SWEEP, "--trials", "2", "--seeds", "1", "2"]) == 0
+    for name in ("trial-photos", "trial-007", "trial-1"):
+        (folder / name).rename(folder / "trials" / name)
+    assert main([*SWEEP, "--trials", "1", "--overwrite"]) == 0
+    assert sorted(path.name for path in (folder / "trials").glob("trial-*")) == [
+        *("trial-001", "trial-007", "trial-1", "trial-photos"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -82,6 +104,18 @@ def test_a_sweep_that_was_stopped_goes_on(
         (["--trials", "2", "--vary", "training.clip=0:1:log"], "LOW must be above 0 for :log"),
         (["--trials", "2", "--vary", "training.clip=2:1"], "LOW must be below HIGH"),
         (["--trials", "2", "--network", "sun"], "no network 'sun'; did you mean sum"),
+        (
+            ["--trials", "2", "--vary", "networks.small sum.options.hidden_size=2,3"],
+            "cannot vary networks.small sum.options.hidden_size: the trials train 'sum'; choose another with --network",
+        ),
+        (
+            ["--trials", "2", "--vary", "seeds=[1],[2]"],
+            "cannot vary seeds: each trial is trained from --seeds, or from",
+        ),
+        (
+            ["--trials", "2", "--vary", "training.seed=1,2", "--seeds", "3", "4"],
+            "cannot vary training.seed: each trial is trained from --seeds",
+        ),
     ],
 )
 def test_a_wrong_sweep_is_told_before_anything_is_trained(

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_task import MoreX, toy_data
 
 from treemem.cli import main
+from treemem.errors import RecipeError
+from treemem.task import TaskData
 from treemem.training import load_recipe, recipe_run
 
 
@@ -55,13 +59,60 @@ def test_networks_trained_before_on_the_same_data_stay(folder: Path, capsys: pyt
     assert (folder / "runs" / "more_x" / "toy" / "results.jsonl").exists()
 
 
+def test_a_file_that_was_corrected_is_other_data(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, name in enumerate(("sum", "small sum")):
+        data = TaskData(toy_data(60, seed), "60 toys of own.csv")
+        monkeypatch.setattr(MoreX, "make_data", lambda *_, data=data, **__: data)
+        assert main(["train", "toy.yaml", "--networks", name, "-o", "run", "training.epochs=1"]) == 0
+    said = capsys.readouterr()
+    assert "| sum " not in said.out.split("Test: accuracy")[-1]
+    assert "sum was trained on other data" in said.err
+
+
 def test_other_options_in_the_same_folder_are_refused_until_overwritten(
     trained: Path, failing: Callable[..., str]
 ) -> None:
     changed = ["train", "toy.yaml", "--seeds", "1", "-o", "run", "--networks", "sum", "training.batch_size=4"]
+    (trained / "sum" / "evaluation.jsonl").write_text("")
     assert "run/sum/seed-1 holds another run: batch_size was 8 and is 4 now" in failing(*changed)
+    assert load_recipe(trained / "sum" / "recipe.yaml").training.batch_size == 8
     assert main([*changed, "--overwrite"]) == 0
+    assert not (trained / "sum" / "evaluation.jsonl").exists()
+    assert load_recipe(trained / "sum" / "recipe.yaml").training.batch_size == 4
     assert [row["seed"] for row in rows(trained / "sum" / "answers.jsonl")] == [1]
+
+
+def test_the_same_command_without_overwriting_goes_on_after_an_interruption_of_one_that_overwrote(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_seeds, networks = recipe_run.fit_seeds, []
+
+    def stopping(task: Any, network: Any, *rest: Any, **options: Any) -> Any:
+        networks.append(network)
+        if len(networks) == 2:
+            raise KeyboardInterrupt
+        return fit_seeds(task, network, *rest, **options)
+
+    (trained / "sum" / "seed-2" / "notes.txt").write_text("mine")
+    changed = ["train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "training.batch_size=4"]
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe_run, "fit_seeds", stopping)
+        assert main([*changed, "--overwrite"]) == 130
+    assert main(changed) == 0
+    assert all(load_recipe(path).training.batch_size == 4 for path in trained.glob("*/recipe.yaml"))
+    assert (trained / "sum" / "seed-2" / "notes.txt").read_text() == "mine"
+
+
+def test_data_that_nothing_can_be_scored_on_cost_no_earlier_run(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
+) -> None:
+    monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: TaskData(toy_data(20, divided=False), "toys"))
+    said = failing("train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "--overwrite")
+    assert "these data are not divided" in said
+    assert len(list(trained.glob("*/seed-*/best"))) == 4
+    assert len(list(trained.glob("*/results.jsonl"))) == 2
 
 
 def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +133,28 @@ def test_without_matplotlib_there_is_no_plot(
     assert main(["train", "toy.yaml", "--networks", "sum", "-o", "run", "training.epochs=1"]) == 0
     assert "matplotlib is not installed, so no plot is drawn" in capsys.readouterr().err
     assert not list((folder / "run").glob("*.png"))
+
+
+def test_a_folder_of_other_things_is_no_place_for_a_run(
+    trained: Path, folder: Path, failing: Callable[..., str]
+) -> None:
+    (folder / "data.md").write_text("mine")
+    before = sorted(folder.iterdir())
+    assert "error: . holds data.md and nothing that was trained there" in failing("train", "toy.yaml", "-o", ".")
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "data.md").read_text() == "mine"
+    (trained / "notes.txt").write_text("mine")
+    for path in trained.glob("*/*.*"):
+        path.unlink()
+    recipe_run.check_folder(trained)
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run"]) == 0
+    for run in trained.glob("*/seed-*"):
+        shutil.rmtree(run)
+    recipe_run.check_folder(trained)
+    for name in ("sum", "small sum"):
+        shutil.rmtree(trained / name)
+    with pytest.raises(RecipeError, match=r"run holds accuracy_by_height\.png and nothing that was"):
+        recipe_run.check_folder(trained)
 
 
 def test_a_wrong_recipe_or_output_is_told(folder: Path, failing: Callable[..., str]) -> None:

@@ -33,6 +33,36 @@ def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
     assert len({len(line) for line in table.splitlines()}) == 1
 
 
+OTHERS = {**SCORES, "Elsewhere": [Score(9, 4, 0.5, 0.75), Score("all", 4, 0.5, 0.75)]}
+
+
+def test_networks_that_were_scored_on_other_examples_have_rows_of_their_own() -> None:
+    table = accuracy_table({"Elsewhere": OTHERS["Elsewhere"], **SCORES}, PUBLISHED)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert cells[0] == ["network", "depth 8", "depth 9", "depth 10", "all", "published, all"]
+    assert cells[2:] == [
+        ["majority class", "", "75.00", "", "75.00", "51.71"],
+        ["Elsewhere", "", "50.00", "", "50.00", ""],
+        ["examples", "", "4", "", "4", ""],
+        ["majority class", "50.00", "", "60.00", "53.00", "51.71"],
+        ["Tree-LSTM", "90.00", "", "80.00", "86.67", "83.64 ± 1.23"],
+        ["Mine", "95.00 ± 1.00", "", "", "90.00 ± 2.00", ""],
+        ["examples", "20", "", "10", "30", ""],
+    ]
+
+
+def test_the_figure_has_a_majority_for_each_set_of_examples() -> None:
+    (axes,) = accuracy_figure(OTHERS).axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["majority class, Tree-LSTM, Mine"].get_xydata().tolist() == [[8, 0.5], [10, 0.6]]
+    assert lines["majority class, Elsewhere"].get_xydata().tolist() == [[9, 0.75]]
+
+
+def test_no_score_has_no_majority_and_that_is_no_difference() -> None:
+    nothing = [Score("all", 0, float("nan"), float("nan"))]
+    assert accuracy_table({"A": nothing, "B": nothing}).count("majority class") == 1
+
+
 def test_without_published_figures_their_column_is_left_out() -> None:
     assert "published" not in accuracy_table(SCORES)
 

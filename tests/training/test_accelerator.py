@@ -30,7 +30,7 @@ def test_a_device_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("cuda", "cuda:0"):
         with pytest.raises(RecipeError, match="has no CUDA device that torch can use"):
             find_device(name)
-    for name in ("gpu", "cuda:x", ""):
+    for name in ("gpu", "cuda:x", "cuda:", "cuda:01", "cuda:-1", "cpu:", "cpu:01", "cpu:1", "cpu\n", ""):
         with pytest.raises(RecipeError, match="it must be auto, cpu, cuda"):
             find_device(name)
 

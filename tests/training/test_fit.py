@@ -531,6 +531,24 @@ def test_a_finished_run_can_be_given_more_epochs(tmp_path: Path, options: dict[s
     assert_same(tmp_path / "whole", tmp_path / "longer")
 
 
+def test_a_run_cannot_be_given_fewer_epochs_than_are_done(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    with pytest.raises(RecipeError, match="holds a run of 3 epochs, and epochs=2 asks for fewer"):
+        run(tmp_path, epochs=2, resume=True)
+    assert run(tmp_path, resume=True).records == first.records
+
+
+def test_a_run_whose_last_epoch_was_evaluated_out_of_turn_cannot_be_given_more(tmp_path: Path) -> None:
+    for epochs in (3, 4):
+        run(tmp_path / str(epochs), epochs=epochs, evaluate_every=2)
+    with pytest.raises(RecipeError, match="evaluated after epoch 3, its last one then; with evaluate_every=2 a"):
+        run(tmp_path / "3", epochs=5, evaluate_every=2, resume=True)
+    assert len(run(tmp_path / "3", epochs=3, evaluate_every=2, resume=True).records) == 3
+    run(tmp_path / "whole", epochs=6, evaluate_every=2)
+    run(tmp_path / "4", epochs=6, evaluate_every=2, resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "4")
+
+
 @pytest.mark.parametrize("options", [{"schedule": "cosine"}, {"schedule": "linear"}, {"warmup": 0.1}])
 def test_a_run_whose_rate_depends_on_its_epochs_cannot_be_given_others(
     tmp_path: Path, options: dict[str, object]

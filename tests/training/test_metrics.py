@@ -7,7 +7,7 @@ import pytest
 
 from treemem.errors import RecipeError
 from treemem.task import Score
-from treemem.training.metrics import binary_scores, class_scores, row_score, score_row
+from treemem.training.metrics import binary_scores, class_scores, row_group, row_score, score_row
 
 
 def test_scores_of_a_worked_example() -> None:
@@ -45,6 +45,15 @@ def test_a_row_names_the_group_as_the_task_does() -> None:
     row = score_row("Tree-LSTM", Score(8, 10, 0.5, 0.6), "depth")
     assert row["network"] == "Tree-LSTM"
     assert (row["depth"], row["examples"], row["accuracy"], row["majority"]) == (8, 10, 0.5, 0.6)
+
+
+@pytest.mark.parametrize("group", ["depth", "set of expressions", "group"])
+def test_what_the_groups_are_called_is_told_by_a_row(group: str) -> None:
+    row = score_row("Tree-LSTM", Score(8, 10, 0.5, 0.6), group)
+    assert row_group(row) == group
+    del row[group]
+    with pytest.raises(RecipeError, match="has a field for its group; there are only network, examples, accuracy, maj"):
+        row_group(row)
 
 
 def test_scores_of_several_classes_by_group_and_for_all() -> None:

@@ -104,6 +104,9 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"task_options": {"strict": "maybe"}}, "task_options: .*strict.*true or false, not maybe"),
         ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
         ({"seeds": ["a"]}, "seeds.*a whole number"),
+        ({"seeds": [1, -1]}, r"seeds must be from 0 to 2\^63 - 1, not -1$"),
+        ({"seeds": [1, 2**63]}, r"seeds must be from 0 to 2\^63 - 1, not 9223372036854775808$"),
+        ({"seeds": [1, 2, 1]}, "seeds must differ, not 1, 2, 1$"),
         ({"seeds": 3}, r"seeds.*: must be a list, such as \[3\], not 3$"),
     ],
 )

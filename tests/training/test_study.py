@@ -155,7 +155,7 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
         run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
 
 
-@pytest.mark.parametrize("group", ["depth", "operations", "set of expressions"])
+@pytest.mark.parametrize("group", ["depth", "operations", "set of expressions", "group"])
 def test_scores_come_back_whatever_the_task_calls_its_groups(group: str) -> None:
     scores = [Score(8, 10, 0.5, 0.6, 0.1, 0.2, 0.3), Score("all", 10, 0.5, 0.6, deviation=0.4)]
     record = {"scores": {"test": [score_row("sum", score, group) for score in scores], "train": []}}

@@ -49,7 +49,13 @@ def test_a_variation_is_read(text: str, variation: Variation) -> None:
     assert isinstance(Variation.parse("a=1:9").low, int)
 
 
-@pytest.mark.parametrize("text", ["a", "=1", "a=", "a..b=1", "a=3:1", "a=0:1:log", "a=[1", "a=x: 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a", "=1", "a=", "a..b=1", "a=3:1", "a=0:1:log", "a=[1", "a=x: 1", "a=2024-13-45", "a=!!int ''"),
+        *("a=16:32:8", "a=1:9:lin", "a=16:32,64:128"),
+    ],
+)
 def test_what_is_no_variation_is_refused(text: str) -> None:
     with pytest.raises(RecipeError, match="cannot vary"):
         Variation.parse(text)

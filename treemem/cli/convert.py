@@ -8,6 +8,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.errors import RecipeError
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -75,15 +76,15 @@ def _options_in(path: str | None) -> dict[str, Any]:
 
 def _option(text: str) -> tuple[str, Any]:
     """``NAME=VALUE`` as a name and what the value says in YAML."""
-    import yaml
+    from treemem.training.recipes import read_yaml
 
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set takes NAME=VALUE, not {text!r}")
     try:
-        return name.strip(), yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UsageError(f"the value in {text!r} cannot be read") from error
+        return name.strip(), read_yaml(value)
+    except RecipeError as error:
+        raise UsageError(f"the value in {text!r} is no YAML value ({error})") from error
 
 
 COMMAND = Command(

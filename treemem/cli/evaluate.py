@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from treemem.calibration import Reliability
     from treemem.task import Model
     from treemem.training.evaluate import Evaluation
-    from treemem.training.recipes import Recipe
     from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ def _run(options: Namespace) -> None:
     from treemem.task import SPLITS
     from treemem.training.accelerator import find_device
     from treemem.training.evaluate import evaluate
-    from treemem.training.recipe_run import recipe_of
+    from treemem.training.recipe_run import network_folder_of
 
     if options.data is not None and options.set:
         raise UsageError("--set is for data that are generated; leave it out, or DATA")
@@ -73,8 +72,8 @@ def _run(options: Namespace) -> None:
     if options.json is not None:
         check_place(Path(options.json), options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
-    recipe = recipe_of(options.checkpoint)
-    forest = _data(model, recipe, options)
+    folder = network_folder_of(options.checkpoint)
+    forest = _data(model, folder, options)
     evaluation = evaluate(
         model,
         forest,
@@ -82,7 +81,7 @@ def _run(options: Namespace) -> None:
         batch_size=options.batch_size,
         title=options.checkpoint,
     )
-    name = _name_of(model, recipe)
+    name = _name_of(model) if folder is None else folder.name
     print(accuracy_table({name: evaluation.scores}, group=model.task.group))
     if evaluation.overall.f1 is not None:
         score = evaluation.overall
@@ -98,22 +97,25 @@ def _run(options: Namespace) -> None:
             temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _name_of(model: Model, recipe: Recipe | None) -> str:
-    """What a run calls the network, or its task; else its class."""
-    known = [*({} if recipe is None else recipe.networks).items(), *model.task.networks.items()]
-    return next((name for name, network in known if network == model.network), model.network.network)
+def _name_of(model: Model) -> str:
+    """What the task calls the network; else its class."""
+    return next((name for name, own in model.task.networks.items() if own == model.network), model.network.network)
 
 
-def _data(model: Model, recipe: Recipe | None, options: Namespace) -> Forest:
-    """The examples of the file, or those that the model's run or task generates."""
-    from treemem.training.recipes import load_task_data
+def _data(model: Model, folder: Path | None, options: Namespace) -> Forest:
+    """The examples of the file, or those that the model's run, which is in ``folder``, or its task generates."""
+    from treemem.training.recipe_run import RECIPE
+    from treemem.training.recipes import load_recipe, load_task_data
 
     if options.data is not None:
         return model.task.read_examples(options.data, format=options.format)
     given: dict[str, Any] = {"task_options": model.task.options}
+    recipe = None if folder is None else load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("the data are those of the run")
         given["data"] = dataclasses.asdict(recipe.data)
+    else:
+        _logger.info("no run of this model is known here, so the data are those that its task generates")
     task, data_options = load_task_data(model.task.name, options.set, given)
     return task.make_data(data_options).forest
 

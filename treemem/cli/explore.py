@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from jsonargparse import Namespace
 
@@ -13,6 +14,7 @@ from treemem.cli.command import (
     add_checkpoint,
     add_device,
     add_input_format,
+    check_place,
 )
 
 _logger = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ def _run(options: Namespace) -> None:
         raise UsageError("where to? give -o PAGE, such as page.html")
     if options.most < 1:
         raise UsageError(f"--most must be at least 1, not {options.most}")
+    check_place(Path(options.output), options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     forest = model.task.read_examples(options.input, format=options.format)
     count = len(model.task.examples(forest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,14 +36,23 @@ def _run(options: Namespace) -> None:
 
 
 def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
-    """The texts; those that are lines of standard input with their numbers, blank ones left out."""
+    """The texts; those that are lines of standard input with their numbers, blank ones left out.
+
+    Raises:
+        ParseError: a line that is no UTF-8.
+    """
+    from treemem.records import open_source, text_lines
+
     for text in texts:
         if text != "-":
             yield None, text
             continue
-        for number, line in enumerate(sys.stdin, start=1):
-            if line.strip():
-                yield number, line.rstrip("\r\n")
+        with open_source("-") as stream:
+            for number, line, error in text_lines(stream):
+                if error is not None:
+                    raise error.at(number)
+                if line.strip():
+                    yield number, line
 
 
 def _shown(task: Task, text: str, line: int | None) -> str:

@@ -40,7 +40,7 @@ def _run(options: Namespace) -> None:
     from treemem.cli.train import logged_in
     from treemem.training.accelerator import find_device
     from treemem.training.recipe_run import default_folder
-    from treemem.training.sweep import TRIALS, Variation, plan_trials, run_trials
+    from treemem.training.sweep import TRIALS, Variation, check_folder, plan_trials, run_trials
 
     if options.trials is None:
         raise UsageError("how many trials? give --trials N")
@@ -56,6 +56,7 @@ def _run(options: Namespace) -> None:
     recipe = planned[0].recipe
     find_device(recipe.training.accelerator, "training.accelerator")
     output = Path(options.output or f"{default_folder(recipe.task, options.recipe)}-sweep")
+    check_folder(output)
     with logged_in(output):
         records = run_trials(planned, output, overwrite=options.overwrite)
     print(_told(planned, records, options.recipe, options.set))

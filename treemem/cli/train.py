@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treemem.training.recipes import Recipe
 
 _logger = logging.getLogger(__name__)
-_LOG, _TABLE = "log.txt", "table.md"
+_TABLE = "table.md"
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -37,9 +37,9 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.data_parallel import joined_processes
     from treemem.training.accelerator import find_device
-    from treemem.training.recipe_run import default_folder, train_recipe
+    from treemem.training.networks_folder import EVALUATION
+    from treemem.training.recipe_run import check_folder, default_folder, train_recipe
     from treemem.training.recipes import load_recipe
-    from treemem.training.trained_networks import ANSWERS, record_network
 
     processes = joined_processes()
     seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
@@ -47,17 +47,15 @@ def _run(options: Namespace) -> None:
         recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
         find_device(recipe.training.accelerator, "training.accelerator")
         output = Path(options.output or default_folder(recipe.task, options.recipe))
+        check_folder(output)
         task = recipe.make_task()
         data = task.make_data(recipe.data, progress=None if processes.is_first else False)
     with contextlib.ExitStack() as logging_there:
         with processes.agreeing():
             if processes.is_first:
                 logging_there.enter_context(logged_in(output))
-        trained = train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[ANSWERS])
-        for name, result in trained:
-            with processes.agreeing():
-                if processes.is_first:
-                    record_network(output / name, result, recipe, task, data)
+        for _ in train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION]):
+            pass  # each is recorded in its folder
         with processes.agreeing():
             if processes.is_first:
                 _tell_results(recipe, task, data, output)
@@ -67,14 +65,17 @@ def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> N
     """Print the scores of the networks in the folder of a run, and write them there as a table and a plot."""
     from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
     from treemem.training.recipe_run import write_text
+    from treemem.training.run_folder import LOG
+    from treemem.training.state import data_digest
 
-    rows = gathered_rows(output, list(recipe.networks), data.card)
+    digest = data_digest(task.examples(data.forest))
+    rows = gathered_rows(output, list(recipe.networks), digest)
     scores = scores_by_network(rows, task.group)
     table = _tables(task, scores)
     print(f"\n{table}\n")
-    write_results(output, rows, data.card)
+    write_results(output, rows, data.card, digest)
     write_text(output / _TABLE, f"{table}\n")
-    print(f"scores: {output / RESULTS}; log: {output / _LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
+    print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
 
 
 @contextlib.contextmanager
@@ -85,10 +86,11 @@ def logged_in(folder: Path) -> Iterator[None]:
         RecipeError: the folder cannot be written.
     """
     from treemem.records import writing
+    from treemem.training.run_folder import LOG
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(folder / _LOG, encoding="utf-8")
+        handler = logging.FileHandler(folder / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("treemem")
     logger.addHandler(handler)

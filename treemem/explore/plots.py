@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, RecipeError
 from treemem.explore.label_table import short_label
+from treemem.explore.tables import scored_alike
 from treemem.records import read_records, replacing
 from treemem.task import PublishedFigure, Score
 from treemem.trees.tree import Tree
@@ -35,8 +36,8 @@ def plot_accuracy(
     """Plot accuracy against the group (the depth of an equation), a line a network.
 
     Scores of several seeds get bars of one deviation; the legend says which scores are of one seed. A dashed line is
-    their ``majority``; a dotted one in a network's colour is its published accuracy over all groups, on the data set
-    that it was published for.
+    their ``majority``, one for each set of examples that they are of; a dotted one in a network's colour is its
+    published accuracy over all groups, on the data set that it was published for.
 
     Args:
         scores: network to its scores by group; one group may be ``"all"``, which is not drawn.
@@ -72,12 +73,10 @@ def accuracy_figure(
 
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
     axes = figure.add_subplot()
-    majority: dict[int, float] = {}
     beside_published: set[int] = set()
     for network, own in scores.items():
         points = sorted((score.group, score) for score in own if isinstance(score.group, int))
         groups = [name for name, _ in points]
-        majority.update((name, score.majority) for name, score in points)
         errors = [score.deviation or 0.0 for _, score in points]
         accuracy = [score.accuracy for _, score in points]
         several = any(score.deviation is not None for _, score in points)
@@ -86,9 +85,14 @@ def accuracy_figure(
         if network in figures and groups:
             axes.hlines(figures[network].value, groups[0], groups[-1], colors=line.get_color(), linestyles="dotted")
             beside_published.update(groups)
-    if majority:
-        names = sorted(majority)
-        axes.plot(names, [majority[name] for name in names], color="grey", linestyle="dashed", label=baseline)
+    parts = scored_alike(scores)
+    for part in parts:
+        majority = {
+            score.group: score.majority for own in part.values() for score in own if isinstance(score.group, int)
+        }
+        label = baseline if len(parts) == 1 else f"{baseline}, {', '.join(part)}"
+        if majority:
+            axes.plot(*zip(*sorted(majority.items()), strict=True), color="grey", linestyle="dashed", label=label)
     if beside_published:
         span = "-".join(map(str, sorted({min(beside_published), max(beside_published)})))
         label = f"published (on the published data set, {group} {span})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from treemem.task import PublishedFigure, Score
 
@@ -16,7 +16,8 @@ def accuracy_table(
 ) -> str:
     """Accuracy in percent, a row a network and a column a group, as a Markdown table.
 
-    The first row is the majority class, the last one says how many examples each group has.
+    The first row is the majority class, the last one says how many examples each group has. Networks that were scored
+    on other examples stand below, between two such rows of their own.
 
     Args:
         scores: network to its scores by group, the one for all of them last.
@@ -29,19 +30,45 @@ def accuracy_table(
     """
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
     columns = _columns(scores)
+
+    def line(name: str, known: Mapping[int | str, Score], told: Callable[[Score], str]) -> list[str]:
+        return [name, *(told(known[group]) if group in known else "" for group in columns)]
+
     rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
-    rows.append(["majority class", *(percent_of(score.majority) for score in columns.values())])
-    for network, own in scores.items():
-        by_group = {score.group: score for score in own}
-        cells = [by_group.get(name) for name in columns]
-        rows.append([network, *("" if cell is None else percent_of(cell.accuracy, cell.deviation) for cell in cells)])
+    for alike in scored_alike(scores) or [{}]:
+        rows.append(line("majority class", _columns(alike), lambda score: percent_of(score.majority)))
+        for network, own in alike.items():
+            by_group = {score.group: score for score in own}
+            rows.append(line(network, by_group, lambda score: percent_of(score.accuracy, score.deviation)))
+        rows.append(line("examples", _columns(alike), lambda score: str(score.examples)))
     if figures:
         rows[0].append("published, all")
         for row in rows[1:]:
             figure = figures.get(row[0])
             row.append("" if figure is None else percent_of(figure.value, figure.deviation))
-    rows.append(["examples", *(str(score.examples) for score in columns.values()), *([""] if figures else [])])
     return markdown_table(rows)
+
+
+def scored_alike(scores: Mapping[str, Sequence[Score]]) -> list[dict[str, Sequence[Score]]]:
+    """The networks in parts that were scored on the same examples, as far as scores can tell.
+
+    They tell other examples by another number of them in a group, or another majority.
+    """
+    parts: list[dict[str, Sequence[Score]]] = []
+    for network, own in scores.items():
+        part = next((part for part in parts if _fit_together(own, part)), None)
+        if part is None:
+            parts.append(part := {})
+        part[network] = own
+    return parts
+
+
+def _fit_together(own: Sequence[Score], others: Mapping[str, Sequence[Score]]) -> bool:
+    def told(score: Score) -> tuple[int, str]:
+        return score.examples, percent_of(score.majority)
+
+    of_others = _columns(others)
+    return all(told(score) == told(of_others.get(score.group, score)) for score in own)
 
 
 def overall_table(

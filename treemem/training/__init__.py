@@ -14,6 +14,7 @@ from treemem.training.paired import Comparison, compare
 from treemem.training.recipe_run import default_folder, train_recipe
 from treemem.training.recipes import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.training.seeds import SeedsResult, fit_seeds, mean_scores
+from treemem.training.state import data_digest
 from treemem.training.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "binary_scores",
     "class_scores",
     "compare",
+    "data_digest",
     "default_folder",
     "evaluate",
     "fit",

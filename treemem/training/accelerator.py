@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,9 @@ def find_device(name: str = "auto", option: str = "device") -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+    if not re.fullmatch(r"cpu(:0)?|cuda(:(0|[1-9][0-9]*))?", name):
         raise RecipeError(f"{option} is {name!r}; it must be auto, cpu, cuda or one of several such as cuda:1")
+    kind, _, number = name.partition(":")
     if kind == "cuda" and not torch.cuda.is_available():
         raise RecipeError(f'{option} is "{name}" and this machine has no CUDA device that torch can use')
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():

@@ -46,6 +46,7 @@ from treemem.training.resuming import (
 from treemem.training.run_folder import held
 from treemem.training.state import (
     Progress,
+    check_epochs,
     check_same_run,
     check_same_training,
     fingerprint,
@@ -103,10 +104,10 @@ def fit(
 
     Raises:
         RecipeError: no example to train on, an option that the network does not have, a run to resume that was
-            begun with other options or data, or an earlier run in ``output`` and neither ``resume`` nor ``overwrite``;
-            a folder that cannot be written, or in which another process is training; a network option that a
-            checkpoint cannot hold; in several processes an option that makes an example depend on the others of its
-            batch. ``DivergedError``, which is one: the loss is not finite.
+            begun with other options or data or has more epochs, or an earlier run in ``output`` and neither ``resume``
+            nor ``overwrite``; a folder that cannot be written, or in which another process is training; a network
+            option that a checkpoint cannot hold; in several processes an option that makes an example depend on the
+            others of its batch. ``DivergedError``, which is one: the loss is not finite.
         CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
             the one before it stays.
         VocabularyError: data with a label that the task does not know.
@@ -239,6 +240,7 @@ class _Run:
         with reading(saved.place):
             check_same_run(saved.state["fingerprint"], self.fingerprint, defaults, str(self.folder))
             self.progress = Progress.from_dict(saved.state["progress"], saved.records)
+            check_epochs(self.progress, self.options, str(self.folder))
         if saved.problem:
             self.processes.in_first(lambda: forget_torn_last(self.folder, saved.problem))
         if self.progress.finished(self.options):

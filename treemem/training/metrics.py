@@ -98,3 +98,16 @@ def row_score(row: Mapping[str, Any], group: str) -> Score:
     if absent:
         raise RecipeError(f"a record of scores needs the fields network, {group}, {', '.join(names)}; no {absent[0]!r}")
     return Score(row[group], **{name: row[name] for name in names})
+
+
+def row_group(row: Mapping[str, Any]) -> str:
+    """What the record of :func:`score_row` calls its groups.
+
+    Raises:
+        RecipeError: a record of another form.
+    """
+    known = {"network", *(part.name for part in dataclasses.fields(Score) if part.name != "group")}
+    group = next((name for name in row if name not in known), None)
+    if group is None:
+        raise RecipeError(f"a record of scores has a field for its group; there are only {', '.join(row)}")
+    return group

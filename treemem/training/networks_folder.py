@@ -1,8 +1,8 @@
 """Networks trained one after the other in one folder: the results of those that were trained on the same data.
 
-Each network's folder, ``OUTPUT/NETWORK``, holds the card of the data that it was trained on, and its rows of results. A
-later run with other networks, or other data, leaves them there; what is gathered are the rows of all networks of the
-same card.
+Each network's folder, ``OUTPUT/NETWORK``, holds the card of the data that it was trained on, with their hash, and its
+rows of results. A later run with other networks, or other data, leaves them there; what is gathered are the rows of all
+networks of the same hash.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from treemem.records import read_records, replacing, write_records, writing
 from treemem.task import Score
 from treemem.training.metrics import row_score
 
-RESULTS, CARD = "results.jsonl", "data.md"
-"""Names of the files of rows of scores, and of the card of the data."""
+RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"
+"""Names of the files of rows of scores, on the test and on further files, and of the card of the data."""
 
+_DIGEST = "SHA-256 of trees, labels and splits: "
 _logger = logging.getLogger(__name__)
 
 
@@ -34,23 +35,31 @@ def take_back_results(folder: Path, files: Sequence[str] = (RESULTS,)) -> None:
                 (folder / file).unlink(missing_ok=True)
 
 
-def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str) -> None:
-    """Write the rows of a network, or of several, and the card of their data.
+def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, digest: str) -> None:
+    """Write the rows of a network, or of several, and the card of their data with its hash.
 
     Args:
         folder: of the network, or of all.
         rows: those of :func:`treemem.training.score_row`.
         card: of the data.
+        digest: the :func:`treemem.training.data_digest` of the data.
 
     Raises:
         RecipeError: they cannot be written.
     """
     with replacing(folder / CARD) as temporary:
-        temporary.write_bytes(card.encode())
+        temporary.write_bytes(f"{card.rstrip()}\n\n{_DIGEST}{digest}\n".encode())
     write_records(folder / RESULTS, rows)
 
 
-def gathered_rows(output: Path, first: Sequence[str], card: str, file: str = RESULTS) -> list[dict[str, Any]]:
+def recorded_digest(folder: Path) -> str:
+    """The hash of the data that a network was trained on, out of the card in its folder; empty where that has none."""
+    card = folder / CARD
+    last = card.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if card.is_file() else ""
+    return last.removeprefix(_DIGEST) if last.startswith(_DIGEST) else ""
+
+
+def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = RESULTS) -> list[dict[str, Any]]:
     """The rows of the networks in ``output``: of the ``first`` ones, then of others that were trained on the same data.
 
     Those that were trained on other data are left out, and named in the log.
@@ -58,7 +67,7 @@ def gathered_rows(output: Path, first: Sequence[str], card: str, file: str = RES
     Args:
         output: the folder of the networks' folders.
         first: names of networks.
-        card: of the data.
+        digest: the :func:`treemem.training.data_digest` of the data.
         file: where a network's rows are.
 
     Raises:
@@ -69,7 +78,7 @@ def gathered_rows(output: Path, first: Sequence[str], card: str, file: str = RES
         name = path.parent.name
         if name in first or not path.with_name(file).exists():
             continue
-        if path.read_bytes() == card.encode():
+        if recorded_digest(path.parent) == digest:
             others.append(name)
         else:
             _logger.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)

@@ -88,7 +88,7 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     """
     path = _recipe_path(os.fspath(source))
     try:
-        content = _read_yaml(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecipeError) as error:
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
@@ -197,7 +197,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         _made(data_class, values["data"], "data", "data"),
         networks,
         _made(TrainingOptions, values["training"], "training", "training"),
-        tuple(values["seeds"]),
+        _checked_seeds(values["seeds"]),
     )
     task = recipe.make_task()
     for name, network in recipe.networks.items():
@@ -207,6 +207,15 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         except RecipeError as error:
             raise RecipeError(f"networks.{name}.options: {error}") from error
     return recipe
+
+
+def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    for seed in seeds:
+        if not 0 <= seed < 2**63:
+            raise RecipeError(f"seeds must be from 0 to 2^63 - 1, not {seed}")
+    if len(set(seeds)) < len(seeds):
+        raise RecipeError(f"seeds must differ, not {', '.join(map(str, seeds))}")
+    return tuple(seeds)
 
 
 def recipe_names() -> list[str]:
@@ -325,7 +334,7 @@ def _overridden(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
                 raise RecipeError(f"cannot override {path!r}: {part!r} has no fields")
             place = inner
         try:
-            place[parts[-1]] = _read_yaml(text)
+            place[parts[-1]] = read_yaml(text)
         except RecipeError as error:
             raise RecipeError(f"cannot override {path!r}: {shorten(text)} is no YAML value ({error})") from error
     return result
@@ -347,7 +356,7 @@ class _DistinctFields(yaml.SafeLoader):
         return node
 
 
-def _read_yaml(text: str) -> Any:
+def read_yaml(text: str) -> Any:
     """The plain data that a YAML text says.
 
     Raises:

@@ -18,6 +18,30 @@ except ImportError:  # there is none on Windows
 
 _logger = logging.getLogger(__name__)
 _LOCK = ".lock"
+LOG = "log.txt"
+"""Name of the file that commands keep their log in."""
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was begun in the folder, however far it came."""
+    return (folder / _LOCK).is_file()
+
+
+def check_empty(folder: Path) -> None:
+    """Refuse to write into a folder of other things, before anything is trained.
+
+    It may be absent, and may hold a log and hidden files.
+
+    Raises:
+        RecipeError: it names one of the things.
+    """
+    others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = sorted(name for name in others if name != LOG and not name.startswith("."))
+    if others:
+        raise RecipeError(
+            f"{folder} holds {others[0]} and nothing that was trained there; choose a new folder for the output "
+            "(--output)"
+        )
 
 
 @contextlib.contextmanager

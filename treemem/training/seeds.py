@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from treemem.errors import RecipeError
-from treemem.task import DataSet, NetworkConfig, Score, Task, forest_of
+from treemem.task import DataSet, Examples, NetworkConfig, Score, Task, forest_of
 from treemem.training.evaluate import Evaluation, evaluate
 from treemem.training.fit import fit
 from treemem.training.fit_result import FitResult
@@ -58,11 +58,7 @@ def fit_seeds(
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise RecipeError(f"seeds must be distinct and at least one, not {list(seeds)}")
-    examples = task.examples(forest_of(data))
-    chosen = examples.part(split)
-    if not len(chosen):
-        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
-    examples.targets_of(chosen)
+    check_scorable(task.examples(forest_of(data)), split)
     options = TrainingOptions() if options is None else options
     fits, evaluations = [], []
     for seed in seeds:
@@ -72,7 +68,7 @@ def fit_seeds(
             network,
             data,
             seeded,
-            output=Path(output) / f"seed-{seed}",
+            output=seed_folder(output, seed),
             resume=resume,
             overwrite=overwrite,
             progress=progress,
@@ -82,6 +78,23 @@ def fit_seeds(
         title = f"{Path(output).name}, seed {seed}, {split or 'all'} examples"
         evaluations.append(evaluate(result.model, data, split=split, progress=progress, title=title))
     return SeedsResult(fits, evaluations, mean_scores([evaluation.scores for evaluation in evaluations]))
+
+
+def seed_folder(output: str | Path, seed: int) -> Path:
+    """The folder of the run from that seed, among those in ``output``."""
+    return Path(output) / f"seed-{seed}"
+
+
+def check_scorable(examples: Examples, split: str | None) -> None:
+    """Refuse data that no run could be scored on.
+
+    Raises:
+        RecipeError: the split has no example, or one without a label.
+    """
+    chosen = examples.part(split)
+    if not len(chosen):
+        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
+    examples.targets_of(chosen)
 
 
 def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:

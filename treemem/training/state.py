@@ -20,6 +20,9 @@ from treemem.training.options import TrainingOptions
 _FREE_TO_CHANGE = frozenset({
     "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
 })  # fmt: skip
+_ANOTHER_RUN = (
+    "choose another output folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
+)
 
 
 @dataclass
@@ -141,9 +144,34 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
     ]
     if different:
         raise RecipeError(
-            f"{place} holds another run: {'; '.join(different)}. Go on with the same as before, choose another output "
-            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
+            f"{place} holds another run: {'; '.join(different)}. Go on with the same as before, {_ANOTHER_RUN}"
         )
+
+
+def check_epochs(progress: Progress, options: TrainingOptions, place: str) -> None:
+    """Refuse to go on with a run to another number of epochs where an unbroken run of so many would differ.
+
+    Args:
+        progress: of the run.
+        options: how many epochs are asked for, and how often to evaluate.
+        place: the folder of the run.
+
+    Raises:
+        RecipeError: more epochs are done, or an epoch was evaluated because it was the last one then.
+    """
+    if progress.epoch > options.epochs:
+        raise RecipeError(
+            f"{place} holds a run of {progress.epoch} epochs, and epochs={options.epochs} asks for fewer; ask for as "
+            f"many or more, {_ANOTHER_RUN}"
+        )
+    for record in progress.records:
+        epoch = record["epoch"]
+        if "validation_accuracy" in record and epoch % options.evaluate_every and epoch != options.epochs:
+            raise RecipeError(
+                f"{place} holds a run that was evaluated after epoch {epoch}, its last one then; with evaluate_every="
+                f"{options.evaluate_every} a run of {options.epochs} epochs is not, so that it cannot go on to these; "
+                f"{_ANOTHER_RUN}"
+            )
 
 
 def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,7 +27,7 @@ from treemem.records import read_records, write_records, writing
 from treemem.task import SPLITS, Model, NetworkConfig, Score, Task
 from treemem.training.evaluate import evaluate
 from treemem.training.fit import fit
-from treemem.training.metrics import row_score, score_row
+from treemem.training.metrics import row_group, row_score, score_row
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
 from treemem.training.state import data_digest, defaults_of
@@ -181,9 +181,7 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
     """The scores of a recorded run on a split or file, by group and last for all."""
     rows = record["scores"][part]
-    known = {"network", *(field.name for field in fields(Score))}
-    group = next(name for name in rows[-1] if name not in known)
-    return [row_score(row, group) for row in rows]
+    return [row_score(row, row_group(rows[-1])) for row in rows]
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,8 @@ from treemem.checked_options import checked_count
 from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
 from treemem.training.fit import DivergedError, FitResult, fit
-from treemem.training.recipes import Recipe, load_recipe, recipe_fields
-from treemem.training.run_folder import held
+from treemem.training.recipes import Recipe, load_recipe, read_yaml, recipe_fields
+from treemem.training.run_folder import check_empty, held, holds_run
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Variation:
             (32, 64)
         """
         name, equals, values = text.partition("=")
+        name = name.strip()
         if not equals or not all(name.split(".")) or not values.strip():
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         parts = values.split(":")
@@ -69,9 +71,11 @@ class Variation:
                     problem = "LOW must be above 0 for :log" if log and low < high else "LOW must be below HIGH"
                     raise RecipeError(f"cannot vary {text!r}: {problem}")
                 return cls(name, (), low, high, log)
+        if any(_is_range(part.split(":")) for part in values.split(",")):  # which YAML would read to the base 60
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         try:
-            choices = yaml.safe_load(f"[{values}]")
-        except yaml.YAMLError as error:
+            choices = read_yaml(f"[{values}]")
+        except RecipeError as error:
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
         if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
@@ -151,16 +155,16 @@ def plan_trials(
         seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
 
     Raises:
-        RecipeError: no such recipe, field, network or value.
+        RecipeError: no such recipe, field, network or value, or a field that no trial is trained by.
     """
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
-    if len(set(seeds)) < len(seeds):
-        raise RecipeError(f"seeds must differ, not {', '.join(map(str, seeds))}")
     overrides = [*overrides, f"seeds={list(seeds)}"] if seeds else overrides
     base = load_recipe(source, overrides)
     name = next(iter(base.networks)) if network is None else network
     chosen = list(variations) or default_variations(base)
+    for variation in chosen:
+        _check_trained(variation.field, name, seeds)
     planned = []
     for number in range(1, trials + 1):
         random = np.random.default_rng([seed, number])
@@ -168,6 +172,21 @@ def plan_trials(
         recipe = load_recipe(source, [*overrides, *_overrides(values)]).with_networks([name])
         planned.append(Trial(number, values, recipe, tuple(seeds)))
     return planned
+
+
+def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
+    """Refuse to vary a field that is without effect on the network that is trained.
+
+    Raises:
+        RecipeError: it is of another network, or a seed in place of which others are given.
+    """
+    of_networks, *names = field.split(".")
+    if of_networks == "networks" and names[:1] not in ([], [network]):
+        raise RecipeError(f"cannot vary {field}: the trials train {network!r}; choose another with --network")
+    if field == "seeds":
+        raise RecipeError("cannot vary seeds: each trial is trained from --seeds, or from training.seed")
+    if field == "training.seed" and seeds:
+        raise RecipeError("cannot vary training.seed: each trial is trained from --seeds; leave one of the two out")
 
 
 def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
@@ -199,7 +218,7 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
         if overwrite:
             with writing(output):
                 (output / TRIALS).unlink(missing_ok=True)
-                for folder in output.glob("trial-*"):
+                for folder in _trial_folders(output):
                     shutil.rmtree(folder)
         records = _recorded(output / TRIALS)
         for trial in planned:
@@ -221,6 +240,26 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
             records[trial.number] = _run(trial, made[1], output / f"trial-{trial.number:03}")
             write_records(output / TRIALS, [records[number] for number in sorted(records)])
     return [records[trial.number] for trial in planned]
+
+
+def check_folder(output: Path) -> None:
+    """Refuse a folder for a sweep in which there are other things and no trial.
+
+    Raises:
+        RecipeError: it names one of the things.
+    """
+    if not (output / TRIALS).is_file() and not _trial_folders(output):
+        check_empty(output)
+
+
+def _trial_folders(output: Path) -> list[Path]:
+    """The folders of trials, of which each holds a run or one for each seed."""
+    return [
+        folder
+        for folder in sorted(output.glob("trial-*/"))
+        if re.fullmatch(r"trial-\d{3,}", folder.name)
+        and any(holds_run(place) for place in (folder, *folder.glob("seed-*/")))
+    ]
 
 
 def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -292,6 +331,10 @@ def _overrides(values: Mapping[str, Any]) -> list[str]:
 
 def _as_yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+
+
+def _is_range(parts: Sequence[str]) -> bool:
+    return len(parts) > 1 and all(_number(part) is not None for part in parts[:2])
 
 
 def _number(text: str) -> float | int | None:

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checkpoint import load
+from treemem import checkpoint
 from treemem.errors import RecipeError
-from treemem.records import read_records, write_records
-from treemem.task import SPLITS, Score, Task, TaskData
+from treemem.records import read_records
+from treemem.task import Score
 from treemem.training.evaluate import evaluate
-from treemem.training.metrics import row_score
-from treemem.training.networks_folder import CARD, RESULTS
+from treemem.training.metrics import row_group, row_score
+from treemem.training.networks_folder import RESULTS, recorded_digest
 from treemem.training.paired import Comparison, compare
-from treemem.training.recipe_run import RECIPE, write_text
-from treemem.training.recipes import Recipe, format_recipe, load_recipe
-from treemem.training.seeds import SeedsResult
+from treemem.training.recipe_run import ANSWERS, RECIPE, TEST
+from treemem.training.recipes import Recipe, load_recipe
+from treemem.training.seeds import mean_scores, seed_folder
 from treemem.training.state import data_digest
-from treemem.training.study import packed_answers, right_answers
+from treemem.training.study import read_study, right_answers, weights_digest
 
 _logger = logging.getLogger(__name__)
-ANSWERS = "answers.jsonl"
-_TEST = SPLITS[2]
-_NOT_GROUPS = {"network", "examples", "accuracy", "majority", "precision", "recall", "f1", "deviation"}
 
 
 @dataclass(frozen=True)
@@ -49,17 +46,6 @@ class TrainedNetwork:
     scores: list[Score]
     answers: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     data: str = ""
-
-
-def record_network(folder: Path, result: SeedsResult, recipe: Recipe, task: Task, data: TaskData) -> None:
-    """Keep with a network what its scores do not say: the recipe, and which test examples each seed had right."""
-    digest = data_digest(task.examples(data.forest))
-    rows = [
-        {"seed": seed, "data": digest, "right": {_TEST: packed_answers(evaluation.right)}}
-        for seed, evaluation in zip(recipe.seeds or [recipe.training.seed], result.evaluations, strict=True)
-    ]
-    write_text(folder / RECIPE, format_recipe(recipe))
-    write_records(folder / ANSWERS, rows)
 
 
 def networks_of_run(run: str | Path) -> list[TrainedNetwork]:
@@ -85,26 +71,35 @@ def networks_of_run(run: str | Path) -> list[TrainedNetwork]:
 
 def _network(folder: Path) -> TrainedNetwork:
     rows = [record.fields for record in read_records(folder / RESULTS)]
-    group = next((name for name in (rows[-1] if rows else ()) if name not in _NOT_GROUPS), None)
-    if group is None:
-        raise RecipeError(f"{folder / RESULTS} holds no scores by group")
+    if not rows:
+        raise RecipeError(f"{folder / RESULTS} holds no scores")
+    group = row_group(rows[-1])
     scores = [row_score(row, group) for row in rows]
-    answers: dict[int, NDArray[np.bool_]] = {}
-    data = ""
-    if (folder / ANSWERS).is_file():
-        for record in read_records(folder / ANSWERS):
-            answers[int(record.fields["seed"])] = right_answers(record.fields, _TEST)
-            data = str(record.fields["data"])
-    return TrainedNetwork(rows[-1]["network"], folder, group, scores, answers, data)
+    return TrainedNetwork(rows[-1]["network"], folder, group, scores, *_kept_answers(folder))
+
+
+def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
+    """The answers that are kept with a network, and the hash of their data; none where they are of other weights.
+
+    Weights that are there no more are taken for those of the answers.
+    """
+    records = read_study(folder / ANSWERS, ["seed", "data", "right"])
+    for record in records:
+        run = seed_folder(folder, record["seed"])
+        if checkpoint.exists(run / "best") and record.get("weights") != weights_digest(checkpoint.load(run)):
+            _logger.info("the answers in %s are of other weights than %s has now", folder / ANSWERS, run)
+            return {}, ""
+    answers = {int(record["seed"]): right_answers(record, TEST) for record in records}
+    return answers, str(records[-1]["data"]) if records else ""
 
 
 def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> TrainedNetwork:
-    """The same network with its answers, which are computed where they were not kept.
+    """The same network with its answers, which are computed where they were not kept, and its scores with them.
 
     Args:
         network: the network.
-        recipe: what it was trained by; by default the one that is kept with it. Where there is none, the network is
-            given back as it is.
+        recipe: what it was trained by; by default the one that is kept with it, whose seeds alone then count. Where
+            there is none, the network is given back as it is.
 
     Raises:
         RecipeError: it was trained on other data than the recipe's.
@@ -112,23 +107,27 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
     """
     if network.answers:
         return network
+    runs = sorted(network.folder.glob("seed-*/"))
     if recipe is None:
         if not (network.folder / RECIPE).is_file():
             return network
         recipe = load_recipe(network.folder / RECIPE)
+        own = [seed_folder(network.folder, seed) for seed in recipe.seeds or [recipe.training.seed]]
+        runs = [run for run in runs if run in own]
     task = recipe.make_task()
     data = task.make_data(recipe.data)
-    card = network.folder / CARD
-    if card.is_file() and card.read_bytes() != data.card.encode():
-        raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
-    answers = {
-        int(folder.name.removeprefix("seed-")): evaluate(
-            load(folder), data, split=_TEST, title=f"{network.name}, {folder.name}"
-        ).right
-        for folder in sorted(network.folder.glob("seed-*/"))
-    }
     digest = data_digest(task.examples(data.forest))
-    return TrainedNetwork(network.name, network.folder, network.group, network.scores, answers, digest)
+    if recorded_digest(network.folder) not in ("", digest):
+        raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
+    evaluations = {
+        int(run.name.removeprefix("seed-")): evaluate(
+            checkpoint.load(run), data, split=TEST, title=f"{network.name}, {run.name}"
+        )
+        for run in runs
+    }
+    answers = {seed: evaluation.right for seed, evaluation in evaluations.items()}
+    scores = mean_scores([evaluation.scores for evaluation in evaluations.values()])
+    return replace(network, scores=scores or network.scores, answers=answers, data=digest)
 
 
 def compare_networks(first: TrainedNetwork, second: TrainedNetwork) -> Comparison | str:
