@@ -314,6 +314,8 @@ def test_parquet_of_given_types_holds_columns_without_values(tmp_path: Path) -> 
     assert parquet.read_schema(path).names == ["a", "b", "c"]
     with pytest.raises(RecipeError, match="Parquet cannot hold a value"):
         write_records(path, [{"a": 2**70, "b": None, "c": None}], types=types)
+    write_records(path, [{"a": None, "b": "ä\ud800", "c": None}], types=types)
+    assert [fields["b"] for fields in fields_of(path)] == ["ä\\ud800"]
 
 
 @pytest.mark.parametrize(

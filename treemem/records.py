@@ -481,9 +481,21 @@ def _write_typed_parquet(
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
         while chunk := list(itertools.islice(records, _PARQUET_ROWS)):
             try:
-                writer.write_table(pyarrow.Table.from_pylist(chunk, schema))
-            except (OverflowError, UnicodeEncodeError, pyarrow.ArrowException) as error:
+                try:
+                    table = pyarrow.Table.from_pylist(chunk, schema)
+                except UnicodeEncodeError:
+                    table = pyarrow.Table.from_pylist([_escaped(record) for record in chunk], schema)
+                writer.write_table(table)
+            except (OverflowError, pyarrow.ArrowException) as error:
                 raise RecipeError(f"Parquet cannot hold a value of these records: {error}") from error
+
+
+def _escaped(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with lone surrogates, which UTF-8 cannot spell, by escapes as in CSV."""
+    return {
+        name: value.encode("utf-8", errors="backslashreplace").decode("utf-8") if isinstance(value, str) else value
+        for name, value in record.items()
+    }
 
 
 def json_line(record: Mapping[str, Any]) -> str:
