@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -201,6 +204,26 @@ def test_records_read_in_other_processes_have_the_same_answers() -> None:
     abandoned = TreePredictor(model, processes=2).predict(records * 10)
     next(abandoned)
     abandoned.close()
+
+
+class OfTheProgram(str):
+    """A text of a class that child processes do not know."""
+
+
+def test_records_that_cannot_be_sent_to_other_processes_are_read_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nameless(str):
+        pass
+
+    model = small_model()
+    expected = list(TreePredictor(model).predict([{"equation": text} for text in GOOD * 2]))
+    monkeypatch.setattr(OfTheProgram, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "OfTheProgram", OfTheProgram, raising=False)
+    records = [
+        *(MappingProxyType({"equation": text, "lock": threading.Lock()}) for text in GOOD[:3]),
+        *({"equation": OfTheProgram(text)} for text in GOOD[3:] + GOOD[:1]),
+        *({"equation": Nameless(text)} for text in GOOD[1:]),
+    ]
+    assert list(TreePredictor(model, processes=2).predict(records)) == expected
 
 
 def test_a_reader_of_the_running_program_reads_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from treemem.child_process import ChildProcess, ChildProcessDied
+from treemem.child_process import CannotBeSent, ChildProcess, ChildProcessDied
 from treemem.errors import TreememError
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, read_examples
 
@@ -141,20 +141,27 @@ def read_chunks(
 def _read_elsewhere(
     reader: RecordReader, chunks: Iterator[Chunk], processes: int
 ) -> Iterator[tuple[Chunk, ReadExamples]]:
-    """Read in child processes, each of which a thread of this process waits for."""
+    """Read in child processes, each of which a thread waits for; a chunk that cannot be sent there is read here."""
     idle: queue.SimpleQueue[ChildProcess] = queue.SimpleQueue()
 
-    def read(chunk: Chunk) -> ReadExamples:
+    def read(chunk: Chunk) -> ReadExamples | None:
         child = idle.get()
         try:
             return child.call(read_examples, reader, *_given(chunk))
+        except CannotBeSent:
+            return None
         except ChildProcessDied as error:
             remedy = "free some memory, or read in one process (processes=1)"
             raise ChildProcessDied(f"{error}; {remedy}") from error
         finally:
             idle.put(child)
 
-    waiting: deque[tuple[Chunk, Future[ReadExamples]]] = deque()
+    def finished() -> tuple[Chunk, ReadExamples]:
+        chunk, future = waiting.popleft()
+        found = future.result()
+        return chunk, _read(reader, chunk) if found is None else _whole(chunk, found)
+
+    waiting: deque[tuple[Chunk, Future[ReadExamples | None]]] = deque()
     with ThreadPoolExecutor(processes, "treemem-reading") as threads, ExitStack() as children:
         try:
             for _ in range(processes):
@@ -162,11 +169,9 @@ def _read_elsewhere(
             for chunk in chunks:
                 waiting.append((chunk, threads.submit(read, chunk)))
                 if len(waiting) > 2 * processes:
-                    oldest, future = waiting.popleft()
-                    yield oldest, _whole(oldest, future.result())
+                    yield finished()
             while waiting:
-                oldest, future = waiting.popleft()
-                yield oldest, _whole(oldest, future.result())
+                yield finished()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
