@@ -168,6 +168,19 @@ def test_a_parquet_text_that_is_not_utf8_is_an_error_of_its_row_alone(tmp_path: 
         list(read_records(path))
 
 
+def test_a_parquet_value_that_python_cannot_hold_is_an_error_of_its_row_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    days = pyarrow.array([0, 10**8, 1], pyarrow.date32())  # the second is of a year beyond 9999
+    parquet.write_table(pyarrow.table({"text": ["x", "y", "z"], "day": days}), path)
+    records = list(read_records(path, strict=False))
+    assert [record.fields.get("text") for record in records] == ["x", None, "z"]
+    with pytest.raises(
+        ParseError, match=r"a\.parquet, line 2.*a value that cannot be read .*; expected texts, numbers"
+    ):
+        list(read_records(path))
+    assert fields_of(path, columns=["other", "text"]) == [{"text": "x"}, {"text": "y"}, {"text": "z"}]
+
+
 def test_a_csv_cell_may_be_very_long(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a\n" + "x" * 1_000_000 + "\n")

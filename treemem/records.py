@@ -56,6 +56,7 @@ def read_records(
     format: str | None = None,
     text_fields: Sequence[str] = ("text",),
     one_of: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
     strict: bool = True,
 ) -> Iterator[Record]:
     """Read a file record by record; text forms are never held in memory as a whole.
@@ -67,6 +68,7 @@ def read_records(
         format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
         text_fields: names of the tab-separated parts of a text line; the later ones may be missing.
         one_of: fields of which a table, CSV or Parquet, must have a column at least, if any are given.
+        columns: of Parquet, the columns to read, as far as they are there; all by default.
         strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
 
     Raises:
@@ -79,7 +81,7 @@ def read_records(
         "text": lambda stream: _text_records(stream, text_fields),
         "csv": functools.partial(_csv_records, check_columns),
         "jsonl": _jsonl_records,
-        "parquet": functools.partial(_parquet_records, check_columns),
+        "parquet": functools.partial(_parquet_records, check_columns, columns),
     }
     reader = readers[format_of(name, format)]
     with open_source(source) as stream:
@@ -384,16 +386,20 @@ def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
         csv.field_size_limit(limit)
 
 
-def _parquet_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
+def _parquet_records(
+    check_columns: _CheckColumns, columns: Sequence[str] | None, stream: IO[bytes]
+) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
     whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
     try:
         table = pyarrow.parquet.ParquetFile(whole)
-        check_columns(table.schema_arrow.names)
+        names = table.schema_arrow.names
+        check_columns(names)
+        read = None if columns is None else [name for name in names if name in columns]
         number = 0
-        for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
+        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=read):
             for record in _parquet_rows(batch, number + 1):
                 number = record.line
                 yield record
@@ -402,17 +408,25 @@ def _parquet_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterato
 
 
 def _parquet_rows(batch: Any, first: int) -> Iterator[Record]:
-    """The rows of a batch; one with bytes that are not UTF-8 is an error of that row alone."""
+    """The rows of a batch; a value that Python cannot hold is an error of its row alone."""
     try:
-        for number, fields in enumerate(batch.to_pylist(), start=first):
-            yield Record(number, fields)
-    except UnicodeDecodeError as error:
+        rows = batch.to_pylist()
+    except (OverflowError, ValueError) as error:
         if len(batch) == 1:
-            problem = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-            yield Record(first, {}, ParseError(problem, expected="UTF-8 text"))
+            yield Record(first, {}, _bad_value(error))
             return
         for row in range(len(batch)):
             yield from _parquet_rows(batch.slice(row, 1), first + row)
+        return
+    for number, fields in enumerate(rows, start=first):
+        yield Record(number, fields)
+
+
+def _bad_value(error: Exception) -> ParseError:
+    if isinstance(error, UnicodeDecodeError):
+        return ParseError(f"byte 0x{error.object[error.start]:02x} is not UTF-8", expected="UTF-8 text")
+    expected = "texts, numbers, and dates from year 1 to 9999 in whole microseconds"
+    return ParseError(f"a value that cannot be read ({error})", expected=expected)
 
 
 def _checked(records: Iterable[Mapping[str, Any]], fields: Sequence[str] | None) -> Iterator[Mapping[str, Any]]:

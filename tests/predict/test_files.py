@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
 import torch
 from models import small_model
@@ -91,6 +92,30 @@ def test_parquet_has_one_type_for_a_column(tmp_path: Path, predictor: TreePredic
         table = parquet.read_table(tmp_path / "out.parquet")
         assert [str(column) for column in table.schema.types] == [kind, "int64", "double", "string"]
         assert [str(each) for each in table["id"].to_pylist()] == [str(each) for each in ids]
+
+
+def test_an_id_that_utf8_cannot_spell_is_escaped_in_parquet(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": "\\ud800", "equation": "x = x"}\n{"id": "ä", "equation": "x ="}\n')
+    predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    assert [answer["id"] for answer in answers_in(tmp_path / "out.parquet")] == ["\\ud800", "ä"]
+
+
+def test_of_parquet_only_what_an_example_is_read_from_is_read(tmp_path: Path, predictor: TreePredictor) -> None:
+    no_date = pyarrow.array([0, 10**8], pyarrow.date32())  # the second is of a year that Python does not have
+    table = pyarrow.table({"day": no_date, "equation": ["x = x", "y = y"]})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    assert predict_file(predictor, tmp_path / "in.parquet", tmp_path / "out.jsonl").predicted == 2
+    parquet.write_table(table.rename_columns(["id", "equation"]), tmp_path / "in.parquet")
+    assert predict_file(predictor, tmp_path / "in.parquet", tmp_path / "ids.jsonl").rejected == 1
+    assert "a value that cannot be read" in answers_in(tmp_path / "ids.jsonl")[1]["error"]
+
+
+def test_of_fields_that_no_example_is_read_from_the_names_are_kept(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "equation": "x = x", "weights": [0.5, 0.5]}\n{"formula": "x = x"}\n')
+    entries = list(files._record_entries(str(tmp_path / "in.jsonl"), "jsonl", predictor.reader))
+    assert entries[0].example == {"id": None, "equation": "x = x", "weights": None}
+    predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert "no equation among the fields formula" in answers_in(tmp_path / "out.jsonl")[1]["error"]
 
 
 def test_text_has_one_line_for_an_answer(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError, near_names
-from treemem.predict.chunks import Chunk, Entry, chunks_of, id_of
+from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of
 from treemem.predict.graphs import read_graphs
 from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import FIELDS, TreePredictor
@@ -229,8 +229,10 @@ class _Run:
 
 
 def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:
+    needed = reader.example_fields
+    columns = ("id", *needed) if needed else None
     records = read_records(
-        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=False
+        source, format=format, text_fields=reader.text_fields, one_of=needed, columns=columns, strict=False
     )
     for record in records:
         if record.error is not None:
@@ -240,7 +242,7 @@ def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[
             if record.line > 1 or not reader.is_header(parts):
                 yield Entry(record.line, record.line, "\t".join(parts))
         else:
-            yield Entry(record.line, id_of(record.fields, record.line), record.fields)
+            yield Entry(record.line, id_of(record.fields, record.line), example_of(record.fields, reader))
 
 
 def _input_format(name: str, format: str | None) -> str:
