@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -291,6 +292,18 @@ def test_writing_into_a_missing_folder_or_onto_a_folder_is_refused(tmp_path: Pat
         write_records(tmp_path / "missing" / "a.csv", [])
     with pytest.raises(RecipeError, match="it is a folder"), replacing(tmp_path):
         raise AssertionError("never reached")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(RecipeError, match="it is a device or a pipe"):
+        write_records(tmp_path / "pipe.csv", RECORDS)
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    link, path = tmp_path / "link.csv", tmp_path / "a.csv"
+    link.symlink_to("a.csv")
+    for records in (RECORDS[:1], RECORDS):  # the file is not there at first
+        write_records(link, records)
+        assert link.is_symlink()
+        assert len(fields_of(path)) == len(records)
 
 
 def test_a_json_line_has_no_nan_and_spells_lone_surrogates_by_escapes() -> None:

@@ -122,7 +122,7 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise RecipeError(f"cannot read {name}: {error.strerror}") from error
     with stream:
-        if name.lower().endswith(".gz"):
+        if is_packed(name):
             with gzip.open(stream, "rb") as unpacked:
                 yield cast("IO[bytes]", unpacked)
         else:
@@ -155,8 +155,49 @@ def write_records(
     """
     name, path = _named(target)
     wanted = format_of(name, format)
-    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[wanted]
-    if wanted == "parquet" and types is not None:
+    if path is None:
+        with writing("standard output"):
+            count = _write(sys.stdout.buffer, records, wanted, fields, types)
+            sys.stdout.buffer.flush()
+        return count
+    with replacing(path) as temporary:
+        return write_file(temporary, records, format=wanted, packed=is_packed(name), fields=fields, types=types)
+
+
+def write_file(
+    path: Path,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    format: str,
+    packed: bool,
+    fields: Sequence[str] | None = None,
+    types: Mapping[str, type] | None = None,
+) -> int:
+    """Write records straight to a file, of which a part is there where that fails; the rest as :func:`write_records`.
+
+    Args:
+        path: the file, whatever its name ends in.
+        packed: whether to pack it, as ``.gz``.
+
+    Raises:
+        OSError: the place cannot be written.
+    """
+    with path.open("wb") as plain:
+        if not packed:
+            return _write(plain, records, format, fields, types)
+        with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as stream:
+            return _write(cast("IO[bytes]", stream), records, format, fields, types)
+
+
+def _write(
+    stream: IO[bytes],
+    records: Iterable[Mapping[str, Any]],
+    format: str,
+    fields: Sequence[str] | None,
+    types: Mapping[str, type] | None,
+) -> int:
+    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[format]
+    if format == "parquet" and types is not None:
         write = functools.partial(_write_typed_parquet, types)
     count = 0
 
@@ -166,17 +207,7 @@ def write_records(
             count += 1
             yield record
 
-    if path is None:
-        with writing("standard output"):
-            write(sys.stdout.buffer, counted(), fields)
-            sys.stdout.buffer.flush()
-        return count
-    with replacing(path) as temporary, temporary.open("wb") as plain:
-        if name.lower().endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as packed:
-                write(cast("IO[bytes]", packed), counted(), fields)
-        else:
-            write(plain, counted(), fields)
+    write(stream, counted(), fields)
     return count
 
 
@@ -184,24 +215,50 @@ def write_records(
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary name beside ``path``; what is written there takes the place of ``path`` if the block ends well.
 
+    Where ``path`` is a link, that is the place that it leads to.
+
     Raises:
-        RecipeError: the folder does not exist, or ``path`` is one, or it cannot be written, as where a disk is full.
-            What stood at ``path`` is then as it was.
+        RecipeError: as :func:`checked_place`, or it cannot be written, as where a disk is full. What stood at ``path``
+            is then as it was.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a folder")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing(path):
+    place = checked_place(path)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    with writing(place):
         try:
             yield temporary
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
-            temporary.replace(path)
+            bring_to_disk(temporary)
+            temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def checked_place(path: str | os.PathLike[str]) -> Path:
+    """Where a file is written that is to be found at ``path``: there, or where a link leads to.
+
+    Raises:
+        RecipeError: the folder does not exist, or there is no file at ``path`` but a folder, a device or a pipe.
+    """
+    path = Path(path)
+    with writing(path):
+        if path.is_dir():
+            raise RecipeError(f"cannot write {path}: it is a folder")
+        if path.exists() and not path.is_file():
+            problem = "it is a device or a pipe; name a file, or - where that is standard output"
+            raise RecipeError(f"cannot write {path}: {problem}")
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        if not place.parent.is_dir():
+            raise RecipeError(f"cannot write {path}: there is no folder {place.parent}")
+    return place
+
+
+def bring_to_disk(path: Path) -> None:
+    """Return when what was written to a file is on the disk.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 @contextlib.contextmanager
@@ -228,6 +285,11 @@ def _named(place: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """How messages call a file, and its path; standard input and output have none."""
     name = os.fspath(place)
     return (name, None) if name == "-" else (name, Path(name))
+
+
+def is_packed(name: str) -> bool:
+    """Whether a file of this name is packed."""
+    return name.lower().endswith(".gz")
 
 
 def format_of(name: str, format: str | None) -> str:
