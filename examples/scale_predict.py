@@ -16,10 +16,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from treemem import TreememError, predict_shards
 from treemem.errors import RecipeError
-from treemem.records import write_records
+from treemem.records import write_records, writing
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.trees import format_equation
 
@@ -44,18 +45,19 @@ def generate(folder: Path, size: int, shard_size: int) -> None:
 
     A folder that has its name has all its files.
     """
-    if folder.exists():
-        return
-    if shard_size < 1:
-        raise RecipeError(f"--shard-size must be 1 or more, and is {shard_size}")
-    equations = generate_equations(size, progress=None).forest
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
-    unfinished.mkdir(parents=True)
-    for number, begin in enumerate(range(0, len(equations), shard_size)):
-        part = enumerate(equations[begin : begin + shard_size], start=begin + 1)
-        records = ({"id": place, "equation": format_equation(tree)} for place, tree in part)
-        write_records(unfinished / f"{number:05}.parquet", records)
-    unfinished.rename(folder)
+    with writing(folder):
+        if folder.exists():
+            return
+        if shard_size < 1:
+            raise RecipeError(f"--shard-size must be 1 or more, and is {shard_size}")
+        equations = generate_equations(size, progress=None).forest
+        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+        unfinished.mkdir(parents=True)
+        for number, begin in enumerate(range(0, len(equations), shard_size)):
+            part = enumerate(equations[begin : begin + shard_size], start=begin + 1)
+            records = ({"id": place, "equation": format_equation(tree)} for place, tree in part)
+            write_records(unfinished / f"{number:05}.parquet", records)
+        unfinished.rename(folder)
 
 
 def start_ray(cpus: int | None, actors: int | None) -> None:
@@ -66,16 +68,21 @@ def start_ray(cpus: int | None, actors: int | None) -> None:
         raise RecipeError("this example needs Ray: pip install 'treemem[scale]'") from error
     if actors is not None and actors < 1:
         raise RecipeError(f"--actors must be 1 or more, and is {actors}")
-    if "RAY_ADDRESS" in os.environ:
-        if cpus is not None:
-            raise RecipeError("--cpus is for a Ray that is started here, and RAY_ADDRESS names one that runs")
-        ray.init(logging_level=logging.WARNING)
-        return
-    if cpus is None:
-        cpus = max(os.cpu_count() or 1, actors or 1) + 1
-    if actors is not None and actors >= cpus:
-        raise RecipeError(f"--actors {actors} needs more logical CPUs than that: --cpus {actors + 1} instead of {cpus}")
-    ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+    options: dict[str, Any] = {}
+    if "RAY_ADDRESS" not in os.environ:
+        if cpus is None:
+            cpus = max(os.cpu_count() or 1, actors or 1) + 1
+        if actors is not None and actors >= cpus:
+            needed = f"--cpus {actors + 1} instead of {cpus}"
+            raise RecipeError(f"--actors {actors} needs more logical CPUs than that: {needed}")
+        options = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+    elif cpus is not None:
+        raise RecipeError("--cpus is for a Ray that is started here, and RAY_ADDRESS names one that runs")
+    try:
+        ray.init(logging_level=logging.WARNING, **options)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        problem, remedy = str(error).strip().partition("\n")[0], "see that one runs at RAY_ADDRESS, or unset it"
+        raise RecipeError(f"cannot connect to Ray: {problem}; {remedy}") from error
 
 
 def run(options: argparse.Namespace) -> bool:

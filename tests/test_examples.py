@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -298,6 +298,28 @@ def test_what_ray_would_wait_for_is_told_before_it_starts(
         monkeypatch.setenv("RAY_ADDRESS", address)
     assert loaded(EXAMPLES / "scale_predict.py").main(options) == 2
     assert said in capsys.readouterr().err
+
+
+def test_places_that_the_example_of_scale_cannot_use_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def init(**_: object) -> None:
+        if "RAY_ADDRESS" in os.environ:
+            raise ConnectionError("Failed to connect to Ray cluster at other:6379")
+
+    ray = ModuleType("ray")
+    ray.init, ray.exceptions = init, SimpleNamespace(RayError=LookupError)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "file").touch()
+    scale = loaded(EXAMPLES / "scale_predict.py")
+    assert scale.main(["--generate", "5", "--input", str(tmp_path / "file" / "records")]) == 2
+    assert "records: Not a directory; make it writable, or choose another place" in capsys.readouterr().err
+    monkeypatch.setenv("RAY_ADDRESS", "other:6379")
+    assert scale.main([]) == 2
+    assert (
+        "error: cannot connect to Ray: Failed to connect to Ray cluster at other:6379; see" in capsys.readouterr().err
+    )
 
 
 def test_without_ray_the_example_of_scale_says_what_to_install(

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,19 @@ def test_a_parquet_text_that_is_not_utf8_is_an_error_of_its_row_alone(tmp_path: 
         list(read_records(path))
 
 
+def test_a_parquet_value_that_python_cannot_hold_is_an_error_of_its_row_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    days = pyarrow.array([0, 10**8, 1], pyarrow.date32())  # the second is of a year beyond 9999
+    parquet.write_table(pyarrow.table({"text": ["x", "y", "z"], "day": days}), path)
+    records = list(read_records(path, strict=False))
+    assert [record.fields.get("text") for record in records] == ["x", None, "z"]
+    with pytest.raises(
+        ParseError, match=r"a\.parquet, line 2.*a value that cannot be read .*; expected texts, numbers"
+    ):
+        list(read_records(path))
+    assert fields_of(path, columns=["other", "text"]) == [{"text": "x"}, {"text": "y"}, {"text": "z"}]
+
+
 def test_a_csv_cell_may_be_very_long(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a\n" + "x" * 1_000_000 + "\n")
@@ -278,6 +292,18 @@ def test_writing_into_a_missing_folder_or_onto_a_folder_is_refused(tmp_path: Pat
         write_records(tmp_path / "missing" / "a.csv", [])
     with pytest.raises(RecipeError, match="it is a folder"), replacing(tmp_path):
         raise AssertionError("never reached")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(RecipeError, match="it is a device or a pipe"):
+        write_records(tmp_path / "pipe.csv", RECORDS)
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    link, path = tmp_path / "link.csv", tmp_path / "a.csv"
+    link.symlink_to("a.csv")
+    for records in (RECORDS[:1], RECORDS):  # the file is not there at first
+        write_records(link, records)
+        assert link.is_symlink()
+        assert len(fields_of(path)) == len(records)
 
 
 def test_a_json_line_has_no_nan_and_spells_lone_surrogates_by_escapes() -> None:
@@ -314,6 +340,8 @@ def test_parquet_of_given_types_holds_columns_without_values(tmp_path: Path) -> 
     assert parquet.read_schema(path).names == ["a", "b", "c"]
     with pytest.raises(RecipeError, match="Parquet cannot hold a value"):
         write_records(path, [{"a": 2**70, "b": None, "c": None}], types=types)
+    write_records(path, [{"a": None, "b": "ä\ud800", "c": None}], types=types)
+    assert [fields["b"] for fields in fields_of(path)] == ["ä\\ud800"]
 
 
 @pytest.mark.parametrize(

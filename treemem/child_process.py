@@ -23,6 +23,10 @@ class ChildProcessDied(TreememError):
     """A child process ended before it had answered: killed, out of memory, or crashed in a library."""
 
 
+class CannotBeSent(TreememError):
+    """A function or an argument that cannot be pickled, or is not known in the child process."""
+
+
 class ChildProcess:
     """A Python process that is started with nothing of this one but its import path, and runs one call after another.
 
@@ -54,13 +58,15 @@ class ChildProcess:
             arguments: for it; they and the result are pickled.
 
         Raises:
+            CannotBeSent: they cannot be pickled, or not be unpickled there, like objects of classes of ``__main__``.
             ChildProcessDied: the process ended.
         """
         asked, answered = self._process.stdin, self._process.stdout
         assert asked is not None
         assert answered is not None
+        content = _pickled((function, arguments))
         try:
-            _send(asked, (function, arguments))
+            _send(asked, content)
             is_result, answer = pickle.loads(_receive(answered))
         except (EOFError, BrokenPipeError, ValueError) as error:  # a ValueError where it was closed meanwhile
             raise ChildProcessDied(f"the process that {self._does} {self._end()}") from error
@@ -106,18 +112,31 @@ def serve() -> None:
             except EOFError:
                 return
             try:
-                function, arguments = pickle.loads(content)
-                answer: tuple[bool, Any] = True, function(*arguments)
-            except Exception as error:
-                answer = False, error
-            try:
-                _send(answered, answer)
+                _send(answered, pickle.dumps(_answer(content), protocol=pickle.HIGHEST_PROTOCOL))
             except BrokenPipeError:
                 return
 
 
-def _send(stream: IO[bytes], message: object) -> None:
-    content = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+def _answer(content: bytes) -> tuple[bool, Any]:
+    """What a call returns, or the error that it raises."""
+    try:
+        function, arguments = pickle.loads(content)
+    except Exception as error:
+        return False, CannotBeSent(f"it is not known in another process: {error}")
+    try:
+        return True, function(*arguments)
+    except Exception as error:
+        return False, error
+
+
+def _pickled(message: object) -> bytes:
+    try:
+        return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # pickling runs methods of the classes of whoever calls, which may raise anything
+        raise CannotBeSent(f"it cannot be given to another process: {error}") from error
+
+
+def _send(stream: IO[bytes], content: bytes) -> None:
     stream.write(_LENGTH.pack(len(content)))
     stream.write(content)
     stream.flush()

@@ -56,6 +56,7 @@ def read_records(
     format: str | None = None,
     text_fields: Sequence[str] = ("text",),
     one_of: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
     strict: bool = True,
 ) -> Iterator[Record]:
     """Read a file record by record; text forms are never held in memory as a whole.
@@ -67,6 +68,7 @@ def read_records(
         format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
         text_fields: names of the tab-separated parts of a text line; the later ones may be missing.
         one_of: fields of which a table, CSV or Parquet, must have a column at least, if any are given.
+        columns: of Parquet, the columns to read, as far as they are there; all by default.
         strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
 
     Raises:
@@ -79,7 +81,7 @@ def read_records(
         "text": lambda stream: _text_records(stream, text_fields),
         "csv": functools.partial(_csv_records, check_columns),
         "jsonl": _jsonl_records,
-        "parquet": functools.partial(_parquet_records, check_columns),
+        "parquet": functools.partial(_parquet_records, check_columns, columns),
     }
     reader = readers[format_of(name, format)]
     with open_source(source) as stream:
@@ -120,7 +122,7 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise RecipeError(f"cannot read {name}: {error.strerror}") from error
     with stream:
-        if name.lower().endswith(".gz"):
+        if is_packed(name):
             with gzip.open(stream, "rb") as unpacked:
                 yield cast("IO[bytes]", unpacked)
         else:
@@ -153,8 +155,49 @@ def write_records(
     """
     name, path = _named(target)
     wanted = format_of(name, format)
-    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[wanted]
-    if wanted == "parquet" and types is not None:
+    if path is None:
+        with writing("standard output"):
+            count = _write(sys.stdout.buffer, records, wanted, fields, types)
+            sys.stdout.buffer.flush()
+        return count
+    with replacing(path) as temporary:
+        return write_file(temporary, records, format=wanted, packed=is_packed(name), fields=fields, types=types)
+
+
+def write_file(
+    path: Path,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    format: str,
+    packed: bool,
+    fields: Sequence[str] | None = None,
+    types: Mapping[str, type] | None = None,
+) -> int:
+    """Write records straight to a file, of which a part is there where that fails; the rest as :func:`write_records`.
+
+    Args:
+        path: the file, whatever its name ends in.
+        packed: whether to pack it, as ``.gz``.
+
+    Raises:
+        OSError: the place cannot be written.
+    """
+    with path.open("wb") as plain:
+        if not packed:
+            return _write(plain, records, format, fields, types)
+        with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as stream:
+            return _write(cast("IO[bytes]", stream), records, format, fields, types)
+
+
+def _write(
+    stream: IO[bytes],
+    records: Iterable[Mapping[str, Any]],
+    format: str,
+    fields: Sequence[str] | None,
+    types: Mapping[str, type] | None,
+) -> int:
+    write = {"text": _write_text, "csv": _write_csv, "jsonl": _write_jsonl, "parquet": _write_parquet}[format]
+    if format == "parquet" and types is not None:
         write = functools.partial(_write_typed_parquet, types)
     count = 0
 
@@ -164,17 +207,7 @@ def write_records(
             count += 1
             yield record
 
-    if path is None:
-        with writing("standard output"):
-            write(sys.stdout.buffer, counted(), fields)
-            sys.stdout.buffer.flush()
-        return count
-    with replacing(path) as temporary, temporary.open("wb") as plain:
-        if name.lower().endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as packed:
-                write(cast("IO[bytes]", packed), counted(), fields)
-        else:
-            write(plain, counted(), fields)
+    write(stream, counted(), fields)
     return count
 
 
@@ -182,24 +215,50 @@ def write_records(
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary name beside ``path``; what is written there takes the place of ``path`` if the block ends well.
 
+    Where ``path`` is a link, that is the place that it leads to.
+
     Raises:
-        RecipeError: the folder does not exist, or ``path`` is one, or it cannot be written, as where a disk is full.
-            What stood at ``path`` is then as it was.
+        RecipeError: as :func:`checked_place`, or it cannot be written, as where a disk is full. What stood at ``path``
+            is then as it was.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a folder")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing(path):
+    place = checked_place(path)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    with writing(place):
         try:
             yield temporary
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
-            temporary.replace(path)
+            bring_to_disk(temporary)
+            temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def checked_place(path: str | os.PathLike[str]) -> Path:
+    """Where a file is written that is to be found at ``path``: there, or where a link leads to.
+
+    Raises:
+        RecipeError: the folder does not exist, or there is no file at ``path`` but a folder, a device or a pipe.
+    """
+    path = Path(path)
+    with writing(path):
+        if path.is_dir():
+            raise RecipeError(f"cannot write {path}: it is a folder")
+        if path.exists() and not path.is_file():
+            problem = "it is a device or a pipe; name a file, or - where that is standard output"
+            raise RecipeError(f"cannot write {path}: {problem}")
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        if not place.parent.is_dir():
+            raise RecipeError(f"cannot write {path}: there is no folder {place.parent}")
+    return place
+
+
+def bring_to_disk(path: Path) -> None:
+    """Return when what was written to a file is on the disk.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 @contextlib.contextmanager
@@ -226,6 +285,11 @@ def _named(place: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """How messages call a file, and its path; standard input and output have none."""
     name = os.fspath(place)
     return (name, None) if name == "-" else (name, Path(name))
+
+
+def is_packed(name: str) -> bool:
+    """Whether a file of this name is packed."""
+    return name.lower().endswith(".gz")
 
 
 def format_of(name: str, format: str | None) -> str:
@@ -384,16 +448,20 @@ def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
         csv.field_size_limit(limit)
 
 
-def _parquet_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
+def _parquet_records(
+    check_columns: _CheckColumns, columns: Sequence[str] | None, stream: IO[bytes]
+) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
     whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
     try:
         table = pyarrow.parquet.ParquetFile(whole)
-        check_columns(table.schema_arrow.names)
+        names = table.schema_arrow.names
+        check_columns(names)
+        read = None if columns is None else [name for name in names if name in columns]
         number = 0
-        for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
+        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=read):
             for record in _parquet_rows(batch, number + 1):
                 number = record.line
                 yield record
@@ -402,17 +470,25 @@ def _parquet_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterato
 
 
 def _parquet_rows(batch: Any, first: int) -> Iterator[Record]:
-    """The rows of a batch; one with bytes that are not UTF-8 is an error of that row alone."""
+    """The rows of a batch; a value that Python cannot hold is an error of its row alone."""
     try:
-        for number, fields in enumerate(batch.to_pylist(), start=first):
-            yield Record(number, fields)
-    except UnicodeDecodeError as error:
+        rows = batch.to_pylist()
+    except (OverflowError, ValueError) as error:
         if len(batch) == 1:
-            problem = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-            yield Record(first, {}, ParseError(problem, expected="UTF-8 text"))
+            yield Record(first, {}, _bad_value(error))
             return
         for row in range(len(batch)):
             yield from _parquet_rows(batch.slice(row, 1), first + row)
+        return
+    for number, fields in enumerate(rows, start=first):
+        yield Record(number, fields)
+
+
+def _bad_value(error: Exception) -> ParseError:
+    if isinstance(error, UnicodeDecodeError):
+        return ParseError(f"byte 0x{error.object[error.start]:02x} is not UTF-8", expected="UTF-8 text")
+    expected = "texts, numbers, and dates from year 1 to 9999 in whole microseconds"
+    return ParseError(f"a value that cannot be read ({error})", expected=expected)
 
 
 def _checked(records: Iterable[Mapping[str, Any]], fields: Sequence[str] | None) -> Iterator[Mapping[str, Any]]:
@@ -481,9 +557,21 @@ def _write_typed_parquet(
     with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
         while chunk := list(itertools.islice(records, _PARQUET_ROWS)):
             try:
-                writer.write_table(pyarrow.Table.from_pylist(chunk, schema))
-            except (OverflowError, UnicodeEncodeError, pyarrow.ArrowException) as error:
+                try:
+                    table = pyarrow.Table.from_pylist(chunk, schema)
+                except UnicodeEncodeError:
+                    table = pyarrow.Table.from_pylist([_escaped(record) for record in chunk], schema)
+                writer.write_table(table)
+            except (OverflowError, pyarrow.ArrowException) as error:
                 raise RecipeError(f"Parquet cannot hold a value of these records: {error}") from error
+
+
+def _escaped(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with lone surrogates, which UTF-8 cannot spell, by escapes as in CSV."""
+    return {
+        name: value.encode("utf-8", errors="backslashreplace").decode("utf-8") if isinstance(value, str) else value
+        for name, value in record.items()
+    }
 
 
 def json_line(record: Mapping[str, Any]) -> str:

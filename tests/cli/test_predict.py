@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,17 @@ def test_every_record_has_an_answer_in_order(folder: Path, capsys: pytest.Captur
     assert [answer["id"] for answer in found] == [1, 2, 3]
     assert [answer["prediction"] for answer in found] == [1, None, 0]
     assert "line 2, column 5" in found[1]["error"]
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="this system has no names for open files")
+def test_nothing_of_a_pipe_is_lost(folder: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, LINES.encode())
+    os.close(writing)
+    words = [f"/dev/fd/{reading}" if word == "own.txt" else word for word in PREDICT]
+    assert main([*words, "-o", "answers.jsonl"]) == 0
+    os.close(reading)
+    assert [answer["id"] for answer in answers(folder / "answers.jsonl")] == [1, 2, 3]
 
 
 def test_a_complete_output_is_left_and_nothing_is_said_of_a_rate(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -11,8 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow
 import pytest
 import torch
 from models import small_model
@@ -93,6 +95,30 @@ def test_parquet_has_one_type_for_a_column(tmp_path: Path, predictor: TreePredic
         assert [str(each) for each in table["id"].to_pylist()] == [str(each) for each in ids]
 
 
+def test_an_id_that_utf8_cannot_spell_is_escaped_in_parquet(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": "\\ud800", "equation": "x = x"}\n{"id": "ä", "equation": "x ="}\n')
+    predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    assert [answer["id"] for answer in answers_in(tmp_path / "out.parquet")] == ["\\ud800", "ä"]
+
+
+def test_of_parquet_only_what_an_example_is_read_from_is_read(tmp_path: Path, predictor: TreePredictor) -> None:
+    no_date = pyarrow.array([0, 10**8], pyarrow.date32())  # the second is of a year that Python does not have
+    table = pyarrow.table({"day": no_date, "equation": ["x = x", "y = y"]})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    assert predict_file(predictor, tmp_path / "in.parquet", tmp_path / "out.jsonl").predicted == 2
+    parquet.write_table(table.rename_columns(["id", "equation"]), tmp_path / "in.parquet")
+    assert predict_file(predictor, tmp_path / "in.parquet", tmp_path / "ids.jsonl").rejected == 1
+    assert "a value that cannot be read" in answers_in(tmp_path / "ids.jsonl")[1]["error"]
+
+
+def test_of_fields_that_no_example_is_read_from_the_names_are_kept(tmp_path: Path, predictor: TreePredictor) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "equation": "x = x", "weights": [0.5, 0.5]}\n{"formula": "x = x"}\n')
+    entries = list(files._record_entries(str(tmp_path / "in.jsonl"), "jsonl", predictor.reader))
+    assert entries[0].example == {"id": None, "equation": "x = x", "weights": None}
+    predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert "no equation among the fields formula" in answers_in(tmp_path / "out.jsonl")[1]["error"]
+
+
 def test_text_has_one_line_for_an_answer(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
     predict_file(predictor, text, tmp_path / "out.tsv")
     lines = (tmp_path / "out.tsv").read_text().splitlines()
@@ -121,7 +147,7 @@ def test_no_bad_record_stops_a_run(tmp_path: Path, predictor: TreePredictor, nam
     assert all(answer["error"] is None or str(tmp_path) not in answer["error"] for answer in answers)
 
 
-def test_a_chain_of_a_hundred_thousand_nodes_is_predicted(tmp_path: Path, predictor: TreePredictor) -> None:
+def test_a_chain_of_three_thousand_nodes_is_predicted(tmp_path: Path, predictor: TreePredictor) -> None:
     (tmp_path / "in.txt").write_text("x = " + "sin(" * 3000 + "x" + ")" * 3000 + "\nx = x\n")
     assert predict_file(predictor, tmp_path / "in.txt", tmp_path / "out.jsonl").predicted == 2
 
@@ -195,6 +221,28 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path, text: Path, pre
         predict_file(predictor, text, out, overwrite=True, resume=True)
 
 
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    os.mkfifo(tmp_path / "out.jsonl")
+    with pytest.raises(RecipeError, match="it is a device or a pipe; name a file, or - where that is standard output"):
+        predict_file(predictor, text, tmp_path / "out.jsonl", overwrite=True)
+    assert (tmp_path / "out.jsonl").is_fifo()
+
+
+def test_what_a_link_leads_to_is_written_in_the_form_of_the_links_name(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    predict_file(predictor, text, tmp_path / "plain.csv")
+    (tmp_path / "data").mkdir()
+    link = tmp_path / "out.csv.gz"
+    link.symlink_to(tmp_path / "data" / "answers")
+    for options in ({}, {"overwrite": True}):
+        predict_file(predictor, text, link, **options)
+        assert link.is_symlink()
+        assert gzip.decompress((tmp_path / "data" / "answers").read_bytes()) == (tmp_path / "plain.csv").read_bytes()
+    assert predict_file(predictor, text, link, resume=True).was_complete
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["answers"]
+
+
 @pytest.mark.parametrize(
     ("source", "output", "options", "match"),
     [
@@ -226,33 +274,82 @@ def test_a_full_disk_is_told_and_the_run_goes_on_later(
     assert predict_file(predictor, text, tmp_path / "out.jsonl", resume=True).records == 8
 
 
-def broken_off(predictor: TreePredictor, text: Path, output: Path) -> bytes:
-    """What a run leaves beside ``output`` that wrote all answers and was killed then; the answers."""
-    run = files._Run(predictor, text, "text", strict=False, progress=False)
-    with PartialOutput(output, run.depends_on(), resume=False) as partial:
+class HalfTaken(io.FileIO):
+    """A file on a disk that is full halfway through the second part that is written to it."""
+
+    parts = 0
+
+    def write(self, content: Any) -> int:
+        self.parts += 1
+        if self.parts > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(content if self.parts == 1 else content[: len(content) // 2])
+
+
+def test_answers_that_a_full_disk_takes_in_part_are_written_anew_when_the_run_goes_on(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict_file(predictor, text, tmp_path / "whole.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda descriptor, *_, **__: HalfTaken(descriptor, "r+b"))
+        with pytest.raises(
+            RecipeError, match=r"cannot write .*out\.jsonl\.partial: No space left on device; free some"
+        ):
+            predict_file(predictor, text, tmp_path / "out.jsonl")
+    left = (tmp_path / "out.jsonl.partial").read_bytes()
+    assert left.count(b"\n") > 3
+    assert not left.endswith(b"\n")
+    predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+class Left(NamedTuple):
+    """What a run has in ``<output>.partial`` and in ``<output>.partial.json``."""
+
+    answers: bytes
+    about: bytes
+
+    def put(self, output: Path) -> None:
+        output.with_name(f"{output.name}.partial").write_bytes(self.answers)
+        output.with_name(f"{output.name}.partial.json").write_bytes(self.about)
+
+
+def broken_off(predictor: TreePredictor, source: Path, output: Path, overwrite: bool = False) -> list[Left]:
+    """What a run leaves beside ``output`` when it has begun, and when it has written each part; the last stays."""
+    run = files._Run(predictor, source, files._input_format(source.name, None), strict=False, progress=False)
+    left: list[Left] = []
+
+    class Noted(PartialOutput):
+        def _save(self) -> None:
+            super()._save()
+            left.append(Left(self.path.read_bytes(), output.with_name(f"{output.name}.partial.json").read_bytes()))
+
+    with Noted(output, run.depends_on(), resume=False, overwrite=overwrite) as partial:
         run.write_to(partial, "jsonl")
-    return partial.path.read_bytes()
+    return left
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_output(
     tmp_path: Path, text: Path, predictor: TreePredictor, name: str
 ) -> None:
-    out, partial = tmp_path / name, tmp_path / f"{name}.partial"
+    out = tmp_path / name
     predict_file(predictor, text, out)
     whole = out.read_bytes()
     out.unlink()
-    answers = broken_off(predictor, text, out)
-    state = (tmp_path / f"{name}.partial.json").read_bytes()
+    states = broken_off(predictor, text, out)
+    answers = states[-1].answers
     ends = [place + 1 for place, byte in enumerate(answers) if byte == ord("\n")]
     for end in {0, 1, 40, *ends, *(place - 1 for place in ends), *(place + 1 for place in ends[:-1])}:
-        partial.write_bytes(answers[:end])
-        (tmp_path / f"{name}.partial.json").write_bytes(state)
-        counts = predict_file(predictor, text, out, resume=True)
-        assert out.read_bytes() == whole, end
-        assert (counts.records, counts.predicted, counts.rejected) == (8, 7, 1)
-        assert left_in(tmp_path) == {name}
-        out.unlink()
+        # Answers are written before it is said that they are whole; between the two, what was said before stands.
+        said = [about for whole_then, about in states if len(whole_then) <= end]
+        for about in said[-2:] if any(len(state.answers) == end for state in states) else said[-1:]:
+            Left(answers[:end], about).put(out)
+            counts = predict_file(predictor, text, out, resume=True)
+            assert out.read_bytes() == whole, end
+            assert (counts.records, counts.predicted, counts.rejected) == (8, 7, 1)
+            assert left_in(tmp_path) == {name}
+            out.unlink()
 
 
 def test_resume_begins_a_run_and_leaves_a_complete_one(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
@@ -270,17 +367,78 @@ def test_a_run_that_would_replace_an_output_is_resumed_with_the_old_one_there(
 ) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("old\n")
-    whole = broken_off(predictor, text, out)
-    (tmp_path / "out.jsonl.partial").write_bytes(whole[:300])
+    states = broken_off(predictor, text, out, overwrite=True)
+    for begun in states[:2]:
+        out.write_text("old\n")
+        begun.put(out)
+        predict_file(predictor, text, out, resume=True)
+        assert out.read_bytes() == states[-1].answers
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+@pytest.mark.parametrize("has_links", [True, False])
+def test_an_output_that_appears_during_a_run_is_not_replaced(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch, name: str, has_links: bool
+) -> None:
+    out, append = tmp_path / name, PartialOutput.append
+
+    def no_link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def another_comes(self: PartialOutput, *arguments: Any) -> None:
+        append(self, *arguments)
+        out.write_text("another's\n")
+
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", no_link)
+    predict_file(predictor, text, tmp_path / f"whole{out.suffix}")
+    monkeypatch.setattr(PartialOutput, "append", another_comes)
+    for options in ({}, {"resume": True}):
+        with pytest.raises(
+            RecipeError, match="is there, and was not to be replaced; move it away and go on with resume"
+        ):
+            predict_file(predictor, text, out, **options)
+        assert out.read_text() == "another's\n"
+    out.unlink()
+    monkeypatch.setattr(PartialOutput, "append", append)
     predict_file(predictor, text, out, resume=True)
-    assert out.read_bytes() == whole
+    assert out.read_bytes() == (tmp_path / f"whole{out.suffix}").read_bytes()
+    assert left_in(tmp_path) == {name, f"whole{out.suffix}"}
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+def test_a_run_killed_when_its_output_has_just_got_its_name_is_complete(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    publish = PartialOutput._publish
+
+    def killed(self: PartialOutput, whole: Path) -> None:
+        publish(self, whole)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PartialOutput, "_publish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(predictor, text, tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    assert left_in(tmp_path) > {name}
+    assert predict_file(predictor, text, tmp_path / name, resume=True).was_complete
+    assert (tmp_path / name).read_bytes() == whole
+    assert left_in(tmp_path) == {name}
+
+
+def test_what_a_killed_run_has_left_of_its_output_goes_with_the_next(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    (tmp_path / ".out.csv.partial.tmp").write_text("id,predic")
+    predict_file(predictor, text, tmp_path / "out.csv")
+    assert left_in(tmp_path) == {"out.csv"}
 
 
 def test_a_run_is_not_resumed_with_another_model_threshold_or_input(
     tmp_path: Path, text: Path, predictor: TreePredictor
 ) -> None:
     out = tmp_path / "out.jsonl"
-    whole = broken_off(predictor, text, out)
+    left = broken_off(predictor, text, out)[-1]
     other = small_model()
     with torch.no_grad():
         next(other.parameters()).add_(1e-3)
@@ -290,43 +448,93 @@ def test_a_run_is_not_resumed_with_another_model_threshold_or_input(
         predict_file(other, text, out, resume=True)
     with pytest.raises(RecipeError, match=r"the threshold is another one \(0\.5 before, 0\.7 now\)"):
         predict_file(predictor, text, out, resume=True, threshold=0.7)
+    with pytest.raises(RecipeError, match=r"the batch size is another one \(1024 before, 7 now\)"):
+        predict_file(TreePredictor(predictor.model, batch_size=7), text, out, resume=True)
+    Left(left.answers, left.about.replace(b'"cpu"', b'"cuda"')).put(out)
+    with pytest.raises(RecipeError, match=r"the device is another one \(cuda before, cpu now\)"):
+        predict_file(predictor, text, out, resume=True)
+    left.put(out)
     (tmp_path / "other.txt").write_bytes(text.read_bytes())
     with pytest.raises(RecipeError, match=r"the input file is another one \(equations\.txt before, other\.txt now\)"):
         predict_file(predictor, tmp_path / "other.txt", out, resume=True)
     text.write_text("x = x\n")
     with pytest.raises(RecipeError, match="the size of the input file is another one"):
         predict_file(predictor, text, out, resume=True)
-    assert (tmp_path / "out.jsonl.partial").read_bytes() == whole
+    assert (tmp_path / "out.jsonl.partial").read_bytes() == left.answers
     assert predict_file(predictor, text, out, overwrite=True).records == 1
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl", "in.csv"])
+def test_an_input_of_the_same_size_and_ids_that_has_changed_is_noticed(
+    tmp_path: Path, predictor: TreePredictor, name: str
+) -> None:
+    source, out = tmp_path / name, tmp_path / "out.jsonl"
+    if name == "in.txt":
+        source.write_text("\n".join(TEXTS))
+    else:
+        write_records(source, [{"id": number, "equation": text} for number, text in enumerate(TEXTS)])
+    broken_off(predictor, source, out)[1].put(out)
+    before = source.read_text()
+    source.write_text(before.replace("x + y = y + x", "x + y = z + x"))
+    with pytest.raises(RecipeError, match=r"in\.\w+ has changed, within its first 3 records; begin anew"):
+        predict_file(predictor, source, out, resume=True)
+    source.write_text(before)
+    assert predict_file(predictor, source, out, resume=True).records == 8
+
+
+def test_a_run_of_which_no_answer_is_there_begins_anew(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    out = tmp_path / "out.jsonl"
+    left = broken_off(predictor, text, out)[-1]
+    Left(b"", left.about).put(out)
+    assert predict_file(predictor, text, out, resume=True, threshold=0.7).records == 8
+    assert left_in(tmp_path) == {"out.jsonl"}
 
 
 def test_records_that_changed_are_noticed_by_their_ids(tmp_path: Path, predictor: TreePredictor) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines = [json.dumps({"id": name, "equation": "x = x"}) + "\n" for name in "abcd"]
     source.write_text("".join(lines))
-    run = files._Run(predictor, source, "jsonl", strict=False, progress=False)
-    with PartialOutput(out, run.depends_on(), resume=False) as partial:
-        run.write_to(partial, "jsonl")
+    left = broken_off(predictor, source, out)[-1]
     source.write_text("".join([lines[0], lines[2], lines[1], lines[3]]))
     with pytest.raises(RecipeError, match=r"its record 2 has the id 'b', and that of .* has 'c'"):
         predict_file(predictor, source, out, resume=True)
     source.write_text("".join(lines[:2]) + "\n" * (2 * len(lines[2])))
     with pytest.raises(RecipeError, match=r"it has 4 answers, and .* has 2 records"):
         predict_file(predictor, source, out, resume=True)
-    partial.path.write_bytes(b"\0\0\0\n")
+    Left(b"\0\0" + left.answers[2:], left.about).put(out)
     with pytest.raises(RecipeError, match="is damaged: line 1 is no answer"):
         predict_file(predictor, source, out, resume=True)
+    for damaged in (left.answers[:-1], left.answers.replace(b"\n", b" ", 1)):
+        Left(damaged, left.about).put(out)
+        with pytest.raises(
+            RecipeError, match=r"is damaged: it does not hold the 4 answers that .*\.partial\.json tells"
+        ):
+            predict_file(predictor, source, out, resume=True)
     (tmp_path / "out.jsonl.partial.json").write_text("{")
     with pytest.raises(RecipeError, match="does not say what it depends on"):
         predict_file(predictor, source, out, resume=True)
 
 
 def test_two_processes_do_not_write_one_output(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
-    with (
-        PartialOutput(tmp_path / "out.jsonl", {}, resume=False),
-        pytest.raises(RecipeError, match=r"another process is writing .*out\.jsonl"),
-    ):
-        predict_file(predictor, text, tmp_path / "out.jsonl", overwrite=True)
+    out, answer = tmp_path / "out.jsonl", b'{"id": 1, "error": "x"}\n'
+    with PartialOutput(out, {}, resume=False) as first:
+        with pytest.raises(RecipeError, match=r"another process is writing .*out\.jsonl"):
+            predict_file(predictor, text, out, overwrite=True)
+        first.append(answer, 1, "")
+        first.finish("jsonl", files.FIELDS, packed=False)
+    assert out.read_bytes() == answer
+    assert left_in(tmp_path) == {"out.jsonl"}
+
+
+def test_answers_whose_file_another_has_replaced_do_not_become_the_output(tmp_path: Path) -> None:
+    with PartialOutput(tmp_path / "out.jsonl", {}, resume=False) as partial:
+        partial.append(b'{"id": 1, "error": "x"}\n', 1, "")
+        partial.path.unlink()
+        partial.path.write_text("another's")
+        with pytest.raises(RecipeError, match=r"out\.jsonl\.partial was deleted or replaced while it was written"):
+            partial.finish("jsonl", files.FIELDS, packed=False)
+    assert partial.path.read_text() == "another's"
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 @pytest.mark.parametrize("name", ["in.txt.gz", "in.parquet"])
@@ -400,11 +608,11 @@ from treemem.predict.partial_output import PartialOutput
 from models import small_model
 chunks.CHUNK_RECORDS = 3
 append = PartialOutput.append
-def killed(self, lines):
-    if self._stream.seek(0, 2):
-        append(self, lines[:-7])
+def killed(self, lines, *others):
+    if self.num_lines:
+        self._stream.write(lines[:-7])
         os.kill(os.getpid(), signal.SIGKILL)
-    append(self, lines)
+    append(self, lines, *others)
 PartialOutput.append = killed
 predict_file(TreePredictor(small_model(), processes=1), sys.argv[1], sys.argv[2])
 """
@@ -440,9 +648,9 @@ def test_a_file_is_read_as_it_is_needed(
     seen = []
     append = PartialOutput.append
 
-    def noted(self: PartialOutput, lines: bytes) -> None:
+    def noted(self: PartialOutput, *arguments: Any) -> None:
         seen.append(len(taken))
-        append(self, lines)
+        append(self, *arguments)
 
     monkeypatch.setattr(PartialOutput, "append", noted)
     predict_file(predictor, text, tmp_path / "out.jsonl")

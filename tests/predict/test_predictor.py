@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
 from models import small_model
 
-from treemem.errors import RecipeError
+from treemem.errors import ParseError, RecipeError
 from treemem.predict import TreePredictor, chunks
 from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_verification import EquationVerification
@@ -171,6 +174,28 @@ def test_a_chunk_ends_where_its_texts_are_long(monkeypatch: pytest.MonkeyPatch) 
     assert [len(chunk.entries) for chunk in chunks.chunks_of(entries)] == [2, 2, 1]
 
 
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"example": {"equation": [0.5] * 10}},
+        {"example": {"equation": {"a": [["x", 0.5]] * 4}}},
+        {"example": None, "problem": ParseError("no JSON here", "x" * 40)},
+        {"example": {"equation": "x"}, "id": "x" * 40},
+    ],
+)
+def test_a_chunk_ends_too_where_something_else_than_a_text_is_large(
+    large: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 40)
+    small = chunks.Entry(1, 1, {"equation": "x"})
+    entries = [chunks.Entry(**{"line": 1, "id": 1, **large}), small, small]  # type: ignore[arg-type]
+    assert [len(chunk.entries) for chunk in chunks.chunks_of(entries)] == [1, 2]
+    endless: list[object] = []
+    endless.append(endless)
+    entries = [chunks.Entry(1, 1, {"equation": endless}), small, small]
+    assert [len(chunk.entries) for chunk in chunks.chunks_of(entries)] == [1, 2]
+
+
 def test_columns_become_columns() -> None:
     predictor = TreePredictor(small_model())
     batch = {"id": np.array([3, 5, 8, 9]), "equation": np.array(["x = x", "x =", "y = 1", "x = x"], object)}
@@ -201,6 +226,26 @@ def test_records_read_in_other_processes_have_the_same_answers() -> None:
     abandoned = TreePredictor(model, processes=2).predict(records * 10)
     next(abandoned)
     abandoned.close()
+
+
+class OfTheProgram(str):
+    """A text of a class that child processes do not know."""
+
+
+def test_records_that_cannot_be_sent_to_other_processes_are_read_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nameless(str):
+        pass
+
+    model = small_model()
+    expected = list(TreePredictor(model).predict([{"equation": text} for text in GOOD * 2]))
+    monkeypatch.setattr(OfTheProgram, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "OfTheProgram", OfTheProgram, raising=False)
+    records = [
+        *(MappingProxyType({"equation": text, "lock": threading.Lock()}) for text in GOOD[:3]),
+        *({"equation": OfTheProgram(text)} for text in GOOD[3:] + GOOD[:1]),
+        *({"equation": Nameless(text)} for text in GOOD[1:]),
+    ]
+    assert list(TreePredictor(model, processes=2).predict(records)) == expected
 
 
 def test_a_reader_of_the_running_program_reads_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -204,6 +204,55 @@ def test_a_shard_that_its_process_died_of_again_and_again_fails_and_can_be_tried
     assert not tries.exists()
 
 
+class Here:
+    """As much of Ray Data as it takes to run a job in this process."""
+
+    def __init__(self, jobs: list[dict[str, str]], override_num_blocks: int) -> None:
+        self.jobs = jobs
+
+    def map(self, kind: Callable[..., Any], *, fn_constructor_args: tuple[Any, ...], **_: Any) -> Here:
+        self.worker = kind(*fn_constructor_args)
+        return self
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        return map(self.worker, self.jobs)
+
+
+def test_why_a_worker_does_not_start_is_told_as_it_is(
+    no_cluster: None, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(ShardPredictor):
+        """One on a machine where the checkpoint is another model."""
+
+        def __init__(self, checkpoint: str, *arguments: Any) -> None:
+            super().__init__(str(tmp_path / "other"), *arguments)
+
+    checkpoint.save(tmp_path / "other", small_model(seed=1))
+    data = SimpleNamespace(from_items=Here, ActorPoolStrategy=SimpleNamespace)
+    monkeypatch.setattr(sys.modules["ray"], "data", data)
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "ShardPredictor", Elsewhere)
+        with pytest.raises(
+            CheckpointError, match="other is another model on this machine than where the job was started"
+        ):
+            predict_shards(model, records, tmp_path / "answers", actors=1)
+    assert predict_shards(model, records, tmp_path / "answers", actors=1).counts.records == len(SHARDS) * RECORDS
+
+
+def test_a_cluster_that_cannot_be_reached_is_told(
+    no_cluster: None, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise ConnectionError("Failed to connect to Ray cluster at other:6379\nand more")
+
+    ray = sys.modules["ray"]
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init, raising=False)
+    monkeypatch.setattr(ray, "exceptions", SimpleNamespace(RayError=LookupError), raising=False)
+    with pytest.raises(RecipeError, match="cannot connect to Ray: Failed to connect to Ray cluster at other:6379; see"):
+        predict_shards(model, records, tmp_path / "answers", actors=1)
+
+
 def test_a_worker_with_another_model_than_the_one_that_is_meant_refuses_to_start(model: Path) -> None:
     with pytest.raises(CheckpointError, match="is another model on this machine"):
         ShardPredictor(str(model), 0.5, 64, digest="0")
@@ -222,7 +271,8 @@ def done(no_cluster: None, model: Path, records: Path, tmp_path: Path) -> Path:
     """A folder in which there is a file of answers for each of the records."""
     answers = tmp_path / "answers"
     digest = shards.model_digest(checkpoint.load(model))
-    shards._take_folder(answers, {"weights": digest, "threshold": 0.5, "input": str(records)})
+    of_predictor = {"threshold": 0.5, "batch_size": 1024, "device": "cpu"}
+    shards._take_folder(answers, {"weights": digest, **of_predictor, "input": str(records)})
     for path in records.iterdir():
         (answers / path.name).touch()
     return answers
@@ -237,6 +287,8 @@ def test_files_whose_answers_are_there_are_passed_over(done: Path, model: Path, 
 def test_answers_of_another_threshold_model_or_input_are_not_mixed(done: Path, model: Path, records: Path) -> None:
     with pytest.raises(RecipeError, match="holds answers of another threshold; choose another folder"):
         predict_shards(model, records, done, threshold=0.6)
+    with pytest.raises(RecipeError, match="holds answers of another batch size"):
+        predict_shards(model, records, done, batch_size=7)
     checkpoint.save(done.with_name("other"), small_model(seed=1))
     with pytest.raises(RecipeError, match="holds answers of another model"):
         predict_shards(done.with_name("other"), records, done)
@@ -255,6 +307,13 @@ def test_a_folder_that_holds_something_else_is_left_alone(
         predict_shards(model, records, tmp_path / "answers")
     with pytest.raises(RecipeError, match="is the input; choose another folder"):
         predict_shards(model, records, records)
+
+
+def test_a_folder_in_which_nothing_was_begun_but_to_say_of_what_its_answers_are_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "._answers_of.json.4711.tmp").write_text('{"wei')
+    about = {"weights": "a", "input": "b"}
+    shards._take_folder(tmp_path, about)
+    assert json.loads((tmp_path / "_answers_of.json").read_text()) == about
 
 
 def test_a_folder_without_records_is_told(no_cluster: None, model: Path, tmp_path: Path) -> None:

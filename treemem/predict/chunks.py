@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from treemem.child_process import ChildProcess, ChildProcessDied
-from treemem.errors import TreememError
+from treemem.child_process import CannotBeSent, ChildProcess, ChildProcessDied
+from treemem.errors import ParseError, TreememError
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, read_examples
+from treemem.trees.tree import Tree
 
 CHUNK_RECORDS = 8192
 """Records of a chunk, at most."""
@@ -29,7 +30,7 @@ CHUNK_CHARACTERS = 1 << 22
 MOST_PROCESSES = 4
 """Processes that read records by default: so many keep the one that scores busy."""
 
-_NODE_CHARACTERS = 8  # what a node of a tree counts, in characters
+_PART_CHARACTERS = 8  # what a node of a tree counts, or a number in a list, in characters
 
 
 class Entry(NamedTuple):
@@ -74,6 +75,12 @@ def id_of(fields: Mapping[str, Any], line: int) -> Any:
     return given if is_plain else str(given)
 
 
+def example_of(record: Mapping[str, Any], reader: RecordReader) -> Mapping[str, Any]:
+    """The fields of a record that an example is read from, and of the others the names, which messages tell."""
+    needed = reader.example_fields
+    return {name: record[name] if name in needed else None for name in record} if needed else record
+
+
 def chunks_of(entries: Iterable[Entry]) -> Iterator[Chunk]:
     """The records in chunks, which depend on the records alone. Where reading on fails, the last one ends there."""
     remaining = iter(entries)
@@ -89,7 +96,7 @@ def chunks_of(entries: Iterable[Entry]) -> Iterator[Chunk]:
         if entry is None:
             break
         chunk.append(entry)
-        characters += _characters(entry.example)
+        characters += _characters(entry)
         if len(chunk) == CHUNK_RECORDS or characters >= CHUNK_CHARACTERS:
             yield Chunk(chunk)
             chunk, characters = [], 0
@@ -97,12 +104,31 @@ def chunks_of(entries: Iterable[Entry]) -> Iterator[Chunk]:
         yield Chunk(chunk)
 
 
-def _characters(example: Example | None) -> int:
-    if isinstance(example, str):
-        return len(example)
-    if isinstance(example, Mapping):
-        return sum(len(value) for value in example.values() if isinstance(value, str))
-    return 0 if example is None else _NODE_CHARACTERS * getattr(example, "size", 1)
+def _characters(entry: Entry) -> int:
+    """About how much room a record takes, in characters; of what is no text no more is counted than ends a chunk."""
+    example, count = entry.example, 0
+    if isinstance(entry.id, str):
+        count += len(entry.id)
+    if isinstance(entry.problem, ParseError):
+        count += len(entry.problem.text)
+    for value in example.values() if isinstance(example, Mapping) else [example]:
+        count += len(value) if isinstance(value, str) else _characters_of(value)
+    return count
+
+
+def _characters_of(value: object) -> int:
+    count, remaining = 0, [] if value is None else [value]
+    while remaining and count < CHUNK_CHARACTERS:
+        part = remaining.pop()
+        if isinstance(part, (str, bytes)):
+            count += len(part)
+            continue
+        count += _PART_CHARACTERS * (part.size if isinstance(part, (Tree, np.ndarray)) else 1)
+        if isinstance(part, Mapping):
+            remaining += [*part, *part.values()]
+        elif isinstance(part, (list, tuple)):
+            remaining += part
+    return count
 
 
 def read_chunks(
@@ -141,20 +167,27 @@ def read_chunks(
 def _read_elsewhere(
     reader: RecordReader, chunks: Iterator[Chunk], processes: int
 ) -> Iterator[tuple[Chunk, ReadExamples]]:
-    """Read in child processes, each of which a thread of this process waits for."""
+    """Read in child processes, each of which a thread waits for; a chunk that cannot be sent there is read here."""
     idle: queue.SimpleQueue[ChildProcess] = queue.SimpleQueue()
 
-    def read(chunk: Chunk) -> ReadExamples:
+    def read(chunk: Chunk) -> ReadExamples | None:
         child = idle.get()
         try:
             return child.call(read_examples, reader, *_given(chunk))
+        except CannotBeSent:
+            return None
         except ChildProcessDied as error:
             remedy = "free some memory, or read in one process (processes=1)"
             raise ChildProcessDied(f"{error}; {remedy}") from error
         finally:
             idle.put(child)
 
-    waiting: deque[tuple[Chunk, Future[ReadExamples]]] = deque()
+    def finished() -> tuple[Chunk, ReadExamples]:
+        chunk, future = waiting.popleft()
+        found = future.result()
+        return chunk, _read(reader, chunk) if found is None else _whole(chunk, found)
+
+    waiting: deque[tuple[Chunk, Future[ReadExamples | None]]] = deque()
     with ThreadPoolExecutor(processes, "treemem-reading") as threads, ExitStack() as children:
         try:
             for _ in range(processes):
@@ -162,11 +195,9 @@ def _read_elsewhere(
             for chunk in chunks:
                 waiting.append((chunk, threads.submit(read, chunk)))
                 if len(waiting) > 2 * processes:
-                    oldest, future = waiting.popleft()
-                    yield oldest, _whole(oldest, future.result())
+                    yield finished()
             while waiting:
-                oldest, future = waiting.popleft()
-                yield oldest, _whole(oldest, future.result())
+                yield finished()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,14 +15,15 @@ from typing import Any
 import torch
 
 from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError, near_names
-from treemem.predict.chunks import Chunk, Entry, chunks_of, id_of
+from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of
 from treemem.predict.graphs import read_graphs
 from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import FIELDS, TreePredictor
-from treemem.records import FORMATS, format_of, json_line, read_records, write_records
+from treemem.records import FORMATS, checked_place, format_of, is_packed, json_line, read_records, write_records
 from treemem.task import Model
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import RecordReader
+from treemem.trees.tree import Tree
 
 INPUT_FORMATS = (*FORMATS, "dgl")
 """Formats of input: those of :mod:`treemem.records`, and files of ``dgl.save_graphs``, named ``.bin``."""
@@ -71,20 +72,23 @@ def predict_file(
         input: a path, or ``"-"`` for standard input. Text lines, CSV, JSONL or Parquet, also ``.gz``; or ``.bin``:
             graphs of ``dgl.save_graphs`` that hold an example's trees each, or batches of them, with labels of the
             model's vocabulary.
-        output: a path, or ``"-"`` for standard output, where answers appear as they are made.
+        output: a path, or ``"-"`` for standard output, where answers appear as they are made. Where it is a link, the
+            file that it leads to is written.
         format: of the input, one of ``INPUT_FORMATS``; told from the name by default, ``"text"`` for standard input.
         output_format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default; ``"jsonl"``
             for standard output.
         strict: raise the error of the first bad record.
         resume: go on with a run that was cut off; begin where there is none, and leave a complete output as it is,
             whatever model and input it is of.
-        overwrite: begin anew, and replace an output that is there when the new one is complete.
+        overwrite: begin anew, and replace an output that is there when the new one is complete; so does what is
+            resumed of such a run.
         progress: show a progress bar; by default on a terminal only.
         threshold: in place of the predictor's.
 
     Raises:
-        RecipeError: no such file, a format that cannot be told, an output that exists, or one that cannot be written;
-            a run to resume that was begun with another model, threshold or input.
+        RecipeError: no such file, a format that cannot be told, an output that exists or has appeared meanwhile, or
+            one that cannot be written; a run to resume that was begun with another model, threshold, batch size,
+            device or input.
         ParseError: the input as a whole is damaged; the answers before that are in ``<output>.partial``.
         TreememError: with ``strict``, of the first bad record.
         CheckpointError: the model cannot be loaded.
@@ -97,21 +101,20 @@ def predict_file(
     given = _input_format(os.fspath(input), format)
     if to_standard_output and resume:
         raise RecipeError("standard output cannot be resumed; name a file as output")
-    if not to_standard_output:
-        is_complete = _check_output(Path(output), input, resume=resume, overwrite=overwrite)
-        if is_complete:
-            return _counts_of(Path(output), wanted, begin)
+    place = None if to_standard_output else checked_place(output)
+    if place is not None and _is_complete(place, input, resume=resume, overwrite=overwrite):
+        return _counts_of(Path(output), wanted, begin)
     if not isinstance(predictor, TreePredictor):
         predictor = TreePredictor(predictor)
     if threshold is not None:
         predictor = predictor.with_threshold(threshold)
     run = _Run(predictor, input, given, strict=strict, progress=progress)
-    if to_standard_output:
+    if place is None:
         write_records("-", run.answers(), format=wanted, fields=FIELDS)
     else:
-        with PartialOutput(Path(output), run.depends_on(), resume=resume) as partial:
+        with PartialOutput(place, run.depends_on(), resume=resume, overwrite=overwrite) as partial:
             run.write_to(partial, wanted)
-            partial.finish(wanted, FIELDS)
+            partial.finish(wanted, FIELDS, packed=is_packed(os.fspath(output)))
     return PredictionCounts(run.records, run.records - run.rejected, run.rejected, time.perf_counter() - begin)
 
 
@@ -130,6 +133,7 @@ class _Run:
         self.predictor, self.source, self.format = predictor, os.fspath(source), format
         self.strict, self.progress = strict, progress
         self.records, self.rejected = 0, 0
+        self._answered = hashlib.blake2b(digest_size=16)
 
     def depends_on(self) -> dict[str, Any]:
         """What the answers depend on."""
@@ -144,6 +148,9 @@ class _Run:
             "input": Path(self.source).name,
             "input_bytes": size,
             "input_format": self.format,
+            "batch_size": self.predictor.batch_size,
+            "cache_bytes": self.predictor.cache_bytes,
+            "device": self.predictor.model.device.type,
         }
 
     def answers(self) -> Iterator[dict[str, Any]]:
@@ -163,7 +170,8 @@ class _Run:
                         _check_text(answer, format)
                         lines.append(json_line(answer))
                 finally:
-                    partial.append("".join(lines).encode("utf-8"))
+                    answered = chunk.entries[chunk.num_done : chunk.num_done + len(lines)]
+                    partial.append("".join(lines).encode("utf-8"), len(lines), self._digest(answered))
 
     def _chunks_with_answers(
         self, chunks: Iterable[Chunk]
@@ -194,6 +202,11 @@ class _Run:
             return problem.at(entry.line, self.source)
         return type(problem or CellError())(f"{self.source}, {told}")
 
+    def _digest(self, answered: Sequence[Entry]) -> str:
+        """A digest of all records that are answered, these being the last of them."""
+        self._answered.update("".join(map(_spelled, answered)).encode("utf-8", errors="backslashreplace"))
+        return self._answered.hexdigest()
+
     def _not_done(self, chunks: Iterator[Chunk], partial: PartialOutput) -> Iterator[Chunk]:
         """The chunks whose answers are not all there, so that each holds the same records as in the run before."""
         before = partial.answers()
@@ -210,6 +223,12 @@ class _Run:
                 self.rejected += answer["error"] is not None
                 if self.records == partial.num_lines:
                     break
+            digest = self._digest(chunk.entries[:num_done])
+            if self.records == partial.num_lines and digest != partial.digest:
+                raise RecipeError(
+                    f"cannot go on with {partial.path}: {self.source} has changed, within its first {self.records} "
+                    "records; begin anew with overwrite (--overwrite)"
+                )
             if num_done < len(chunk.entries):
                 yield replace(chunk, num_done=num_done)
                 break
@@ -228,9 +247,19 @@ class _Run:
         return _record_entries(self.source, self.format, reader)
 
 
+def _spelled(entry: Entry) -> str:
+    """A record as a text, which no other record has."""
+    line, identity, example, problem = entry
+    if isinstance(example, str):  # a text line, which has no line end
+        return f"{line} {identity} {example}\n"
+    return repr((line, identity, str(example) if isinstance(example, Tree) else example, problem))
+
+
 def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:
+    needed = reader.example_fields
+    columns = ("id", *needed) if needed else None
     records = read_records(
-        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=False
+        source, format=format, text_fields=reader.text_fields, one_of=needed, columns=columns, strict=False
     )
     for record in records:
         if record.error is not None:
@@ -240,7 +269,7 @@ def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[
             if record.line > 1 or not reader.is_header(parts):
                 yield Entry(record.line, record.line, "\t".join(parts))
         else:
-            yield Entry(record.line, id_of(record.fields, record.line), record.fields)
+            yield Entry(record.line, id_of(record.fields, record.line), example_of(record.fields, reader))
 
 
 def _input_format(name: str, format: str | None) -> str:
@@ -254,16 +283,12 @@ def _input_format(name: str, format: str | None) -> str:
     return "dgl" if format == "dgl" else format_of(name, format)
 
 
-def _check_output(output: Path, source: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> bool:
+def _is_complete(output: Path, source: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> bool:
     """Whether the output is there and complete, and is to stay.
 
     Raises:
-        RecipeError: it must not or cannot be written.
+        RecipeError: it must not be written.
     """
-    if not output.parent.is_dir():
-        raise RecipeError(f"cannot write {output}: there is no folder {output.parent}")
-    if output.is_dir():
-        raise RecipeError(f"cannot write {output}: it is a folder")
     exists, is_begun = output.exists(), PartialOutput.is_there(output)
     if exists and os.fspath(source) != "-" and Path(source).exists() and output.samefile(source):
         raise RecipeError(f"{output} is the input; choose another output")

@@ -18,13 +18,13 @@ from treemem.errors import GraphError, ParseError, RecipeError, TreememError, Vo
 from treemem.nn.row_cache import RowCache
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
-from treemem.predict.chunks import Chunk, Entry, chunks_of, id_of, read_chunks
+from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import Model
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
-from treemem.trees.record_reader import Example, ReadExamples, find_refused, told_in_a_line
+from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
 from treemem.trees.tree import Tree
 
 FIELDS = ("id", "prediction", "probability", "error")
@@ -99,7 +99,7 @@ class TreePredictor:
         """
         if isinstance(records, (str, bytes, Mapping, Tree)):
             raise RecipeError("predict takes several records; put a single one in a list")
-        chunks = self.answers(chunks_of(_entries(records)), self.processes)
+        chunks = self.answers(chunks_of(_entries(records, self.reader)), self.processes)
         return (answer for _, answers in chunks for answer in answers)
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -110,7 +110,8 @@ class TreePredictor:
         columns = {name: np.asarray(column).tolist() for name, column in batch.items()}
         lines = columns["text"] if list(columns) == ["text"] else None
         records = lines or [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        answers = [answer for _, part in self.answers(chunks_of(_entries(records)), 1) for answer in part]
+        chunks = chunks_of(_entries(records, self.reader))
+        answers = [answer for _, part in self.answers(chunks, 1) for answer in part]
         found: dict[str, NDArray[Any]] = {}
         for name in FIELDS:
             found[name] = np.empty(len(answers), object)
@@ -208,10 +209,13 @@ class TreePredictor:
         return bool(self.cache_bytes) and goes_up and network.engine in ("auto", "fused")
 
 
-def _entries(records: Iterable[Example]) -> Iterator[Entry]:
+def _entries(records: Iterable[Example], reader: RecordReader) -> Iterator[Entry]:
     for line, record in enumerate(records, start=1):
         if record is None:
             problem = ParseError("there is no record but None", expected="a text, a record or a Tree")
             yield Entry(line, line, None, problem)
             continue
-        yield Entry(line, id_of(record, line) if isinstance(record, Mapping) else line, record)
+        if isinstance(record, Mapping):
+            yield Entry(line, id_of(record, line), example_of(record, reader))
+        else:
+            yield Entry(line, line, record)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,28 @@ class ShardPredictor:
         return said
 
 
+class _Worker:
+    """A :class:`ShardPredictor` in the hands of Ray, which would hide behind an error of its own why one cannot start.
+
+    Args:
+        kind: the class.
+        arguments: what it is made from.
+    """
+
+    def __init__(self, kind: type[ShardPredictor], arguments: tuple[Any, ...]) -> None:
+        self.problem = b""
+        try:
+            self.predictor = kind(*arguments)
+        except TreememError as error:
+            self.problem = pickle.dumps(error)
+
+    def __call__(self, shard: Mapping[str, str]) -> dict[str, Any]:
+        """What the predictor says of a shard, and as ``problem`` the pickled error that kept it from starting."""
+        if self.problem:
+            return {"shard": "", "records": 0, "rejected": 0, "error": "", "problem": self.problem}
+        return {**self.predictor(shard), "problem": b""}
+
+
 def predict_shards(
     checkpoint: str | os.PathLike[str],
     input: str | os.PathLike[str],
@@ -120,8 +143,8 @@ def predict_shards(
         gpus: Ray's GPUs for each actor, which may be a fraction; with any, the model runs on CUDA.
 
     Raises:
-        RecipeError: Ray is not installed or has too few CPUs; there is no file, or the output folder holds answers of
-            another model, threshold or input, or something else.
+        RecipeError: Ray is not installed, cannot be connected to or has too few CPUs; there is no file, or the output
+            folder holds answers of another model, threshold, batch size, device or input, or something else.
         CheckpointError: there is no such model, or it is another one on another machine.
     """
     begin = time.perf_counter()
@@ -132,12 +155,14 @@ def predict_shards(
     predictor = TreePredictor(checkpoint, threshold=threshold, batch_size=batch_size)
     digest = model_digest(predictor.model)
     folder = Path(output).resolve()
-    _take_folder(folder, {"weights": digest, "threshold": predictor.threshold, "input": str(shards[0].parent)})
+    device = "cuda" if gpus else "cpu"
+    of_predictor = {"threshold": predictor.threshold, "batch_size": batch_size, "device": device}
+    _take_folder(folder, {"weights": digest, **of_predictor, "input": str(shards[0].parent)})
     remaining = [shard for shard in shards if not (folder / shard.name).exists()]
     jobs = [{"input": str(shard), "output": str(folder / shard.name)} for shard in remaining]
     records = rejected = 0
     failed: dict[str, str] = {}
-    arguments = (os.fspath(checkpoint), threshold, batch_size, digest, "cuda" if gpus else "cpu")
+    arguments = (os.fspath(checkpoint), threshold, batch_size, digest, device)
     for report in _reports(jobs, ray, actors, gpus, arguments) if jobs else ():
         records, rejected = records + report["records"], rejected + report["rejected"]
         if report["error"]:
@@ -153,6 +178,9 @@ def _reports(
     """What actors report of each job, as they are done with it.
 
     Ray starts a process that died anew, and gives it its job again, as often as it takes.
+
+    Raises:
+        TreememError: an actor cannot start.
     """
     with _connected(ray):
         size = _checked_actors(ray, actors, gpus, len(jobs))
@@ -162,18 +190,29 @@ def _reports(
         # while another has nothing to do.
         pool = ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=1)
         blocks = ray.data.from_items(jobs, override_num_blocks=len(jobs))
-        reports = blocks.map(
-            ShardPredictor, fn_constructor_args=arguments, compute=pool, num_cpus=1, num_gpus=gpus or None
-        )
-        yield from reports.iter_rows()
+        given = (ShardPredictor, arguments)
+        reports = blocks.map(_Worker, fn_constructor_args=given, compute=pool, num_cpus=1, num_gpus=gpus or None)
+        for report in reports.iter_rows():
+            if report["problem"]:
+                raise pickle.loads(report["problem"])
+            yield report
 
 
 @contextlib.contextmanager
 def _connected(ray: Any) -> Iterator[None]:
-    """Ray while the block lasts: one that was there stays."""
+    """Ray while the block lasts: one that was there stays.
+
+    Raises:
+        RecipeError: there is none where one was named, or none can be started.
+    """
     is_own = not ray.is_initialized()
     if is_own:
-        ray.init()
+        try:
+            ray.init()
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            problem = str(error).strip().partition("\n")[0]
+            remedy = "see that one runs at RAY_ADDRESS, or unset it"
+            raise RecipeError(f"cannot connect to Ray: {problem}; {remedy}") from error
     try:
         yield
     finally:
@@ -206,7 +245,8 @@ def _take_folder(folder: Path, about: Mapping[str, Any]) -> None:
         raise RecipeError(f"{folder} is the input; choose another folder for the answers")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        is_new = not any(folder.iterdir())
+        # What is left of writing the file itself, where that was cut off, is nothing.
+        is_new = all(path.match(f".{_ABOUT}.*.tmp") for path in folder.iterdir())
     if is_new:
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -217,7 +257,7 @@ def _take_folder(folder: Path, about: Mapping[str, Any]) -> None:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise RecipeError(f"{folder} holds something else than answers; choose another folder") from error
     if differing:
-        what = {"weights": "model", "threshold": "threshold", "input": "input"}[differing[0]]
+        what = {"weights": "model", "batch_size": "batch size"}.get(differing[0], differing[0])
         raise RecipeError(f"{folder} holds answers of another {what}; choose another folder, or delete this one")
 
 

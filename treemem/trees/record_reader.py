@@ -23,7 +23,8 @@ class RecordReader(ABC):
     Attributes:
         text_fields: what the tab-separated parts of a text line are, as far as there are any.
         example_fields: the fields of a record that an example may be read from, the label not among them; a table
-            without any of them is refused as a whole. None where that is not to be checked.
+            without any of them is refused as a whole, and where records are predicted nothing but these is kept of
+            them. None where an example may be read from any.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
