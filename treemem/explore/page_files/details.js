@@ -11,6 +11,9 @@ const WHAT = {
   input: 'input gate',
   output: 'output gate',
   update: 'what is pushed or added',
+  children: 'gate of each child',
+  candidate_gate: 'gate of what the node adds',
+  candidate: 'what the node adds',
   reading: 'weights of the rows read',
   pointers: 'where the token goes, by slot',
   cumulative: 'pointers summed up, by slot',
@@ -154,7 +157,7 @@ function numbers(texts) {
 function nameOfEntry(field, entry) {
   if (field === 'S') return entry ? `row ${entry}` : 'row 0, top';
   if (field.endsWith('slots')) return `slot ${entry + 1}`;
-  return field === 'forget' ? `child ${entry + 1}` : String(entry);
+  return field === 'forget' || field === 'children' ? `child ${entry + 1}` : String(entry);
 }
 
 function showNumbers(on) {
