@@ -38,7 +38,7 @@ class Examples:
         label: one for each example or, where ``every_node``, for each node.
         trees_per_example: 2 for pairs.
         every_node: whether every node has a label.
-        source: where they are from, for the reader of the table.
+        source: where they are from, which is told before they are measured.
     """
 
     forest: Forest

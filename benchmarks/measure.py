@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -28,6 +29,7 @@ def measured(workload: Workload, baselines: Sequence[str], budget: Budget) -> It
     chosen = [name for name in workload.baselines if name in baselines]
     check_agreement(workload, chosen)
     problem = workload.problem(budget.examples)
+    print(f"{workload.name}: {problem.examples.source}", file=sys.stderr, flush=True)
     ours = by_engine(problem)
     for name in chosen:
         theirs = BASELINES[name](problem)

@@ -91,6 +91,7 @@ def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) 
         ("a.csv", 'a,b\n1,"2\n', 2, "no row of CSV"),
         ("a.csv", "a,a\n1,2\n", 1, "two columns have one name"),
         ("a.csv", "a, a\n1,2\n", 1, "two columns have one name"),
+        ("a.csv", "\n1,2\n", 1, "no column has a name"),
         ("a.csv", 'a,"b\n1,2\n', 1, "no row of CSV"),
     ],
 )
@@ -372,3 +373,10 @@ def test_a_row_of_other_than_the_headers_cells_keeps_an_id_that_is_sure(tmp_path
     assert found["first.csv"] == [({"id": "7"}, True), ({"id": "8"}, True), ({}, True)]
     assert found["last.csv"] == [({}, True), ({"id": "8"}, True)]
     assert found["middle.csv"] == [({}, True), ({}, True)]
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    columns = [pyarrow.array(["x = x"]), pyarrow.array(["x = y"])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, names=["equation", "equation"]), tmp_path / "a.parquet")
+    with pytest.raises(ParseError, match="two columns have one name"):
+        list(read_records(tmp_path / "a.parquet"))

@@ -377,8 +377,8 @@ def _csv_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Re
     for line, row, error in _csv_rows(text_lines(stream)):
         cells = [cell.strip() for cell in row] if header is None else row
         if header is None:
-            if error is None and len(set(cells)) < len(cells):
-                error = ParseError("two columns have one name", ",".join(cells), 0, "a header of distinct names")
+            if error is None:
+                error = _header_error(cells)
             if error is not None:
                 raise error.at(line)
             check_columns(cells)
@@ -388,6 +388,15 @@ def _csv_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Re
             problem = f"{len(cells)} cells, and the header names {len(header)}"
             error = ParseError(problem, ",".join(cells), 0, ",".join(header))
         yield Record(line, _id_alone(header, cells) if error else dict(zip(header, cells, strict=True)), error)
+
+
+def _header_error(names: Sequence[str]) -> ParseError | None:
+    """What is wrong with the names of the columns of a table."""
+    if not any(names):
+        return ParseError("no column has a name", ",".join(names), 0, "a header of distinct names")
+    if len(set(names)) < len(names):
+        return ParseError("two columns have one name", ",".join(names), 0, "a header of distinct names")
+    return None
 
 
 def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
@@ -458,6 +467,9 @@ def _parquet_records(
     try:
         table = pyarrow.parquet.ParquetFile(whole)
         names = table.schema_arrow.names
+        wrong = _header_error(names) if names else None
+        if wrong is not None:
+            raise wrong
         check_columns(names)
         read = None if columns is None else [name for name in names if name in columns]
         number = 0

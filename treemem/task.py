@@ -21,6 +21,7 @@ from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS as SPLITS
 from treemem.trees.record_reader import ParsedText, RecordReader
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.vocabulary import Vocabulary
-
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -146,6 +145,8 @@ def split_numbers(split: NDArray[Any] | None) -> NDArray[np.int8] | None:
         return None
     names, place = np.unique(split, return_inverse=True)
     for name in names:
+        if not str(name):
+            raise RecipeError("some examples say no split, and others do; give each one, or none")
         if str(name) not in SPLITS:
             wanted = f"; it must be one of {', '.join(SPLITS)}{near_names(str(name), SPLITS)}"
             raise RecipeError(f'tree_data["split"] holds {str(name)!r}{wanted}')

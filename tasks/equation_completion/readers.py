@@ -76,8 +76,9 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
     A file is read as :func:`treemem.tasks.equation_verification.read_equations` does, with the published names of
     variables. A field ``blank_node`` says which node is blank, as a place in the preorder of the equation, whose root
     is 0; in a file in the published format ``blankNodeNum`` does, as one of the numbers in ``nodeNum``. Where no record
-    has it, blanks are drawn. Records that are no equations, false equations, blank roots and equations with decimal
-    numbers are left out, and the log says how many.
+    has it, blanks are drawn. Records that are no equations, false equations, blank roots and, in the published format,
+    equations with decimal numbers are left out, and the log says how many. Elsewhere decimal numbers are composed, as
+    :func:`treemem.trees.parse_equation` does.
 
     Args:
         source: a path.
@@ -144,15 +145,24 @@ def _rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
 
 
 def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
+    bad: list[str] = []
+    total = numeric = 0
     for place, record in read_published_records(source):
+        total += 1
         name = f"{os.fspath(source)}, {place}"
         try:
             tree, label = published_tree(record)
         except TreememError as error:
-            raise type(error)(f"{name}: {error}") from error
+            bad.append(f"{name}: {error}")
+            continue
         if any(leaf.value is not None for leaf in tree.leaves()):
+            numeric += 1
             continue
         yield _Row(place, name, tree, _spelled(record), label, _published_place(record, name))
+    if bad:
+        _logger.warning("%s: %d of %d records are no equations; first %s", os.fspath(source), len(bad), total, bad[0])
+    if numeric:
+        _logger.info("%s: %d numeric equations left out", os.fspath(source), numeric)
 
 
 def _spelled(record: Mapping[str, Any]) -> Tree:

@@ -21,7 +21,7 @@ from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
-from treemem.trees.record_reader import RecordReader, find_refused, text_of
+from treemem.trees.record_reader import RecordReader, find_refused, split_of, text_of
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -117,10 +117,12 @@ def read_equations(
                 raise record.error
             nodes = nodes_of_fields(record.fields, variables=variables, numeric=numeric, functions=functions)
             label = _label_of(record)
+            kept = ["" if record.fields.get(field) is None else str(record.fields[field]) for field in keep]
+            if "split" in keep:
+                kept[keep.index("split")] = split_of(record.fields)
         except TreememError as error:
             collector.refuse(f"line {record.line}", identity, error, record.line)
         else:
-            kept = ["" if record.fields.get(field) is None else str(record.fields[field]) for field in keep]
             collector.add(nodes, label, f"line {record.line}", identity, kept)
     return collector.finish()
 
@@ -253,6 +255,8 @@ class _Collector:
 
     def refuse(self, place: str, identity: Any, error: TreememError, line: int | None = None) -> None:
         """Note a record that is no equation."""
+        if self.strict:
+            self._flush()  # a record before this one may be wrong too
         self._refuse(self._count, place, identity, error, line)
         self._count += 1
 

@@ -19,7 +19,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, text_of
+from treemem.trees.record_reader import RecordReader, split_of, text_of
 from treemem.trees.source_text import shorten
 
 _COLUMNS = ("label", "tree")
@@ -162,10 +162,11 @@ class _Chunk:
             raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
         if not isinstance(tree, str):
             raise ParseError(f"the tree is {tree!r}", expected="a text such as [MAX 2 9 ]")
+        split = split_of(fields)
         self.texts.append(tree)
         self.labels.append(int(label))
         self.lines.append(record.line)
-        self.splits.append(str(fields.get("split") or ""))
+        self.splits.append(split)
 
     def finish(self) -> LabelledExpressions:
         """What was taken in since the last time."""

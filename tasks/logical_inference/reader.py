@@ -20,7 +20,7 @@ from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, text_of
+from treemem.trees.record_reader import RecordReader, split_of, text_of
 from treemem.trees.source_text import shorten
 from treemem.trees.tree import Tree
 
@@ -96,7 +96,10 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
             if not labelled and len(words) == 2:
                 fields = ["", *fields]
             row = _checked_row(fields, record.line, source, labelled)
-            rows.append(row._replace(split=str(record.fields.get("split") or "")))
+            try:
+                rows.append(row._replace(split=split_of(record.fields)))
+            except ParseError as error:
+                raise error.at(record.line, source) from error
     except ParseError:
         _pairs(rows, source)  # a line before this one may be wrong too
         raise

@@ -105,6 +105,24 @@ def test_a_split_of_null_is_no_split(name: str, fields: Mapping[str, Any], tmp_p
 
 
 @pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("equation_verification", {"equation": "x = x"}),
+        ("listops", {"tree": "[MAX 2 9 ]", "label": 9}),
+        ("logical_inference", {"left": "a", "right": "a", "label": "="}),
+    ],
+)
+def test_a_split_that_is_none_is_named_with_its_line(name: str, fields: Mapping[str, Any], tmp_path: Path) -> None:
+    path, task = tmp_path / "examples.jsonl", TASKS.find(name)()
+    write_records(path, [{**fields, "split": "train"}, {**fields, "split": "tset"}])
+    with pytest.raises(ParseError, match=r"examples\.jsonl, line 2.*the split is 'tset'; did you mean test"):
+        task.read_examples(path)
+    write_records(path, [{**fields, "split": "train"}, {**fields, "split": None}])
+    with pytest.raises(RecipeError, match="some examples say no split, and others do"):
+        task.examples(task.read_examples(path))
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("pairs.txt", "left\tright\n( a ( and b ) )\ta\n=\ta\ta\n"),

@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.tree import Tree
 
 Example = str | Mapping[str, Any] | Tree
 """A text line, the fields of a record, or a tree."""
+
+SPLITS = ("train", "validation", "test")
+"""What the examples of a task may be divided into."""
 
 
 class RecordReader(ABC):
@@ -116,6 +119,21 @@ def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
             return text
     there = ", ".join(map(str, fields)) or "(none)"
     raise ParseError(f"no example among the fields {there:.200}", expected=" or ".join(names))
+
+
+def split_of(fields: Mapping[str, Any]) -> str:
+    """What the field ``split`` of a record says; nothing where it is not there or null.
+
+    Raises:
+        ParseError: it is no split.
+    """
+    given = fields.get("split")
+    split = "" if given is None else str(given).strip()
+    if split and split not in SPLITS:
+        raise ParseError(
+            f"the split is {given!r:.50}{near_names(split, SPLITS)}", expected=f"one of {', '.join(SPLITS)}"
+        )
+    return split
 
 
 class ReadExamples(NamedTuple):

@@ -129,6 +129,23 @@ def test_published_blanks_are_looked_up_by_their_number(tmp_path: Path) -> None:
         read_blanked(file, candidates)
 
 
+def test_published_records_that_are_no_equations_or_numeric_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_equation = {"equation": {"func": "Equality,sin", "vars": ",", "nodeNum": "0,1"}, "blankNodeNum": "1"}
+    numeric = {
+        "equation": {"func": "Equality,Number,#,#,Number,#,#", "vars": ",2.5,#,#,2.5,#,#", "nodeNum": "0,1,#,#,2,#,#"},
+        "label": "1",
+        "blankNodeNum": "1",
+    }
+    file = tmp_path / "published.json"
+    file.write_text(json.dumps([[], [no_equation, published_record("4"), numeric]]))
+    with caplog.at_level("INFO"):
+        assert read_blanked(file, make_candidates()).ids == ["depth 1, record 2"]
+    assert "1 of 3 records are no equations; first" in caplog.text
+    assert "1 numeric equations left out" in caplog.text
+
+
 def test_published_blanks_are_candidates(shared_data: Path) -> None:
     file = shared_data / "equations" / "published_sample.jsonl"
     if not file.exists():

@@ -111,6 +111,14 @@ def test_a_bad_line_is_collected_with_its_place_or_raised(
         read_equations(path, strict=True)
 
 
+def test_the_first_of_wrong_records_of_two_sorts_is_raised(tmp_path: Path) -> None:
+    path = tmp_path / "equations.jsonl"
+    path.write_text('{"tree": "(Equality Onne:1 One:1)"}\n{"equation": "x ="}\n')
+    with pytest.raises(VocabularyError, match=r"equations\.jsonl, line 1.*Onne:1"):
+        read_equations(path, strict=True)
+    assert [bad.id for bad in read_equations(path).bad] == [1, 2]
+
+
 def test_an_open_parenthesis_is_told_with_a_place_that_agrees_with_the_line_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "equations.jsonl"
     write_records(path, [{"equation": "x = x"}, {"equation": "sin(x = 1"}, {"equation": "x =\nsin(x\n+ 1"}])
