@@ -111,7 +111,7 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
         ("own.csv", "equation\nx = x\n", "example 0 has no label"),
         ("own.csv", "equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
         ("own.csv", "equation,label\nx = x,maybe\n", "the label is 'maybe'"),
-        ("own.csv", "equation,label,split\nx = x,1,tset\n", "holds 'tset'; it must be one of train"),
+        ("own.csv", "equation,label,split\nx = x,1,tset\n", "line 2, column 1: the split is 'tset'; did you mean test"),
         ("own.parquet", "no parquet", "no Parquet data"),
         ("own.jsonl.gz", "no gzip", "own.jsonl.gz"),
     ],
