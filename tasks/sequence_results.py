@@ -41,10 +41,11 @@ def sequence_section(records: Records, results: Path, task: str, command: str, g
         for name, runs in by_row.items()
     ]
     trees = read_study(results / f"{TREES}.jsonl", TREE_FIELDS)
+    processes = 2 if all(run["training"].get("threads", 1) == 1 for run in records) else 1
     return f"""## The small recipe
 
 {about} Settings stand in the records; they are those of the recipe `{task}/small` when it was run. Command:
-`{command} small --processes 2`; {cost(records)}. SHA-256 of trees, labels and splits: `{records[0]["data"]["hash"]}`.
+`{command} small --processes {processes}`; {cost(records)}. SHA-256 of trees, labels and splits: `{records[0]["data"]["hash"]}`.
 
 {markdown_table([["network", "weights", "minutes a run", "validation", "test"], *rows])}
 
