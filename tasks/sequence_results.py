@@ -45,7 +45,8 @@ def sequence_section(records: Records, results: Path, task: str, command: str, g
     return f"""## The small recipe
 
 {about} Settings stand in the records; they are those of the recipe `{task}/small` when it was run. Command:
-`{command} small --processes {processes}`; {cost(records)}. SHA-256 of trees, labels and splits: `{records[0]["data"]["hash"]}`.
+`{command} small --processes {processes}`; {cost(records)}. SHA-256 of trees, labels and splits:
+`{records[0]["data"]["hash"]}`.
 
 {markdown_table([["network", "weights", "minutes a run", "validation", "test"], *rows])}
 
