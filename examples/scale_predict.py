@@ -16,7 +16,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from treemem import TreememError, predict_shards
 from treemem.errors import RecipeError
@@ -31,7 +30,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--input", type=Path, default=Path("runs/scale/records"), help="folder (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("runs/scale/answers"), help="folder (%(default)s)")
     parser.add_argument("--actors", type=int, help="processes that predict (one less than logical CPUs)")
-    parser.add_argument("--cpus", type=int, help="logical CPUs of a Ray that is started here (actors and one more)")
+    parser.add_argument("--cpus", type=int, help="logical CPUs of a Ray that is started here")
     parser.add_argument("--threshold", type=float, default=0.5, help="of the probability of true, for 1 (%(default)s)")
     parser.add_argument("--generate", type=int, metavar="N", help="make so many equations, unless there are some")
     parser.add_argument(
@@ -60,38 +59,17 @@ def generate(folder: Path, size: int, shard_size: int) -> None:
         unfinished.rename(folder)
 
 
-def start_ray(cpus: int | None, actors: int | None) -> None:
-    """Connect to the cluster that RAY_ADDRESS names, or start Ray on this machine."""
-    try:
-        import ray
-    except ImportError as error:
-        raise RecipeError("this example needs Ray: pip install 'treemem[scale]'") from error
-    if actors is not None and actors < 1:
-        raise RecipeError(f"--actors must be 1 or more, and is {actors}")
-    options: dict[str, Any] = {}
-    if "RAY_ADDRESS" not in os.environ:
-        if cpus is None:
-            cpus = max(os.cpu_count() or 1, actors or 1) + 1
-        if actors is not None and actors >= cpus:
-            needed = f"--cpus {actors + 1} instead of {cpus}"
-            raise RecipeError(f"--actors {actors} needs more logical CPUs than that: {needed}")
-        options = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
-    elif cpus is not None:
-        raise RecipeError("--cpus is for a Ray that is started here, and RAY_ADDRESS names one that runs")
-    try:
-        ray.init(logging_level=logging.WARNING, **options)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        problem, remedy = str(error).strip().partition("\n")[0], "see that one runs at RAY_ADDRESS, or unset it"
-        raise RecipeError(f"cannot connect to Ray: {problem}; {remedy}") from error
-
-
 def run(options: argparse.Namespace) -> bool:
     """Whether every file has its answers."""
-    start_ray(options.cpus, options.actors)
     if options.generate is not None:
         generate(options.input, options.generate, options.shard_size)
     done = predict_shards(
-        options.checkpoint, options.input, options.output, actors=options.actors, threshold=options.threshold
+        options.checkpoint,
+        options.input,
+        options.output,
+        actors=options.actors,
+        threshold=options.threshold,
+        cpus=options.cpus,
     )
     counts = done.counts
     print(f"{done.shards} files, {done.done_before} of them done before, {len(done.failed)} without answers")

@@ -242,7 +242,7 @@ def test_why_a_worker_does_not_start_is_told_as_it_is(
 def test_a_cluster_that_cannot_be_reached_is_told(
     no_cluster: None, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def init() -> None:
+    def init(**_: object) -> None:
         raise ConnectionError("Failed to connect to Ray cluster at other:6379\nand more")
 
     ray = sys.modules["ray"]
@@ -359,10 +359,50 @@ def test_a_ray_that_was_started_for_a_job_ends_with_it_and_one_that_was_there_st
 ) -> None:
     ray, told = sys.modules["ray"], []
     ray.is_initialized = lambda: was_there  # type: ignore[attr-defined]
-    ray.init, ray.shutdown = lambda: told.append("begun"), lambda: told.append("ended")  # type: ignore[attr-defined]
+    ray.init = lambda **_: told.append("begun")  # type: ignore[attr-defined]
+    ray.shutdown = lambda: told.append("ended")  # type: ignore[attr-defined]
     with pytest.raises(RecipeError, match="actors cannot be had"):
         predict_shards(model, records, tmp_path / "answers", actors=9)
     assert told == ([] if was_there else ["begun", "ended"])
+
+
+@pytest.mark.parametrize(("actors", "cpus", "logical"), [(9, None, 10), (1, None, 5), (1, 2, 2)])
+def test_a_ray_that_is_started_has_a_logical_cpu_that_no_actor_takes(
+    actors: int,
+    cpus: int | None,
+    logical: int,
+    no_cluster: None,
+    model: Path,
+    records: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    ray = sys.modules["ray"]
+    ray.is_initialized = lambda: False  # type: ignore[attr-defined]
+    ray.init, ray.shutdown = given.update, lambda: None  # type: ignore[attr-defined]
+    ray.cluster_resources = lambda: {"CPU": 1.0}  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match="cannot be had"):
+        predict_shards(model, records, tmp_path / "answers", actors=actors, cpus=cpus)
+    assert (given["address"], given["num_cpus"]) == ("local", logical)
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_logical_cpus_are_not_given_to_a_ray_that_runs(
+    was_there: bool,
+    no_cluster: None,
+    model: Path,
+    records: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not was_there:
+        sys.modules["ray"].is_initialized = lambda: False  # type: ignore[attr-defined]
+        monkeypatch.setenv("RAY_ADDRESS", "other:6379")
+    with pytest.raises(RecipeError, match="cpus is for a Ray that is started here"):
+        predict_shards(model, records, tmp_path / "answers", actors=1, cpus=3)
 
 
 def test_without_ray_the_extra_is_named(

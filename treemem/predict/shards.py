@@ -122,6 +122,7 @@ def predict_shards(
     threshold: float = 0.5,
     batch_size: int = 1024,
     gpus: float = 0,
+    cpus: int | None = None,
 ) -> ShardCounts:
     """Predict every Parquet file of a folder, each in one process, many at a time; needs ``treemem[scale]``.
 
@@ -130,8 +131,8 @@ def predict_shards(
     job that was cut off. A process that dies is replaced, and its file gone on with. A file that cannot be read has no
     answers, and stops no other.
 
-    Ray is what ``ray.init`` has connected to; else one is found or started, and left or ended when all is done. All
-    its machines see both folders and the checkpoint under the same names.
+    Ray is what ``ray.init`` has connected to, or the cluster that ``RAY_ADDRESS`` names, left when all is done; else
+    one is started on this machine, and ended. All machines see both folders and the checkpoint under the same names.
 
     Args:
         checkpoint: as for :class:`TreePredictor`, a path or a name.
@@ -141,10 +142,12 @@ def predict_shards(
         threshold: as for :class:`TreePredictor`.
         batch_size: as for :class:`TreePredictor`.
         gpus: Ray's GPUs for each actor, which may be a fraction; with any, the model runs on CUDA.
+        cpus: logical CPUs of a Ray that is started here; by default one more than there are cores or actors.
 
     Raises:
-        RecipeError: Ray is not installed, cannot be connected to or has too few CPUs; there is no file, or the output
-            folder holds answers of another model, threshold, batch size, device or input, or something else.
+        RecipeError: Ray is not installed, cannot be connected to or has too few CPUs; ``cpus`` is given for a Ray that
+            runs; there is no file, or the output folder holds answers of another model, threshold, batch size, device
+            or input, or something else.
         CheckpointError: there is no such model, or it is another one on another machine.
     """
     begin = time.perf_counter()
@@ -163,7 +166,7 @@ def predict_shards(
     records = rejected = 0
     failed: dict[str, str] = {}
     arguments = (os.fspath(checkpoint), threshold, batch_size, digest, device)
-    for report in _reports(jobs, ray, actors, gpus, arguments) if jobs else ():
+    for report in _reports(jobs, ray, actors, gpus, cpus, arguments) if jobs else ():
         records, rejected = records + report["records"], rejected + report["rejected"]
         if report["error"]:
             failed[report["shard"]] = report["error"]
@@ -173,7 +176,12 @@ def predict_shards(
 
 
 def _reports(
-    jobs: Sequence[dict[str, str]], ray: Any, actors: int | None, gpus: float, arguments: tuple[Any, ...]
+    jobs: Sequence[dict[str, str]],
+    ray: Any,
+    actors: int | None,
+    gpus: float,
+    cpus: int | None,
+    arguments: tuple[Any, ...],
 ) -> Iterator[dict[str, Any]]:
     """What actors report of each job, as they are done with it.
 
@@ -182,7 +190,7 @@ def _reports(
     Raises:
         TreememError: an actor cannot start.
     """
-    with _connected(ray):
+    with _connected(ray, actors, cpus):
         size = _checked_actors(ray, actors, gpus, len(jobs))
         for job in jobs:
             _tries_path(Path(job["output"])).unlink(missing_ok=True)
@@ -199,16 +207,22 @@ def _reports(
 
 
 @contextlib.contextmanager
-def _connected(ray: Any) -> Iterator[None]:
+def _connected(ray: Any, actors: int | None, cpus: int | None) -> Iterator[None]:
     """Ray while the block lasts: one that was there stays.
 
     Raises:
         RecipeError: there is none where one was named, or none can be started.
     """
-    is_own = not ray.is_initialized()
-    if is_own:
+    is_there = ray.is_initialized()
+    runs = is_there or "RAY_ADDRESS" in os.environ
+    if runs and cpus is not None:
+        raise RecipeError("cpus is for a Ray that is started here, and one runs, or is named by RAY_ADDRESS")
+    if not is_there:
+        if cpus is None:
+            cpus = max(os.cpu_count() or 1, actors or 1) + 1
+        options = {} if runs else {"address": "local", "num_cpus": cpus, "include_dashboard": False}
         try:
-            ray.init()
+            ray.init(logging_level=logging.WARNING, **options)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             problem = str(error).strip().partition("\n")[0]
             remedy = "see that one runs at RAY_ADDRESS, or unset it"
@@ -216,7 +230,7 @@ def _connected(ray: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        if is_own:
+        if not is_there:
             ray.shutdown()
 
 
@@ -271,7 +285,8 @@ def _checked_actors(ray: Any, actors: int | None, gpus: float, most: int) -> int
     if not 0 < actors < cpus:
         raise RecipeError(
             f"{actors} actors cannot be had: there must be one at least, and fewer than logical CPUs, or Ray's other "
-            f"tasks would wait for ever; Ray has {cpus} CPUs: ask for fewer actors, or start Ray with more (--num-cpus)"
+            f"tasks would wait for ever; Ray has {cpus} CPUs: ask for fewer actors, or start Ray with more (cpus=, "
+            "or --num-cpus of a cluster)"
         )
     if actors * gpus > all_gpus:
         raise RecipeError(f"{actors} actors of {gpus:g} GPUs each cannot be had: Ray has {all_gpus:g} GPUs")
