@@ -25,6 +25,15 @@ def toy_model() -> Model:
     return Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": 3}))
 
 
+def too_sure_model() -> Model:
+    """One that is always sure of what is right where labels are not noisy."""
+    model = toy_model()
+    with torch.no_grad():
+        model.encoder.leaves.weight.copy_(torch.tensor([[2.0] * 3, [-2.0] * 3]))
+        model.head.read.weight.fill_(1.0)
+    return model
+
+
 def noisy_data() -> Forest:
     """Trees of which every seventh has the other label."""
     data = toy_data(200)
@@ -61,10 +70,7 @@ def test_a_temperature_changes_no_answer_and_no_decoded_number() -> None:
 
 
 def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_else(tmp_path: Path) -> None:
-    model, data = toy_model(), noisy_data()
-    with torch.no_grad():
-        model.encoder.leaves.weight.copy_(torch.tensor([[2.0] * 3, [-2.0] * 3]))
-        model.head.read.weight.fill_(1.0)
+    model, data = too_sure_model(), noisy_data()
     checkpoint.save(tmp_path / "model", model, training_state={"step": 3}, metrics=[{"epoch": 1}])
     assert "temperature" not in yaml.safe_load((tmp_path / "model" / "config.yaml").read_text())
     assert treemem.load(tmp_path / "model").temperature == 1.0
@@ -84,6 +90,20 @@ def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_e
     assert treemem.load(tmp_path / "again").temperature == found
     with pytest.raises(RecipeError, match="no split 'tset'"):
         calibrate(tmp_path / "model", data, split="tset")
+
+
+def test_of_a_run_the_best_checkpoint_is_calibrated(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "run" / "best", too_sure_model())
+    checkpoint.save(tmp_path / "run" / "last", too_sure_model())
+    found = calibrate(tmp_path / "run", noisy_data())
+    assert found > 1.5
+    assert treemem.load(tmp_path / "run").temperature == treemem.load(tmp_path / "run" / "best").temperature == found
+    assert treemem.load(tmp_path / "run" / "last").temperature == 1.0
+
+
+def test_a_model_that_comes_along_is_not_calibrated_in_its_place() -> None:
+    with pytest.raises(CheckpointError, match="equation_verification comes along with treemem and stays as it is"):
+        calibrate("equation_verification", noisy_data())
 
 
 def test_weights_in_half_precision_are_calibrated_in_single(tmp_path: Path) -> None:

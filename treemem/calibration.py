@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from treemem import checkpoint
-from treemem.errors import RecipeError
+from treemem.errors import CheckpointError, RecipeError
 from treemem.task import DataSet, Task, forest_of
 from treemem.trees.forest import Forest
 
@@ -136,7 +136,7 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
     """Give a checkpoint the temperature that suits labelled data; it is written anew as a whole, or stays as it was.
 
     Args:
-        path: the folder of the checkpoint: of a run, its ``best``.
+        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then meant.
         data: trees of the model's task with their labels, best such as it was not trained on.
         split: which part of them; None for all.
 
@@ -144,10 +144,13 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
         The temperature.
 
     Raises:
-        CheckpointError: there is no whole checkpoint, or it cannot be written.
+        CheckpointError: there is no whole checkpoint, it comes along with treemem, or it cannot be written.
         RecipeError: no such split, no example in it, or examples without labels.
     """
-    model = checkpoint.load(path)
+    if checkpoint.is_pretrained_name(path):
+        raise CheckpointError(f"{path} comes along with treemem and stays as it is; save it to a folder and name that")
+    folder, _ = checkpoint.read(path)
+    model = checkpoint.load(folder)
     if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
         model.float()  # as a packaged model runs, which is kept in half precision
     examples = model.task.examples(forest_of(data))
@@ -156,5 +159,5 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
         raise RecipeError("there is no example to calibrate with" + (f" in the split {split!r}" if split else ""))
     targets = examples.targets_of(chosen)
     temperature = fit_temperature(model.task, model.outputs(examples, chosen), targets)
-    checkpoint.set_temperature(path, temperature)
+    checkpoint.set_temperature(folder, temperature)
     return temperature
