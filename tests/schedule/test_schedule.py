@@ -53,6 +53,7 @@ def check_schedule(schedule: Schedule, trees: list[Tree]) -> None:
 def check_layout(schedule: Schedule, rows: list[Tree]) -> None:
     """Levels, segments and children lie one after the other, in order, without gaps."""
     kind = schedule.kind_of_row.tolist()
+    assert schedule.arity_of_row.tolist() == [tree.arity for tree in rows]
     order = [(tree.height, tree.arity, kind[row]) for row, tree in enumerate(rows)]
     assert order == sorted(order)
     next_row = next_child = 0

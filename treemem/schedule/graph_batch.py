@@ -57,10 +57,7 @@ def labels_of_nodes(forest: Forest, schedule: Schedule, vocabulary: Vocabulary) 
 def edges_of_schedule(schedule: Schedule) -> GraphEdges:
     """The edges of a schedule whose nodes have rows of their own, each with its position."""
     node_of_row = schedule.node_of_row.cpu().numpy()
-    arity = np.zeros(schedule.num_rows, np.int64)
-    for level in schedule.levels:
-        for segment in level.segments:
-            arity[segment.begin : segment.end] = segment.arity
+    arity = schedule.arity_of_row
     first = np.repeat(np.cumsum(arity) - arity, arity)
     source = node_of_row[schedule.child.cpu().numpy()]
     return GraphEdges(source, np.repeat(node_of_row, arity), np.arange(len(first)) - first)

@@ -94,7 +94,7 @@ class _Rows:
         sizes = np.array([segment.end - segment.begin for segment in segments], np.int64)
         self._schedule = schedule
         self.num_leaves = schedule.num_leaf_rows
-        self.arity = np.repeat(np.array([segment.arity for segment in segments], np.int64), sizes)
+        self.arity = schedule.arity_of_row
         self.pointer = np.cumsum(self.arity) - self.arity
         self.child = schedule.child.cpu().numpy()
         self._segment = np.repeat(np.arange(len(segments)), sizes)

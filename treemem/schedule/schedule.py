@@ -201,6 +201,14 @@ class Schedule:
         return self.levels[0].end if self.levels else 0
 
     @property
+    def arity_of_row(self) -> NDArray[np.int64]:
+        """How many children each row has, int64 ``[rows]``."""
+        segments = [segment for level in self.levels for segment in level.segments]
+        arities = np.array([segment.arity for segment in segments], np.int64)
+        sizes = np.array([segment.end - segment.begin for segment in segments], np.int64)
+        return np.repeat(arities, sizes)
+
+    @property
     def device(self) -> torch.device:
         """Where the index tensors are."""
         return self.child.device

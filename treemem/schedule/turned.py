@@ -65,10 +65,7 @@ def _children_of_nodes(batch: TreeBatch) -> tuple[NDArray[np.int64], NDArray[np.
         return *batch.forest.children(), batch.forest.begin[1:] - 1
     schedule = batch.schedule
     node_of_row = schedule.node_of_row.cpu().numpy()
-    row_arity = np.zeros(schedule.num_rows, np.int64)
-    for level in schedule.levels:
-        for segment in level.segments:
-            row_arity[segment.begin : segment.end] = segment.arity
+    row_arity = schedule.arity_of_row
     arity = np.empty(schedule.num_nodes, np.int64)
     arity[node_of_row] = row_arity
     parent = np.repeat(node_of_row, row_arity)
