@@ -121,13 +121,16 @@ def test_the_trace_tells_the_master_gates_of_all_layers() -> None:
     states = encoder(batch, trace=True)
     longest = int(states.lengths.max())
     assert states.trace["forget_distance"].shape == states.trace["input_distance"].shape == (5, 2, longest)
-    assert states.trace["master_forget"].shape == (5, longest, 3 + 2)
+    assert states.trace["master_forget"].shape == states.trace["master_input"].shape == (5, longest, 3 + 2)
     present = torch.arange(longest) < states.lengths[:, None]
-    forget = states.trace["master_forget"][present]
-    for layer, gates in enumerate(forget.split([3, 2], dim=1)):
-        assert (gates.diff(dim=1) >= 0).all()
-        torch.testing.assert_close(gates[:, -1], torch.ones(len(gates)))
-        torch.testing.assert_close(states.trace["forget_distance"][:, layer][present], 1 - gates.mean(1))
+    forget, input_ = (states.trace[name][present].split([3, 2], dim=1) for name in ("master_forget", "master_input"))
+    for layer, (opened, closed) in enumerate(zip(forget, input_, strict=True)):
+        assert (opened.diff(dim=1) >= 0).all()
+        torch.testing.assert_close(opened[:, -1], torch.ones(len(opened)))
+        torch.testing.assert_close(states.trace["forget_distance"][:, layer][present], 1 - opened.mean(1))
+        assert (closed.diff(dim=1) <= 0).all()
+        torch.testing.assert_close(closed[:, -1], torch.zeros(len(closed)))
+        torch.testing.assert_close(states.trace["input_distance"][:, layer][present], closed.mean(1))
     assert not encoder(batch).trace
 
 

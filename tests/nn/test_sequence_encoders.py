@@ -99,6 +99,32 @@ def test_an_empty_sequence_has_the_encoding_zero(network: NetworkConfig) -> None
         assert not nothing.encoding.any()
 
 
+@pytest.mark.parametrize(
+    "network",
+    [
+        NetworkConfig("Transformer", {"num_layers": 2, "num_heads": 2, "joint": True}),
+        NetworkConfig("UniversalTransformer", {"num_steps": 3, "num_heads": 2, "joint": True, "act": True}),
+    ],
+    ids=str,
+)
+def test_of_a_pair_of_nothing_the_marks_are_read(network: NetworkConfig) -> None:
+    encoder = make(network).double()
+    lengths = torch.tensor([0, 0, 3, 0])
+    inputs = torch.randn(4, 5, encoder.embedding_size, dtype=torch.float64)
+    inputs[torch.arange(5) >= lengths[:, None]] = torch.nan
+    together = encoder.read(inputs, lengths)
+    assert together.encoding.any(dim=1).all()
+    for pair, sides in enumerate((slice(0, 2), slice(2, 4))):
+        alone = encoder.read(inputs[sides], lengths[sides])
+        torch.testing.assert_close(together.encoding[pair], alone.encoding[0])
+    nothing = encoder.read(inputs[:2, :0], lengths[:2])
+    assert nothing.outputs.shape == (1, 3, 6)
+    torch.testing.assert_close(nothing.encoding, together.encoding[:1])
+    together.encoding.sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_an_empty_batch_has_no_encodings(network: NetworkConfig) -> None:
     states = make(network)(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2), trace=True)

@@ -146,15 +146,32 @@ def test_what_others_are_in_the_batch_changes_no_ponder_time() -> None:
         torch.testing.assert_close(together.root[row], alone.root[0])
 
 
-def test_pairs_are_read_as_one_sequence() -> None:
+@pytest.mark.parametrize("act", [False, True])
+def test_a_pair_is_read_as_one_sequence_with_its_marks(act: bool) -> None:
     torch.manual_seed(0)
-    forest = random_forest(seed=3, num_trees=6, size=12)
-    encoder = UniversalTransformer(6, VOCABULARY, **SMALL, joint=True, act=True)
-    states = encoder(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2), trace=True)
-    assert states.root.shape == (3, 1, 6)
-    longest = int(states.lengths.max())
-    assert states.trace["ponder"].shape == (3, longest)
-    assert states.trace["attention"].shape == (3, 5, longest, longest)
+    encoder = (
+        halting_at_different_steps(joint=True)
+        if act
+        else UniversalTransformer(6, VOCABULARY, **SMALL, joint=True).double()
+    )
+    inputs = random_inputs()
+    assert encoder.marks is not None
+    extract, start, delimiter = encoder.marks.weight[:, None]
+    reading = encoder.read(inputs, LENGTHS, trace=True)
+    assert reading.outputs.shape == (2, 9, 6)
+    assert reading.trace["attention"].shape == (2, 5, 9, 9)
+    wanted = []
+    for pair in range(2):
+        left, right = (inputs[side, : LENGTHS[side]] for side in (2 * pair, 2 * pair + 1))
+        outputs, ponder = reference(encoder, torch.cat([start, left, delimiter, right, extract]))
+        torch.testing.assert_close(reading.outputs[pair, : len(outputs)], outputs)
+        assert not reading.outputs[pair, len(outputs) :].any()
+        if act:
+            torch.testing.assert_close(reading.trace["ponder"][pair, : len(outputs)], ponder)
+        wanted.append(outputs[-1])
+    expected = torch.stack(wanted)
+    found = {"encoding": reading.encoding.detach(), **gradients(encoder, fixed_weights(reading.encoding))}
+    assert_same(found, {"encoding": expected.detach(), **gradients(encoder, fixed_weights(expected))}, "joint")
 
 
 def test_gradients_pass_gradcheck() -> None:

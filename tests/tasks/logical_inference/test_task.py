@@ -27,7 +27,7 @@ from treemem.tasks.logical_inference import (
 from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
 from treemem.training import TrainingOptions, evaluate, fit
 from treemem.trees.forest import Forest
-from treemem.trees.logic import parse_logic
+from treemem.trees.logic import LogicForm, parse_logic
 
 
 @pytest.fixture(scope="module")
@@ -248,17 +248,28 @@ def test_a_pair_from_text_and_a_forest_of_pairs_are_the_same_examples() -> None:
         task.examples(sides[:3])
 
 
-def test_each_form_has_its_vocabulary_and_its_networks_learn(tmp_path: Path) -> None:
-    for form in ("binary", "operators"):
-        task = LogicalInference(form=form)  # type: ignore[arg-type]
-        data = task.make_data(LogicDataOptions(size=3000))
-        options = TrainingOptions(epochs=4, batch_size=64, learning_rate=0.01)
-        config = NetworkConfig("TreeRNN", {"hidden_size": 16, "activation": "tanh"})
-        result = fit(task, config, data.forest, options, output=tmp_path / form, progress=False)
-        losses = [record["loss"] for record in result.records]
-        assert losses[-1] < losses[0]
-        scores = evaluate(result.model, data.forest, split="validation", progress=False).scores
-        assert scores[-1].accuracy > scores[-1].majority
+def test_each_form_has_its_vocabulary_whatever_the_data() -> None:
+    binary, operators = LogicalInference(form="binary").vocabulary, LogicalInference(form="operators").vocabulary
+    assert binary.leaves == ("a", "b", "c", "d", "e", "f", "not", "and", "or")
+    assert binary.functions == (("X", 2),)
+    assert operators.leaves == ("a", "b", "c", "d", "e", "f")
+    assert operators.functions == (("not", 1), ("and", 2), ("or", 2))
+
+
+@pytest.mark.parametrize("form", ["binary", "operators"])
+def test_a_network_learns_in_each_form(form: LogicForm, tmp_path: Path) -> None:
+    task = LogicalInference(form=form)
+    data = task.make_data(LogicDataOptions(size=3000))
+    options = TrainingOptions(epochs=4, batch_size=64, learning_rate=0.01)
+    config = NetworkConfig("TreeRNN", {"hidden_size": 16, "activation": "tanh"})
+    result = fit(task, config, data.forest, options, output=tmp_path / "run", progress=False)
+    losses = [record["loss"] for record in result.records]
+    assert losses[-1] < losses[0]
+    scores = evaluate(result.model, data.forest, split="validation", progress=False).scores
+    assert scores[-1].accuracy > scores[-1].majority
+
+
+def test_a_form_that_there_is_not_is_refused_with_the_nearest() -> None:
     with pytest.raises(RecipeError, match="did you mean binary"):
         LogicalInference(form="binari")  # type: ignore[arg-type]
 
