@@ -36,7 +36,8 @@ def published_files(by_row: Mapping[str, Records]) -> str:
         scored = {row: runs for row, runs in by_row.items() if all("published_dev" in run["scores"] for run in runs)}
         rows = [[row, *metric_cells(runs, "published_dev", METRICS)] for row, runs in scored.items()]
         parts.append(
-            "Sound equations of the published set and their one-edit neighbours (`published_dev.jsonl`):\n\n"
+            "Sound equations of the published set and their one-edit neighbours (`published_dev.jsonl`, a file that is "
+            "not part of the repository):\n\n"
             f"{markdown_table([['network', *METRICS], *rows])}"
             "\n\nBy depth:\n\n"
             f"{accuracy_table({row: mean_over_seeds(runs, 'published_dev') for row, runs in scored.items()})}"
