@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 from engine_parity import assert_same
+from plain_mean import PlainMean
 from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM, TreeNetwork, TreeRNN
-from treemem.ops import State
 from treemem.schedule.parts import cut_schedule
 from treemem.schedule.schedule import GIVEN, Schedule
 from treemem.schedule.tree_batch import TreeBatch
@@ -17,20 +17,6 @@ pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
 FOREST = random_forest(5, 12, 30)
 LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
-
-
-class PlainMean(torch.nn.Module):
-    """A user's cell, with a state of integers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        return {"h": x, "size": torch.ones(len(x), dtype=torch.int64)}
-
-    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        return {"h": torch.tanh(children["h"].mean(1) * self.weight), "size": children["size"].sum(1) + 1}
 
 
 def networks() -> list[TreeNetwork]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from plain_mean import PlainMean
 from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.errors import GraphError, RecipeError
@@ -17,7 +18,6 @@ from treemem.nn import (
     TreeNetwork,
     TreeRNN,
 )
-from treemem.ops import State
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.remaining import remaining_rows
 from treemem.schedule.schedule import GIVEN
@@ -30,20 +30,6 @@ INDEX = SubtreeIndex(FOREST, VOCABULARY)
 LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
-
-
-class PlainMean(torch.nn.Module):
-    """A user's cell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        return {"h": x, "size": torch.ones(len(x), dtype=torch.int64)}
-
-    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        return {"h": torch.tanh(children["h"].mean(1) * self.weight), "size": children["size"].sum(1) + 1}
 
 
 def networks() -> list[TreeNetwork]:

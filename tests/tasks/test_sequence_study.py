@@ -3,7 +3,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from study_folders import must_not_run, records
 
 from treemem.checkpoint import load
 from treemem.errors import RecipeError
@@ -76,10 +76,6 @@ def options(folder: Path) -> argparse.Namespace:
 
 def run(folder: Path, task: str, *seeds: int, networks: Sequence[str] = tuple(NETWORKS)) -> None:
     run_small(options(folder), tiny(task, *seeds).with_networks(networks), "words")
-
-
-def records(folder: Path, name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "results" / f"{name}.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -212,10 +208,6 @@ def test_runs_are_scored_on_every_split_of_the_data_of_the_recipe(finished: Call
         assert record["weights"] == weights_digest(model)
         assert record["scores"]["test"][-1]["accuracy"] == evaluate(model, data, split="test").overall.accuracy
         assert record["scores"].keys() == {"train", "validation", "test"}
-
-
-def must_not_run(*_: object, **__: object) -> None:
-    pytest.fail("this was done before")
 
 
 def test_what_is_recorded_is_neither_trained_nor_compared_again(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:

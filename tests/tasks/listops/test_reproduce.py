@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
+import functools
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from markdown_pages import table_below
+from study_folders import must_not_run, records, run_command
 
 from treemem.checkpoint import load
 from treemem.tasks.listops import reproduce
@@ -34,18 +34,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "small_recipe", tiny_recipe)
 
 
-def run(folder: Path, *arguments: str) -> int:
-    places = {"runs": "runs", "results": "results", "page": "page.md"}
-    options = [part for name, place in places.items() for part in (f"--{name}", str(folder / place))]
-    return reproduce.main([*options, *arguments])
-
-
-def records(folder: Path, study: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "results" / f"{study}.jsonl").read_text().splitlines()]
-
-
-def must_not_run(*_: object, **__: object) -> None:
-    pytest.fail("this was done before")
+run = functools.partial(run_command, reproduce)
 
 
 def test_the_study_is_run_once_and_its_scores_are_the_tables_of_the_page(

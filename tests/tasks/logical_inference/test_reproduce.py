@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from markdown_pages import table_below
+from study_folders import must_not_run, records, run_command
 
 from treemem.checkpoint import load
 from treemem.tasks.logical_inference import RELATIONS, LogicalInference, LogicDataOptions, generate_logic, reproduce
@@ -91,18 +91,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "small_recipe", tiny_recipe)
 
 
-def run(folder: Path, *arguments: str) -> int:
-    places = {"runs": "runs", "results": "results", "page": "page.md"}
-    options = [part for name, place in places.items() for part in (f"--{name}", str(folder / place))]
-    return reproduce.main([*options, *arguments])
-
-
-def records(folder: Path, study: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "results" / f"{study}.jsonl").read_text().splitlines()]
-
-
-def must_not_run(*_: object, **__: object) -> None:
-    pytest.fail("this was done before")
+run = functools.partial(run_command, reproduce)
 
 
 def test_no_network_over_given_trees_drops_anything() -> None:
