@@ -26,6 +26,7 @@ from treemem.induction.runs import Average
 from treemem.records import write_records
 from treemem.task import Examples, Model
 from treemem.training import Recipe, StudyRun, load_recipe, read_study, run_study
+from treemem.training.study import weights_digest
 from treemem.trees.tree import Tree
 
 STUDY = "small"
@@ -68,7 +69,8 @@ def run_small(options: argparse.Namespace, recipe: Recipe, unit: str) -> None:
         unit: what the groups of the task count, in the plural.
 
     Raises:
-        RecipeError: trees of all runs of a network are to be compared, and a recorded one has no folder any more.
+        RecipeError: trees of all runs of a network are to be compared or drawn, and a recorded one has no folder any
+            more, or one of other weights.
     """
     task = recipe.make_task()
     data = task.make_data(recipe.data, progress=False).forest
@@ -87,7 +89,7 @@ def run_small(options: argparse.Namespace, recipe: Recipe, unit: str) -> None:
         could_draw = len(own) > 1 and all((folder / record["run"]).exists() for record in own.values())
         if found.get(name, {}).get("weights") == weights and (page.exists() or not could_draw):
             continue
-        models = {run: load(folder / record["run"]) for run, record in own.items()}
+        models = {run: _recorded_model(record, folder, results) for run, record in own.items()}
         trees = {run: found_trees(model, examples) for run, model in models.items()}
         groups = tree_scores(trees, examples, by_training(examples, unit))
         found[name] = {"network": name, "weights": weights, "groups": groups}
@@ -109,6 +111,24 @@ def _check_folders(runs: Sequence[StudyRun], results: Path, trees: Mapping[str, 
             f"the trees of all runs of {runs[0].row} are to be compared, and {lost[0]} is gone; bring it back, "
             f"or take its record out of {results}, so that it runs again"
         )
+    for run in recorded:
+        _recorded_model(records[run.name], folder, results)
+
+
+def _recorded_model(record: Mapping[str, Any], folder: Path, results: Path) -> Model:
+    """The model of a recorded run.
+
+    Raises:
+        RecipeError: what lies in its folder has other weights.
+    """
+    place = folder / record["run"]
+    model = load(place)
+    if weights_digest(model) != record["weights"]:
+        raise RecipeError(
+            f"the weights in {place} are not those that {results} has the figures of; bring these back, or move that "
+            f"folder away and take the record of {record['run']!r} out, so that it runs again"
+        )
+    return model
 
 
 def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:

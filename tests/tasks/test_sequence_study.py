@@ -263,6 +263,24 @@ def test_a_study_whose_recorded_runs_are_gone_says_so_before_it_trains_another(
         run(study, "logical_inference", 1, 2, 3)
 
 
+@pytest.mark.parametrize(("lost", "seeds"), [("logical_inference_on-lstm_trees.html", (1, 2)), (None, (1, 2, 3))])
+def test_a_folder_with_weights_of_another_run_is_refused_before_anything_is_trained_or_recorded(
+    study: Path, monkeypatch: pytest.MonkeyPatch, lost: str | None, seeds: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    folder = study / "runs" / "logical_inference" / "small" / "ON-LSTM"
+    (folder / "seed-1").rename(folder / "other")
+    (folder / "seed-2").rename(folder / "seed-1")
+    (folder / "other").rename(folder / "seed-2")
+    if lost is not None:
+        (study / lost).unlink()
+    before = {path: path.read_bytes() for path in study.glob("*/*.jsonl")}
+    problem = r"the weights in .*ON-LSTM/seed-1 are not those that .*small\.jsonl has .*'small/ON-LSTM/seed-1' out"
+    with pytest.raises(RecipeError, match=problem):
+        run(study, "logical_inference", *seeds)
+    assert {path: path.read_bytes() for path in study.glob("*/*.jsonl")} == before
+
+
 def test_trees_that_were_compared_before_another_network_failed_are_kept(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
