@@ -93,7 +93,8 @@ def run_small(options: argparse.Namespace, recipe: Recipe, unit: str) -> None:
         trees = {run: found_trees(model, examples) for run, model in models.items()}
         groups = tree_scores(trees, examples, by_training(examples, unit))
         found[name] = {"network": name, "weights": weights, "groups": groups}
-        write_records(path, [found[other] for other in finders if other in found])
+        others = [record for other, record in found.items() if other not in finders]
+        write_records(path, [*others, *(found[other] for other in finders if other in found)])
         if len(own) > 1:
             _write_trees(page, f"{name} on {recipe.task}", models, trees, examples)
 

@@ -281,6 +281,13 @@ def test_a_folder_with_weights_of_another_run_is_refused_before_anything_is_trai
     assert {path: path.read_bytes() for path in study.glob("*/*.jsonl")} == before
 
 
+def test_records_of_trees_of_networks_that_the_recipe_lacks_are_kept(study: Path) -> None:
+    memory, on_lstm = records(study, "small-trees")
+    write_records(study / "results" / "small-trees.jsonl", [on_lstm, {**memory, "weights": {}, "groups": []}])
+    run(study, "logical_inference", 1, 2, networks=["Ordered Memory"])
+    assert records(study, "small-trees") == [on_lstm, memory]
+
+
 def test_trees_that_were_compared_before_another_network_failed_are_kept(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
