@@ -8,27 +8,40 @@ from pathlib import Path
 from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, percent_of
+from treemem.task import Task
 from treemem.tasks.sequence_study import BASELINES, TREE_FIELDS, TREES, tree_page_name
-from treemem.tasks.study_tables import Records, cost, examples_by_group, grouped, mean_over_seeds, overall, percent
+from treemem.tasks.study_tables import (
+    Records,
+    common_training,
+    cost,
+    examples_by_group,
+    mean_over_seeds,
+    overall,
+    percent,
+    rows_of_networks,
+    training_seed,
+)
 from treemem.training import read_study
 
 
-def sequence_section(records: Records, results: Path, task: str, command: str, group: str, about: str) -> str:
+def sequence_section(records: Records, results: Path, pages: Path, task: type[Task], command: str, about: str) -> str:
     """What the small recipe of a task came to, as Markdown.
+
+    Trees of other weights than those of the runs are left out, as are links to pages of trees that are not there.
 
     Args:
         records: of its runs.
         results: folder of the records of trees.
-        task: its name.
+        pages: folder of the pages of trees, in which this one is.
+        task: what was learnt.
         command: what makes the page.
-        group: what the task calls its groups.
         about: what the data are.
 
     Raises:
-        RecipeError: records of other data.
+        RecipeError: records of other data, of training with other options, or of other networks in one row.
     """
     examples_by_group(records, "test")
-    by_row = grouped(records)
+    training, by_row = common_training(records), rows_of_networks(records, task)
     scores = {name: mean_over_seeds(runs, "test") for name, runs in by_row.items()}
     rows = [
         [
@@ -40,19 +53,18 @@ def sequence_section(records: Records, results: Path, task: str, command: str, g
         ]
         for name, runs in by_row.items()
     ]
-    trees = read_study(results / f"{TREES}.jsonl", TREE_FIELDS)
-    processes = 2 if all(run["training"].get("threads", 1) == 1 for run in records) else 1
+    processes = 2 if training["threads"] == 1 else 1
     return f"""## The small recipe
 
-{about} Settings stand in the records; they are those of the recipe `{task}/small` when it was run. Command:
+{about} Settings stand in the records; they are those of the recipe `{task.name}/small` when it was run. Command:
 `{command} small --processes {processes}`; {cost(records)}. SHA-256 of trees, labels and splits:
 `{records[0]["data"]["hash"]}`.
 
 {markdown_table([["network", "weights", "minutes a run", "validation", "test"], *rows])}
 
-Test accuracy by {group}:
+Test accuracy by {task.group}:
 
-{accuracy_table(scores, group=group)}{_trees_section(trees, task)}"""
+{accuracy_table(scores, group=task.group)}{_trees_section(_trees_of(by_row, results), pages, task.name)}"""
 
 
 def tree_table(trees: Records) -> str:
@@ -73,7 +85,14 @@ def tree_table(trees: Records) -> str:
     return markdown_table([["trees", "sentences", "number", "average", "F1", "agreement between seeds"], *rows])
 
 
-def _trees_section(trees: Records, task: str) -> str:
+def _trees_of(by_row: Mapping[str, Records], results: Path) -> Records:
+    """The records of trees whose weights are those of the runs."""
+    weights = {name: {f"seed {training_seed(run)}": run["weights"] for run in runs} for name, runs in by_row.items()}
+    trees = read_study(results / f"{TREES}.jsonl", TREE_FIELDS)
+    return [record for record in trees if record["weights"].items() <= weights.get(record["network"], {}).items()]
+
+
+def _trees_section(trees: Records, pages: Path, task: str) -> str:
     if not trees:
         return ""
     return f"""
@@ -85,15 +104,16 @@ beside trivial trees (`random` draws each split uniformly). `corpus` counts span
 sentence included, as EVALB does; `sentence` is the mean over sentences without it. Agreement is the mean F1 of the
 trees of two seeds against each other.
 
-{tree_table(trees)}{_page_links(trees, task)}"""
+{tree_table(trees)}{_page_links(trees, pages, task)}"""
 
 
-def _page_links(trees: Records, task: str) -> str:
-    """Where the trees of networks with several runs are drawn."""
-    drawn = [record["network"] for record in trees if len(record["weights"]) > 1]
-    if not drawn:
+def _page_links(trees: Records, pages: Path, task: str) -> str:
+    """Where the trees of networks with several runs are drawn, as far as they are."""
+    names = [record["network"] for record in trees if len(record["weights"]) > 1]
+    drawn = {name: tree_page_name(task, name) for name in names}
+    links = ", ".join(f"[{name}]({page})" for name, page in drawn.items() if (pages / page).exists())
+    if not links:
         return ""
-    links = ", ".join(f"[{name}]({tree_page_name(task, name)})" for name in drawn)
     return f"\n\nSentences whose trees differ from run to run, though every run has the right answer: {links}."
 
 

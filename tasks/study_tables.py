@@ -10,10 +10,11 @@ import numpy as np
 
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
-from treemem.task import Score
-from treemem.training import compare, mean_scores, recorded_scores, right_answers
+from treemem.task import NetworkConfig, Score, Task
+from treemem.training import TrainingOptions, compare, mean_scores, recorded_scores, right_answers
+from treemem.training.state import defaults_of
 
-RUN_FIELDS = ("row", "training", "data", "seconds", "scores")
+RUN_FIELDS = ("row", "network", "training", "data", "weights", "parameters", "seconds", "scores")
 """What pages of results read out of the record of a run."""
 
 Records = list[dict[str, Any]]
@@ -101,19 +102,53 @@ def common_training(records: Records) -> dict[str, Any]:
     """The training options that all runs have, which differ in their seed alone.
 
     Raises:
-        RecipeError: there are no records, or runs with other options.
+        RecipeError: there are no records, or runs with other options; what a record lacks was at its default.
     """
     if not records:
         raise RecipeError("there are no records to tell the training from")
-    first, *others = ({**record["training"], "seed": None} for record in records)
-    for record, other in zip(records[1:], others, strict=True):
-        changed = [name for name in {**first, **other} if first.get(name) != other.get(name)]
+    options = [{**defaults_of(TrainingOptions), **record["training"], "seed": None} for record in records]
+    _check_alike(records, options)
+    return options[0]
+
+
+def rows_of_networks(records: Records, task: type[Task]) -> dict[str, Records]:
+    """The records of each row, which is of one network: its runs have the same options of network and task.
+
+    Raises:
+        RecipeError: a row has runs with others; what a record lacks was at its default.
+    """
+    by_row = grouped(records)
+    for runs in by_row.values():
+        _check_alike(runs, [_network_options(run, task) for run in runs])
+    return by_row
+
+
+def _network_options(record: Mapping[str, Any], task: type[Task]) -> dict[str, Any]:
+    network = NetworkConfig(**record["network"])
+    of_task = {**defaults_of(task), **record.get("task", {})}
+    return {
+        "network": network.network,
+        **defaults_of(network.constructor()),
+        **network.options,
+        **{f"task_options.{name}": value for name, value in of_task.items()},
+    }
+
+
+def _check_alike(records: Records, options: Sequence[Mapping[str, Any]]) -> None:
+    """Make sure that all runs have the options of the first one.
+
+    Raises:
+        RecipeError: one has others.
+    """
+    first, *others = options
+    for record, own in zip(records[1:], others, strict=True):
+        changed = [name for name in {**first, **own} if first.get(name) != own.get(name)]
         if changed:
+            name, of_first = (run.get("run", run["row"]) for run in (record, records[0]))
             raise RecipeError(
-                f"the run {record.get('run', record['row'])!r} was trained with other {' and '.join(changed)} than the "
-                "first one, and one table cannot say with which; keep the records of one of them"
+                f"the run {name!r} was trained with other {' and '.join(changed)} than {of_first!r}, and one table "
+                "cannot say with which; keep the records of one of them"
             )
-    return first
 
 
 def mean_over_seeds(runs: Records, part: str) -> list[Score]:

@@ -25,7 +25,7 @@ def write_page(results: Path, page: Path) -> None:
     """
     parts = ["# ListOps", _introduction()]
     if records := read_study(results / f"{STUDY}.jsonl", RUN_FIELDS):
-        parts.append(_sequences(records, results))
+        parts.append(_sequences(records, results, page.parent))
     parts.append(_published())
     with replacing(page) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -39,14 +39,14 @@ are percent, mean ± deviation over seeds; without a deviation, of one seed. Eac
 validation accuracy; the test expressions were scored once, with that epoch."""
 
 
-def _sequences(records: Records, results: Path) -> str:
+def _sequences(records: Records, results: Path, pages: Path) -> str:
     train, test = (examples_by_group(records, part) for part in ("train", "test"))
     about = (
         f"Networks learn from the tokens of {train['all']:,} expressions of up to {greatest_group(train)} tokens, and "
         f"are tested on {test['all']:,} of up to {greatest_group(test)}. Of lengths, 10 stands for up to 10 tokens, 20 "
         "for 11 to 20, and so on."
     )
-    return sequence_section(records, results, ListOps.name, COMMAND, ListOps.group, about)
+    return sequence_section(records, results, pages, ListOps, COMMAND, about)
 
 
 def _published() -> str:

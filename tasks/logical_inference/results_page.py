@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
 from treemem.task import PublishedFigure
@@ -21,10 +22,10 @@ from treemem.tasks.study_tables import (
     cost,
     examples_by_group,
     greatest_group,
-    grouped,
     mean_over_seeds,
     overall,
     percent,
+    rows_of_networks,
 )
 from treemem.training import read_study, recorded_scores
 
@@ -44,7 +45,7 @@ def write_page(results: Path, page: Path) -> None:
         "gold-trees-longer": _longer,
         "gold-trees-held-out": _held_out,
         "gold-trees-trials": _trials,
-        "small": lambda records: _sequences(records, results),
+        "small": lambda records: _sequences(records, results, page.parent),
     }
     parts = ["# Logical inference", _introduction()]
     parts += [
@@ -122,7 +123,8 @@ on longer pairs of the training files after test pairs had been scored with the 
 
 def _held_out(records: Records) -> str:
     """The systematic splits."""
-    by_row = grouped(records)
+    common_training(records)
+    by_row = rows_of_networks(records, LogicalInference)
     columns = [f"{letter}, {what}" for letter in HELD_OUT for what in ("ours", "published")]
     cells = [_held_out_cells(by_row, name) for name in GOLD_TREES]
     return f"""### With subtrees kept from training
@@ -154,18 +156,18 @@ pairs, with seeds that are none of those above. Command: `{COMMAND} gold-trees-t
 {markdown_table(rows)}"""
 
 
-def _sequences(records: Records, results: Path) -> str:
+def _sequences(records: Records, results: Path, pages: Path) -> str:
     """Networks over words and brackets, on generated pairs."""
     train, test = (examples_by_group(records, part) for part in ("train", "test"))
     about = (
         f"Networks learn from the words and brackets of {train['all']:,} pairs of at most {greatest_group(train)} "
         f"operations, and are tested on {test['all']:,} of up to {greatest_group(test)}."
     )
-    return sequence_section(records, results, LogicalInference.name, COMMAND, LogicalInference.group, about)
+    return sequence_section(records, results, pages, LogicalInference, COMMAND, about)
 
 
 def _on_all_pairs(records: Records) -> dict[str, Records]:
-    by_row = grouped(records)
+    by_row = rows_of_networks(records, LogicalInference)
     return {name: by_row[f"{name}, {ALL_PAIRS}"] for name in GOLD_TREES if f"{name}, {ALL_PAIRS}" in by_row}
 
 
@@ -189,7 +191,19 @@ def _by_operations(whole: Mapping[str, Records]) -> str:
 
 
 def _hashes(records: Records) -> str:
-    by_data = {run["data"]["name"]: run["data"]["hash"] for run in records}
+    """The names of the data and their hashes.
+
+    Raises:
+        RecipeError: two runs on data of one name are of other data.
+    """
+    by_data: dict[str, str] = {}
+    for run in records:
+        name, digest = run["data"]["name"], run["data"]["hash"]
+        if by_data.setdefault(name, digest) != digest:
+            raise RecipeError(
+                f"the run {run.get('run', run['row'])!r} is of other data than the first one on {name!r}, and one "
+                "table cannot say of which; keep the records of one of them"
+            )
     return ", ".join(f"{name} `{digest[:16]}`" for name, digest in by_data.items())
 
 

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from markdown_pages import table_below
 
+from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.task import Score
+from treemem.tasks.listops import ListOps
 from treemem.tasks.sequence_results import sequence_section
-from treemem.tasks.sequence_study import BASELINES
-from treemem.training import score_row
+from treemem.tasks.sequence_study import BASELINES, tree_page_name
+from treemem.training import TrainingOptions, score_row
 
 NETWORKS = ("A", "B")
 GROUPS = {10: 3, 20: 7, "all": 10}
@@ -32,9 +34,12 @@ def record(network: str, seed: int) -> dict[str, Any]:
         for place, part in enumerate(PARTS)
     }
     return {
+        "run": f"small/{network}/seed-{seed}",
         "row": network,
+        "network": {"network": "LSTM", "options": {"hidden_size": 4 + number}},
         "training": {"seed": seed},
         "data": {"hash": "abc"},
+        "weights": f"of {network}, {seed}",
         "parameters": 12345 + number,
         "seconds": 60.0 * (seed + number),
         "scores": scores,
@@ -60,17 +65,20 @@ def tree_record(network: str, seeds: tuple[int, ...]) -> dict[str, Any]:
                 **{branching: trivial(group, place, number) for number, branching in enumerate(BASELINES)},
             }
         groups.append(part)
-    return {"network": network, "weights": {f"seed {seed}": "abc" for seed in seeds}, "groups": groups}
+    weights = {f"seed {seed}": f"of {network}, {seed}" for seed in seeds}
+    return {"network": network, "weights": weights, "groups": groups}
 
 
 def section(folder: Path, *records: dict[str, Any]) -> str:
-    return sequence_section(list(records), folder, "listops", "the command", "length", "About the data.")
+    return sequence_section(list(records), folder, folder, ListOps, "the command", "About the data.")
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> str:
-    """A section of one network of two seeds and one of one."""
+    """A section of one network of two seeds and one of one, whose trees were drawn."""
     write_records(tmp_path / "small-trees.jsonl", [tree_record("A", (1, 3)), tree_record("B", (1,))])
+    for network in NETWORKS:
+        (tmp_path / tree_page_name("listops", network)).touch()
     return section(tmp_path, record("A", 1), record("B", 1), record("A", 3))
 
 
@@ -118,6 +126,25 @@ def test_the_pages_of_trees_of_networks_with_several_seeds_are_linked(text: str)
     assert "listops_b_trees.html" not in text
 
 
+def test_a_page_of_trees_that_is_not_there_is_not_linked(tmp_path: Path) -> None:
+    write_records(tmp_path / "small-trees.jsonl", [tree_record("A", (1, 3)), tree_record("B", (1, 3))])
+    (tmp_path / "listops_b_trees.html").touch()
+    runs = [record(network, seed) for seed in (1, 3) for network in NETWORKS]
+    assert "every run has the right answer: [B](listops_b_trees.html)." in section(tmp_path, *runs)
+    (tmp_path / "listops_b_trees.html").unlink()
+    text = section(tmp_path, *runs)
+    assert "trees that they find" in text
+    assert "every run has the right answer" not in text
+
+
+def test_trees_of_other_weights_than_those_of_the_runs_are_left_out(tmp_path: Path) -> None:
+    write_records(tmp_path / "small-trees.jsonl", [tree_record("A", (1, 3)), tree_record("B", (1,))])
+    text = section(tmp_path, record("A", 1), record("B", 1), {**record("A", 3), "weights": "of a run made anew"})
+    _, *rows = table_below(text, "### The trees that they find")
+    assert "B" in {row[0] for row in rows}
+    assert "A" not in {row[0] for row in rows}
+
+
 def test_the_section_says_what_was_run_on_which_data_and_how_long_it_took(text: str) -> None:
     joined = " ".join(text.split())
     assert (
@@ -126,6 +153,37 @@ def test_the_section_says_what_was_run_on_which_data_and_how_long_it_took(text: 
     )
     assert "Command: `the command small --processes 2`; 3 runs of the seeds 1, 3, 0.1 hours of training" in joined
     assert "SHA-256 of trees, labels and splits: `abc`." in joined
+
+
+def test_runs_of_two_threads_are_made_one_at_a_time(tmp_path: Path) -> None:
+    runs = [{**record("A", seed), "training": {"seed": seed, "threads": 2}} for seed in (1, 3)]
+    assert "`the command small --processes 1`" in section(tmp_path, *runs)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"training": {"seed": 3, "epochs": 7, "clip": 0.5}}, "with other epochs and clip than 'small/A/seed-1'"),
+        ({"network": {"network": "LSTM", "options": {"hidden_size": 9}}}, "with other hidden_size than"),
+        ({"network": {"network": "RNN", "options": {"hidden_size": 4}}}, "with other network"),
+        ({"task": {"dropout": 0.9}}, r"with other task_options\.dropout than"),
+    ],
+)
+def test_runs_that_were_made_otherwise_than_the_first_are_refused(
+    tmp_path: Path, changed: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(RecipeError, match=f"the run 'small/A/seed-3' was trained {problem}"):
+        section(tmp_path, record("A", 1), record("B", 1), {**record("A", 3), **changed})
+
+
+def test_an_option_that_a_record_lacks_was_at_its_default(tmp_path: Path) -> None:
+    whole = {
+        **record("A", 3),
+        "network": {"network": "LSTM", "options": {"hidden_size": 4, "num_layers": 1}},
+        "training": {"seed": 3, "epochs": TrainingOptions().epochs},
+        "task": ListOps().options,
+    }
+    assert "2 runs of the seeds 1, 3" in section(tmp_path, record("A", 1), whole)
 
 
 def test_without_records_of_trees_there_is_no_section_about_them(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown_pages import table_below
 
+import treemem.tasks.listops
 from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.task import Score
@@ -22,8 +24,16 @@ def record(run: StudyRun, place: int) -> dict[str, Any]:
         for row, (group, count) in enumerate(GROUPS.items())
     ]
     train = [score_row(run.row, Score(group, 7000, 0.9, 0.1), "length") for group in (10, 20, "all")]
-    about = {"row": run.row, "training": {"seed": run.training.seed}, "data": {"hash": "abc"}, "seconds": 120.0}
-    return {**about, "parameters": 1000 + place, "scores": {"train": train, "validation": scores[-1:], "test": scores}}
+    return {
+        "row": run.row,
+        "network": dataclasses.asdict(run.network),
+        "training": dataclasses.asdict(run.training),
+        "data": {"hash": "abc"},
+        "weights": f"of {run.name}",
+        "parameters": 1000 + place,
+        "seconds": 120.0,
+        "scores": {"train": train, "validation": scores[-1:], "test": scores},
+    }
 
 
 def page_of(folder: Path, records: list[dict[str, Any]]) -> str:
@@ -54,7 +64,9 @@ def test_the_page_says_what_was_trained_on_and_tested(text: str) -> None:
     joined = " ".join(text.split())
     assert "Networks learn from the tokens of 7,000 expressions of up to 20 tokens, and are tested on 400" in joined
     assert "of up to 50. Of lengths, 10 stands for up to 10 tokens, 20 for 11 to 20" in joined
-    assert "Command: `python -m treemem.tasks.listops.reproduce small --processes 2`; 15 runs" in joined
+    command = "`python -m treemem.tasks.listops.reproduce small --processes 1`"
+    assert f"Command: {command}; 15 runs" in joined, "runs of two threads"
+    assert command in (Path(treemem.tasks.listops.__file__).parent / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("changed", ["hash", "examples"])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ def record(run: StudyRun, right: str = "1111") -> dict[str, Any]:
         "network": dataclasses.asdict(run.network),
         "training": dataclasses.asdict(run.training),
         "data": {"name": run.data, "hash": run.data * 64},
+        "weights": f"of {run.name}",
+        "parameters": 1234,
         "seconds": 3600.0,
         "scores": {
             **{
@@ -195,8 +197,31 @@ def test_the_page_says_what_was_run_on_which_data(text: str) -> None:
 def test_runs_over_given_trees_that_were_trained_otherwise_are_refused(tmp_path: Path) -> None:
     first, second, *_ = gold_tree_runs()
     other = dataclasses.replace(second, training=dataclasses.replace(second.training, epochs=3, clip=0.5))
-    with pytest.raises(RecipeError, match=f"'{second.name}' was trained with other epochs and clip than the first"):
+    with pytest.raises(
+        RecipeError, match=f"'{second.name}' was trained with other epochs and clip than '{first.name}'"
+    ):
         page_of(tmp_path, [first, other])
+
+
+def test_runs_of_a_systematic_split_that_were_made_otherwise_are_refused(tmp_path: Path) -> None:
+    first, second, *_ = held_out_runs()
+    other = dataclasses.replace(second, training=dataclasses.replace(second.training, epochs=3))
+    with pytest.raises(RecipeError, match=f"'{second.name}' was trained with other epochs than '{first.name}'"):
+        page_of(tmp_path, [first, other])
+    again = next(run for run in held_out_runs() if run.row == first.row and run.training.seed != first.training.seed)
+    with pytest.raises(RecipeError, match=f"'{again.name}' was trained with other hidden_size than '{first.name}'"):
+        page_of(tmp_path, [first, dataclasses.replace(again, network=again.network.replace(hidden_size=3))])
+
+
+@pytest.mark.parametrize("runs", [longer_runs, held_out_runs])
+def test_runs_on_other_data_of_the_same_name_are_refused(tmp_path: Path, runs: Callable[[], list[StudyRun]]) -> None:
+    first, *others = runs()
+    second = next(run for run in others if run.data == first.data)
+    changed = {**record(second), "data": {"name": second.data, "hash": "of other pairs"}}
+    write_records(tmp_path / f"{first.name.partition('/')[0]}.jsonl", [record(first), changed])
+    problem = f"'{second.name}' is of other data than the first one on '{first.data}'"
+    with pytest.raises(RecipeError, match=problem):
+        write_page(tmp_path, tmp_path / "page.md")
 
 
 def test_what_was_not_run_yet_is_left_out_or_empty(tmp_path: Path) -> None:
@@ -220,8 +245,18 @@ def test_the_small_recipe_has_a_section_of_its_own(tmp_path: Path) -> None:
             score_row(run.row, Score(group, 10, 0.5 + 0.01 * place, 0.25), "operations") for group in (5, 6, "all")
         ]
         train = [score_row(run.row, Score(group, 123, 0.9, 0.25), "operations") for group in (0, 3, "all")]
-        about = {"row": run.row, "training": {"seed": run.training.seed}, "data": {"hash": "abc"}, "seconds": 60.0}
-        records.append({**about, "parameters": 1, "scores": {"train": train, "validation": scores, "test": scores}})
+        records.append(
+            {
+                "row": run.row,
+                "network": dataclasses.asdict(run.network),
+                "training": dataclasses.asdict(run.training),
+                "data": {"hash": "abc"},
+                "weights": f"of {run.name}",
+                "parameters": 1,
+                "seconds": 60.0,
+                "scores": {"train": train, "validation": scores, "test": scores},
+            }
+        )
     write_records(tmp_path / "small.jsonl", records)
     write_page(tmp_path, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
