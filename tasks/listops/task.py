@@ -44,6 +44,7 @@ _BIN_ENDS = np.array([10, 20, 30, 50, *range(100, 1001, 100)], np.int64)
 
 def _networks() -> dict[str, NetworkConfig]:
     size = {"hidden_size": 128}
+    attention = {**size, "num_heads": 8, "feedforward_size": 512, "dropout": 0.1}
     return {
         "Ordered Memory": NetworkConfig(
             "OrderedMemory",
@@ -54,16 +55,13 @@ def _networks() -> dict[str, NetworkConfig]:
                 "dropout": 0.1,
                 "memory_dropout": 0.3,
                 "input_dropout": 0.1,
+                "padding": "left",
             },
         ),
-        "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": 8, "num_layers": 1}),
-        "LSTM": NetworkConfig("LSTM", size),
-        "Transformer": NetworkConfig(
-            "Transformer", {**size, "num_layers": 21, "num_heads": 8, "feedforward_size": 512}
-        ),
-        "Universal Transformer": NetworkConfig(
-            "UniversalTransformer", {**size, "num_steps": 21, "num_heads": 8, "feedforward_size": 512}
-        ),
+        "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": 8, "num_layers": 1, "input_dropout": 0.1}),
+        "LSTM": NetworkConfig("LSTM", {**size, "input_dropout": 0.1}),
+        "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 21}),
+        "Universal Transformer": NetworkConfig("UniversalTransformer", {**attention, "num_steps": 21}),
         "Tree-RNN": NetworkConfig("TreeRNN", size),
         "Tree-LSTM": NetworkConfig("TreeLSTM", size),
         "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**size, "stack_size": 5}),

@@ -53,8 +53,9 @@ _LABEL = "the place of a relation among the seven, or -1 (not said), for each fo
 
 
 def _networks() -> dict[str, NetworkConfig]:
-    dropouts = {"dropout": 0.2, "memory_dropout": 0.2, "input_dropout": 0.1}
-    memory = {"hidden_size": 200, "slots": 12, "embedding_bound": 0.1, **dropouts}
+    words = {"embedding_bound": 0.1, "input_dropout": 0.1}
+    dropouts = {"dropout": 0.2, "memory_dropout": 0.2}
+    memory = {"hidden_size": 200, "embedding_size": 200, "slots": 12, **words, **dropouts}
     attention = {"hidden_size": 200, "num_heads": 8, "feedforward_size": 800, "dropout": 0.1, "joint": True}
     return {
         "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 200, "activation": "tanh"}),
@@ -65,8 +66,8 @@ def _networks() -> dict[str, NetworkConfig]:
         "TreeCell": NetworkConfig("TreeCell", {"hidden_size": 200, "dropout": 0.2, "leaf_dropout": 0.1}),
         "Ordered Memory": NetworkConfig("OrderedMemory", memory),
         "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**memory, "cell": "rnn"}),
-        "ON-LSTM": NetworkConfig("ONLSTM", {"hidden_size": 200, "chunk_size": 10, "num_layers": 1}),
-        "LSTM": NetworkConfig("LSTM", {"hidden_size": 200}),
+        "ON-LSTM": NetworkConfig("ONLSTM", {"hidden_size": 200, "chunk_size": 10, "num_layers": 1, **words}),
+        "LSTM": NetworkConfig("LSTM", {"hidden_size": 200, **words}),
         "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 12}),
         "Universal Transformer": NetworkConfig("UniversalTransformer", {**attention, "num_steps": 12}),
     }
