@@ -20,6 +20,10 @@ def left_branching(tokens: Sequence[str]) -> Tree:
 
     Raises:
         GraphError: no tokens.
+
+    Example:
+        >>> str(left_branching(["a", "b", "c", "d"]))
+        '(X (X (X a b) c) d)'
     """
     return _split(tokens, lambda begin, end: end - 1)
 
@@ -29,6 +33,10 @@ def right_branching(tokens: Sequence[str]) -> Tree:
 
     Raises:
         GraphError: no tokens.
+
+    Example:
+        >>> str(right_branching(["a", "b", "c", "d"]))
+        '(X a (X b (X c d)))'
     """
     return _split(tokens, lambda begin, end: begin + 1)
 
@@ -38,6 +46,10 @@ def balanced_branching(tokens: Sequence[str]) -> Tree:
 
     Raises:
         GraphError: no tokens.
+
+    Example:
+        >>> str(balanced_branching(["a", "b", "c", "d", "e"]))
+        '(X (X (X a b) c) (X d e))'
     """
     return _split(tokens, lambda begin, end: (begin + end + 1) // 2)
 
@@ -54,6 +66,11 @@ def random_branching(tokens: Sequence[str], seed: int | np.random.Generator) -> 
 
     Raises:
         GraphError: no tokens.
+
+    Example:
+        >>> words = ["a", "b", "c", "d"]
+        >>> random_branching(words, seed=1) == random_branching(words, seed=1)
+        True
     """
     generator = np.random.default_rng(seed)
     return _split(tokens, lambda begin, end: int(generator.integers(begin + 1, end)))

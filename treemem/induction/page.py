@@ -55,6 +55,13 @@ def differing_sentences(runs: Mapping[str, RunTrees]) -> list[int]:
     Raises:
         RecipeError: fewer than two runs, or runs of other numbers of sentences.
         GraphError: trees that stand in no list.
+
+    Example:
+        >>> from treemem.trees.brackets import parse_brackets
+        >>> one, other = parse_brackets("(X a (X b c))"), parse_brackets("(X (X a b) c)")
+        >>> runs = {"seed 0": RunTrees([one, one, one], [True] * 3), "seed 1": RunTrees([one, other, one], [True] * 3)}
+        >>> differing_sentences(runs)
+        [1]
     """
     if len(runs) < 2:
         raise RecipeError(f"trees differ between at least two runs; there are {len(runs)}")

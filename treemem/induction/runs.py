@@ -88,6 +88,12 @@ def run_agreement(runs: Mapping[str, Sequence[Tree]], *, average: Average = "cor
     Raises:
         RecipeError: no runs, other numbers of trees, no trees, or there is no such average.
         GraphError: a sentence with other words; names the runs.
+
+    Example:
+        >>> from treemem.trees.brackets import parse_brackets
+        >>> one, other = parse_brackets("(X a (X b c))"), parse_brackets("(X (X a b) c)")
+        >>> run_agreement({"seed 0": [one, one], "seed 1": [other, one]}).mean
+        0.75
     """
     return _agreement(_score(average), _bracketings(runs))
 

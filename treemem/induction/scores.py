@@ -81,6 +81,11 @@ def sentence_f1(gold: Tree, predicted: Tree) -> float:
 
     Raises:
         GraphError: the trees have other words.
+
+    Example:
+        >>> from treemem.trees.brackets import parse_brackets
+        >>> sentence_f1(parse_brackets("(X (X a b) (X c d))"), parse_brackets("(X a (X b (X c d)))"))
+        0.5
     """
     return mean_sentence_f1([gold], [predicted]).f1
 
