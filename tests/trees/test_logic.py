@@ -40,8 +40,20 @@ def test_what_is_written_reads_back_in_both_forms(formula: Tree) -> None:
 
 
 def test_a_tree_that_is_no_formula_is_not_written() -> None:
-    with pytest.raises(GraphError, match="a node 'xor' of 2 children stands in no formula"):
-        format_logic(Tree("xor", [Tree("a"), Tree("b")]))
+    a, b = Tree("a"), Tree("b")
+    for tree, said in (
+        (Tree("xor", [a, b]), r"'\(xor a b\)' stands in no formula of the form 'operators'"),
+        (Tree("g"), "'g' stands in no"),
+        (Tree("X", [a, b]), r"'\(X a b\)' stands in no formula of the form 'binary'"),
+        (Tree("not", [Tree("and")]), "'and' stands in no"),
+        (Tree("not", [Tree("X", [Tree("not", value=1), a])]), r"'\(X not=1\.0 a\)' stands in no"),
+        (Tree("a", value=2), r"'a=2\.0' stands in no"),
+        (Tree("( not a )"), "stands in no"),
+        (Tree("X", [Tree("not"), Tree("not", [a])]), r"'\(not a\)' stands in no formula of the form 'binary'"),
+        (Tree("and", [Tree("X", [Tree("not"), a]), b]), r"'\(X not a\)' stands in no formula of the form 'operators'"),
+    ):
+        with pytest.raises(GraphError, match=said):
+            format_logic(tree)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from treemem.checked_options import checked_choice
@@ -48,7 +49,7 @@ def parse_logic(text: str | bytes, *, form: LogicForm = "binary") -> Tree:
 
 
 def format_logic(tree: Tree) -> str:
-    """The text of a formula of either form, as published; :func:`parse_logic` reads the same tree back.
+    """The text of a formula in either form, as published; :func:`parse_logic` reads the same tree back.
 
     Raises:
         GraphError: the tree is no formula.
@@ -57,27 +58,35 @@ def format_logic(tree: Tree) -> str:
         >>> format_logic(parse_logic("( ( not a ) ( and b ) )", form="operators"))
         '( ( not a ) ( and b ) )'
     """
+    form: LogicForm = "binary" if tree.label == CONSTITUENT else "operators"
     pieces: list[str] = []
     pending: list[Tree | str] = [tree]
     while pending:
         node = pending.pop()
         if isinstance(node, str):
             pieces.append(node)
-            continue
-        parts: list[Tree | str] = []
-        match node.label, node.children:
-            case label, ():
-                pieces.append(label)
-            case "not", (child,):
-                parts = ["(", NOT, child, ")"]
-            case "and" | "or", (left, right):
-                parts = ["(", left, "(", node.label, right, ")", ")"]
-            case label, (left, right) if label == CONSTITUENT:
-                parts = ["(", left, right, ")"]
-            case _:
-                raise GraphError(f"a node {shorten(node.label)} of {node.arity} children stands in no formula")
-        pending.extend(reversed(parts))
+        else:
+            pending.extend(reversed(_written(node, form)))
     return " ".join(pieces)
+
+
+def _written(node: Tree, form: LogicForm) -> Sequence[Tree | str]:
+    """The words of a formula, and the formulas within it in their places."""
+    match form, node.label, node.children:
+        case _, label, () if label in VARIABLES and node.value is None:
+            return [label]
+        case "operators", "not", (operand,):
+            return ["(", NOT, operand, ")"]
+        case "operators", "and" | "or" as operator, (left, right):
+            return ["(", left, "(", operator, right, ")", ")"]
+        case "binary", "X", (Tree(label="not", children=(), value=None), operand):
+            return ["(", NOT, operand, ")"]
+        case "binary", "X", (
+            left,
+            Tree(label="X", children=(Tree(label="and" | "or" as operator, children=(), value=None), right)),
+        ):
+            return ["(", left, "(", operator, right, ")", ")"]
+    raise GraphError(f"{shorten(str(node))} stands in no formula of the form {form!r}")
 
 
 def _operators(tree: Tree, text: str) -> Tree:
