@@ -66,7 +66,8 @@ def chosen_recipe(options: argparse.Namespace) -> Recipe:
     """The recipe with the options of the command line; its curriculum lasts no longer than the run."""
     given = {"data.training_size": options.size, "training.epochs": options.epochs, "seeds": options.seeds or []}
     if options.epochs is not None:
-        curriculum = load_recipe(options.recipe).training.curriculum
+        long_enough = f"training.epochs={sys.maxsize}"  # for whatever curriculum
+        curriculum = load_recipe(options.recipe, [*options.set, long_enough]).training.curriculum
         if isinstance(curriculum, int):
             given["training.curriculum"] = min(options.epochs, curriculum)
         else:
@@ -101,11 +102,19 @@ def run(options: argparse.Namespace) -> None:
     print(accuracy_table(scores_by_network(rows, task.group), group=task.group))
 
     given, _ = gold_trees(examples)
-    found = {
-        name: {fit.folder.name: found_trees(fit.model, examples) for fit in result.fits}
+    finders = {
+        name: result.fits
         for name, result in results.items()
         if isinstance(result.fits[0].model.encoder, (OrderedMemory, ONLSTM))
     }
+    found = {
+        name: {fit.folder.name: found_trees(fit.model, examples) for fit in fits}
+        for name, fits in finders.items()
+        if fits[0].model.encoder.form in ("leaves", "bracketed leaves")
+    }
+    if len(found) < len(finders):
+        others = ", ".join(name for name in finders if name not in found)
+        print(f"\nNot compared with the given trees, whose leaves are not the words that these networks read: {others}")
     if found:
         print("\nTrees found over the test expressions, beside trees that know their lengths alone: F1 in %,")
         print("over all spans together (corpus), and the mean of the expressions' (sentence)\n")

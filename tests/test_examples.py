@@ -21,6 +21,7 @@ from engine_parity import needs_dgl
 
 import treemem.tasks.listops
 from treemem import Tree
+from treemem.ops import compile_steps
 from treemem.records import read_records
 from treemem.training import load_recipe, recipe_run
 from treemem.trees import parse_equation
@@ -205,6 +206,35 @@ def test_epochs_of_listops_come_after_the_stages_of_a_curriculum(listops: Module
         options = listops.parse_arguments(["--recipe", str(tmp_path / "own.yaml"), "--epochs", "1"])
         training = listops.chosen_recipe(options).training
         assert (training.epochs, training.curriculum) == (epochs, expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "epochs", "expected"), [("0", 2, 0), ("[[7,3]]", 5, ((7, 3),)), ("[[7,30]]", 32, ((7, 30),)), ("2", 2, 2)]
+)
+def test_epochs_of_listops_come_after_the_stages_that_are_set(
+    listops: ModuleType, given: str, epochs: int, expected: object
+) -> None:
+    options = listops.parse_arguments(["--epochs", "2", "--set", f"training.curriculum={given}"])
+    training = listops.chosen_recipe(options).training
+    assert (training.epochs, training.curriculum) == (epochs, expected)
+
+
+def test_listops_compares_no_trees_over_other_words_than_the_given_ones(
+    listops: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nary = [
+        *("--networks", "ON-LSTM", "--set", "task_options.form=nary", "--set", "data.test_sets=[iid]"),
+        *("--set", "networks.ON-LSTM.options.hidden_size=16", "--output", str(tmp_path / "out")),
+    ]
+    with compile_steps(False):  # which no other test needs
+        assert listops.main([*SMALL_LISTOPS, *nary]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "Not compared with the given trees, whose leaves are not the words that these networks read: ON-LSTM\n"
+        in printed
+    )
+    assert "Trees found" not in printed
+    assert networks(tmp_path / "out" / "results.jsonl") == ["ON-LSTM"]
 
 
 def test_listops_scores_several_seeds_together_and_speaks_of_no_trees_where_none_are_found(
