@@ -51,7 +51,8 @@ class ListOpsDataOptions:
         training_file: take the training expressions, and those of the ``"iid"`` sets, from this file instead: only
             those that differ. Those that ``validation_file`` or ``test_file`` holds too are kept, and a warning counts
             them. See :func:`~treemem.tasks.listops.readers.read_listops`.
-        validation_file, test_file: take these from a file instead of what ``"iid"`` would give.
+        validation_file, test_file: take these from a file instead of what ``"iid"`` would give. Of no file may a record
+            say that it is for another split.
     """
 
     training_size: int | None = None
@@ -129,12 +130,12 @@ def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary")
             ``"training"``.
 
     Raises:
-        RecipeError: fewer expressions than are asked for.
+        RecipeError: fewer expressions than are asked for, or a file with some of another split.
         ParseError: a line of a file that is no labelled expression.
     """
     random = np.random.default_rng(options.seed)
     files = {"validation": options.validation_file, "test": options.test_file}
-    parts = [_Part(split, IID, _of_file(path)) for split, path in files.items() if path is not None]
+    parts = [_Part(split, IID, _of_file(path, split)) for split, path in files.items() if path is not None]
     notes = [f"The {split} expressions of {IID} are those of {path}." for split, path in files.items() if path]
     seen = {spelling for part in parts for spelling in part.expressions.spellings()}
     wanted = _wanted(options)
@@ -178,11 +179,20 @@ def _wanted(options: ListOpsDataOptions) -> list[_Wanted]:
     return [*wanted, *(_Wanted("test", name, options.test_size) for name in names)]
 
 
-def _of_file(path: str) -> Expressions:
-    expressions = read_expressions(path).expressions
-    if not len(expressions):
+def _of_file(path: str, split: str) -> Expressions:
+    """The expressions of a file, each of which is for ``split`` or does not say what it is for."""
+    found = read_expressions(path)
+    if not len(found.expressions):
         raise RecipeError(f"there are no expressions in {path}")
-    return expressions
+    others = np.flatnonzero((found.split != "") & (found.split != split))
+    if len(others):
+        option = "training_file" if split == "train" else f"{split}_file"
+        raise RecipeError(
+            f"data.{option} is {path}, and {len(others)} of its {len(found.expressions)} expressions are not of the "
+            f"split {split}: line {found.line[others[0]]} says {found.split[others[0]]}; give a file of {split} alone, "
+            "such as `treemem generate listops -o FOLDER` writes for each split, or leave the field split out"
+        )
+    return found.expressions
 
 
 def _generated_pool(
@@ -201,7 +211,7 @@ def _file_pool(
     path: str, held_out: int, training_size: int | None, random: np.random.Generator, seen: set[bytes]
 ) -> tuple[Expressions, str]:
     """The ``held_out`` different expressions of a file and those to train on, in random order, and what they are."""
-    expressions = _of_file(path)
+    expressions = _of_file(path, "train")
     different = _first_of_each(expressions)
     left = len(different) - held_out
     size = left if training_size is None else training_size

@@ -132,8 +132,8 @@ class ListOps(Task):
         """The expressions that ``options`` ask for.
 
         Raises:
-            RecipeError: fewer expressions than are asked for, a file without any, or, where the form is n-ary, a list
-                of more than ``max_arguments``.
+            RecipeError: fewer expressions than are asked for, a file without any or with some of another split, or,
+                where the form is n-ary, a list of more than ``max_arguments``.
             ParseError: a line of a file that is no labelled expression.
         """
         data = make_listops_data(options, self.form)

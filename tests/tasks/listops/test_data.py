@@ -8,7 +8,7 @@ import pytest
 
 from treemem.errors import RecipeError
 from treemem.records import write_records
-from treemem.tasks.listops import ListOpsDataOptions, ListOpsDistribution, evaluate_expressions
+from treemem.tasks.listops import ListOps, ListOpsDataOptions, ListOpsDistribution, evaluate_expressions
 from treemem.tasks.listops.data import make_listops_data
 from treemem.tasks.listops.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
 from treemem.trees import Forest, format_listops
@@ -150,6 +150,22 @@ def test_files_take_the_place_of_generated_sets(tmp_path: Path) -> None:
     assert [(held_out.tree_data["set"] == name).sum() for name in ("training", "iid", "31-50")] == [190, 110, 60]
     train_and_iid = expressions_of_forest(held_out[held_out.tree_data["set"] != "31-50"].with_data()).spellings()
     assert sorted(train_and_iid) == sorted(expressions_of(generated, split="train").spellings())
+
+
+@pytest.mark.parametrize("option", ["training_file", "validation_file", "test_file"])
+def test_a_file_with_expressions_of_another_split_is_refused(tmp_path: Path, option: str) -> None:
+    path, (lists, task) = tmp_path / "lists.jsonl", (made(), ListOps())
+    write_records(path, task.records_of(lists))
+    own = option.removesuffix("_file").removesuffix("ing")
+    others = {"train": 110, "validation": 360, "test": 350}[own]
+    problem = rf"data\.{option} is .*lists\.jsonl, and {others} of its 410 expressions are not of the split {own}: line"
+    with pytest.raises(RecipeError, match=problem):
+        made(**{option: str(path)})
+    write_records(path, task.records_of(lists[lists.tree_data["split"] == own]))
+    found = made(**{option: str(path), "training_size": 190})
+    spellings = expressions_of(found, split=own).spellings()
+    assert set(spellings) <= set(expressions_of(lists, split=own).spellings())
+    assert len(spellings) == {"train": 190, "validation": 50, "test": 60}[own]
 
 
 def test_generated_expressions_avoid_those_of_the_files(tmp_path: Path) -> None:
