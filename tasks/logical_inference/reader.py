@@ -240,11 +240,16 @@ def joined(parts: Sequence[LogicPairs]) -> LogicPairs:
 
 def pair_operations(forest: Forest) -> NDArray[np.int64]:
     """The ``operations`` of pairs of formulas, int64 ``[pairs]``."""
+    return np.minimum(_all_operations(forest), MOST_OPERATIONS)
+
+
+def _all_operations(forest: Forest) -> NDArray[np.int64]:
+    """The same, however many there are."""
     is_operator = np.array([label in (NOT, AND, OR) for label in forest.labels], bool)
     if not len(forest):
         return np.zeros(0, np.int64)
     of_formula = np.add.reduceat(is_operator[forest.label].astype(np.int64), forest.begin[:-1])
-    return np.minimum(of_formula.reshape(-1, 2).max(1), MOST_OPERATIONS)
+    return of_formula.reshape(-1, 2).max(1)
 
 
 class _Row(NamedTuple):
@@ -268,7 +273,7 @@ def _checked_row(fields: Sequence[str], line: int, source: str, labelled: bool) 
         raise wrong(f"{len(fields)} column{'s' * (len(fields) != 1)}, and a pair has 3", "\t".join(fields))
     if _lacks_right_side([field.strip() for field in fields]):
         raise wrong(_ONE_SIDE, "\t".join(fields))
-    number = fields[0] if len(fields) == 4 else None
+    number = fields[0] if len(fields) == 4 and fields[0].strip() else None
     if number is not None and not number.strip().isdecimal():
         raise wrong(f"{shorten(number.strip())} is no number of operations", number, _first_character(number))
     label = fields[-3].strip()
@@ -298,11 +303,12 @@ def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
         raise
     place = {name: index for index, name in enumerate(RELATIONS)} | {"": -1}
     label = np.array([place[row.label.strip()] for row in rows], np.int64)
-    operations, found = pair_operations(forest), relations(*tables.reshape(-1, 2).T)
+    operations, found = _all_operations(forest), relations(*tables.reshape(-1, 2).T)
     for row, number, is_so in zip(rows, operations.tolist(), found.tolist(), strict=True):
         _check_against_formulas(row, number, RELATIONS[is_so], source)
     splits = [row.split for row in rows]
-    return LogicPairs(forest, label, operations, np.array(splits) if any(splits) else None)
+    split = np.array(splits) if any(splits) else None
+    return LogicPairs(forest, label, np.minimum(operations, MOST_OPERATIONS), split)
 
 
 def _formulas(rows: Sequence[_Row], source: str) -> tuple[Forest, NDArray[np.uint64]]:
@@ -330,7 +336,7 @@ def _check_sides(rows: Sequence[_Row], source: str) -> None:
 def _check_against_formulas(row: _Row, operations: int, relation: str, source: str) -> None:
     """Make sure that a line says the number of operations, where it says one, and the relation of its formulas."""
     number, label = row.number, row.label
-    if number is not None and number.strip() != str(operations):
+    if number is not None and number.strip() not in (str(operations), str(min(operations, MOST_OPERATIONS))):
         problem = f"{shorten(number.strip())} is said to be the number of operations, which is {operations}"
         raise ParseError(problem, number, _first_character(number), str(operations), row.line, source)
     if label.strip() not in ("", relation):

@@ -141,10 +141,21 @@ def test_a_folder_that_holds_the_same_pairs_twice_is_refused(tmp_path: Path, nam
         read_logic_folder(tmp_path)
 
 
-def test_twelve_operations_stand_for_more(tmp_path: Path) -> None:
-    formula = "a"
-    for _ in range(14):
-        formula = f"( not {formula} )"
+def test_twelve_operations_or_their_number_may_stand_for_more(tmp_path: Path) -> None:
+    formula = "( not " * 14 + "a" + " )" * 14
     path = tmp_path / "pairs.tsv"
-    path.write_text(f"12\t=\ta\t{formula}\n")
-    assert read_logic(path).operations.tolist() == [12]
+    path.write_text(f"12\t=\ta\t{formula}\n14\t=\ta\t{formula}\n")
+    assert read_logic(path).operations.tolist() == [12, 12]
+    for wrong in (11, 13, 15):
+        path.write_text(f"{wrong}\t=\ta\t{formula}\n")
+        with pytest.raises(ParseError, match=f"'{wrong}' is said to be the number of operations, which is 14"):
+            read_logic(path)
+
+
+def test_a_number_of_operations_may_be_left_empty(tmp_path: Path) -> None:
+    for name, text in (
+        ("pairs.csv", "operations,label,left,right\n,=,a,a\n1,=,( not a ),( not a )\n"),
+        ("pairs.tsv", "\t=\ta\ta\n1\t=\t( not a )\t( not a )\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        assert read_logic(tmp_path / name).operations.tolist() == [0, 1]
