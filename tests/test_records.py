@@ -63,6 +63,17 @@ def test_blank_lines_of_jsonl_are_no_records_and_count_in_the_line_numbers(tmp_p
     assert [(record.line, record.fields) for record in read_records(path)] == [(2, {"a": 1}), (5, {"a": 2})]
 
 
+def test_blank_lines_of_text_and_csv_are_skipped_where_that_is_asked_for(tmp_path: Path) -> None:
+    for name, content, expected in (
+        ("a.txt", "\nx\n  \n\r\ny\t\n", [(2, {"a": "x"}), (5, {"a": "y", "b": ""})]),
+        ("a.csv", '\na,b\n1,2\n\n  \n"3\n\n3",4\n\n', [(3, {"a": "1", "b": "2"}), (6, {"a": "3\n\n3", "b": "4"})]),
+        ("b.csv", 'a\n1\n\n""\n', [(2, {"a": "1"}), (4, {"a": ""})]),
+    ):
+        (tmp_path / name).write_text(content)
+        found = read_records(tmp_path / name, text_fields=("a", "b"), skip_blank_lines=True)
+        assert [(record.line, record.fields) for record in found] == expected
+
+
 def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(b"x = x\nsin(\xff) = 1\ny = y\n")

@@ -58,10 +58,12 @@ def read_records(
     one_of: Sequence[str] = (),
     columns: Sequence[str] | None = None,
     strict: bool = True,
+    skip_blank_lines: bool = False,
 ) -> Iterator[Record]:
     """Read a file record by record; text forms are never held in memory as a whole.
 
-    Blank lines of JSONL are no records; they count where lines are numbered.
+    Blank lines of JSONL are no records; they count where lines are numbered. One of a text file is a record without
+    text, and one of CSV a bad record, unless they are to be skipped too.
 
     Args:
         source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
@@ -70,6 +72,7 @@ def read_records(
         one_of: fields of which a table, CSV or Parquet, must have a column at least, if any are given.
         columns: of Parquet, the columns to read, as far as they are there; all by default.
         strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
+        skip_blank_lines: of text and of CSV, whose header may then stand below some; in quotes they stay.
 
     Raises:
         RecipeError: there is no such file, or its format cannot be told, or its columns are none of ``one_of``.
@@ -78,8 +81,8 @@ def read_records(
     name, _ = _named(source)
     check_columns = functools.partial(_check_columns, name, one_of)
     readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
-        "text": lambda stream: _text_records(stream, text_fields),
-        "csv": functools.partial(_csv_records, check_columns),
+        "text": functools.partial(_text_records, text_fields, skip_blank_lines),
+        "csv": functools.partial(_csv_records, check_columns, skip_blank_lines),
         "jsonl": _jsonl_records,
         "parquet": functools.partial(_parquet_records, check_columns, columns),
     }
@@ -326,9 +329,11 @@ def text_lines(stream: IO[bytes]) -> Iterator[_Line]:
             yield number, text, ParseError(f"byte 0x{raw[error.start]:02x} is not UTF-8", text, offset, "UTF-8 text")
 
 
-def _text_records(stream: IO[bytes], names: Sequence[str]) -> Iterator[Record]:
+def _text_records(names: Sequence[str], skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
     for number, text, error in text_lines(stream):
         parts = text.split("\t")
+        if skip_blank_lines and len(parts) == 1 and not text.strip():
+            continue
         if error is None and len(parts) > len(names):
             offset = sum(len(part) + 1 for part in parts[: len(names)]) - 1
             error = ParseError(f"{len(parts)} parts between tabs", text, offset, "<TAB>".join(names))
@@ -372,9 +377,9 @@ def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> 
     raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
 
 
-def _csv_records(check_columns: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
+def _csv_records(check_columns: _CheckColumns, skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
-    for line, row, error in _csv_rows(text_lines(stream)):
+    for line, row, error in _csv_rows(text_lines(stream), skip_blank_lines):
         cells = [cell.strip() for cell in row] if header is None else row
         if header is None:
             if error is None:
@@ -408,7 +413,7 @@ def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-def _csv_rows(lines: Iterator[_Line]) -> Iterator[tuple[int, list[str], ParseError | None]]:
+def _csv_rows(lines: Iterator[_Line], skip_blank_lines: bool) -> Iterator[tuple[int, list[str], ParseError | None]]:
     """Each row with its first line, and what is wrong with it.
 
     A quoted cell may run over several lines. Where that ends in an error, the first line alone is the bad row, and
@@ -436,6 +441,8 @@ def _csv_rows(lines: Iterator[_Line]) -> Iterator[tuple[int, list[str], ParseErr
         if not taken:
             return
         number, text, error = taken[0]
+        if skip_blank_lines and not text.strip():
+            continue
         if problem:
             if len(taken) > 1:
                 error_line = max(error_line, taken[-1][0])
