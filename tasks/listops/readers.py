@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, get_args
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
 from treemem.errors import ParseError
-from treemem.records import Record, read_records
+from treemem.records import Record, format_of, read_records
 from treemem.task import without_empty
 from treemem.tasks.listops.evaluation import values_of
 from treemem.trees.forest import Forest
@@ -23,10 +23,9 @@ from treemem.trees.record_reader import RecordReader, split_of, text_of
 from treemem.trees.source_text import shorten
 
 _COLUMNS = ("label", "tree")
+_NAMES = {"label": ("label", "Target"), "tree": ("tree", "expression", "Source")}  # of fields; the first there counts
 _HEADERS = {("label", "tree"), ("label", "expression")}
 _SWAPPED_HEADERS = {("source", "target"), ("tree", "label"), ("expression", "label")}
-_PUBLISHED = {"Source": "tree", "Target": "label"}
-_SWAPPED = {"label": "tree", "tree": "label", **_PUBLISHED}
 _LINES_AT_ONCE = 8192
 _NO_LABEL = "-1"
 
@@ -58,9 +57,9 @@ def read_listops(
 
     A text line is ``label<TAB>expression``, as published, or, below the header ``Source<TAB>Target``,
     ``expression<TAB>label`` (Tay et al. 2021). Headers of the words ``label`` and ``tree`` or ``expression`` name the
-    columns too. Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields ``label`` and
-    ``tree``, or ``Target`` and ``Source``. Blank lines are no records; they count where lines are numbered. Every label
-    is computed anew.
+    columns too. Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields ``label``, or
+    ``Target``, and ``tree``, ``expression`` or ``Source``. Blank lines are no records; they count where lines are
+    numbered. Every label is computed anew.
 
     Args:
         source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
@@ -88,21 +87,19 @@ def read_expressions(
     source: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True
 ) -> LabelledExpressions:
     """The same as :func:`read_listops`, without trees."""
-    chunk = _Chunk(os.fspath(source), labelled)
+    is_text = format_of(os.fspath(source), format) == "text"
+    chunk = _Chunk(os.fspath(source), labelled, is_text)
     parts = []
-    names = _PUBLISHED
-    may_be_header = True
-    for record in read_records(source, format=format, text_fields=_COLUMNS, strict=False):
-        if record.error is None and _is_blank(record.fields):
-            continue
-        header = _first_two(record.fields) if may_be_header else None
+    may_be_header = is_text
+    for record in read_records(source, format=format, text_fields=_COLUMNS, strict=False, skip_blank_lines=True):
+        header = _lowered(record.fields.values()) if may_be_header else ()
         may_be_header = False
         if header in _SWAPPED_HEADERS:
-            names = _SWAPPED
+            chunk.columns = _COLUMNS[::-1]
         if header in _HEADERS | _SWAPPED_HEADERS:
             continue
         try:
-            chunk.add(record, names)
+            chunk.add(record)
         except ParseError as error:
             chunk.finish()  # a line before this one may be wrong too
             raise error.at(record.line, chunk.source) from error
@@ -117,13 +114,8 @@ def read_expressions(
     )
 
 
-def _first_two(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of a text line, or the fields of their names, in small letters."""
-    return tuple(str(fields.get(name, "")).strip().lower() for name in _COLUMNS)
-
-
-def _is_blank(fields: Mapping[str, Any]) -> bool:
-    return list(fields) == ["label"] and isinstance(fields["label"], str) and not fields["label"].strip()
+def _lowered(parts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part.strip().lower() for part in parts)
 
 
 def _says_nothing(label: object) -> bool:
@@ -131,30 +123,35 @@ def _says_nothing(label: object) -> bool:
 
 
 class _Chunk:
-    """Some lines of a file, which are read and evaluated together."""
+    """Some lines of a file, which are read and evaluated together; ``columns`` are those of a text line."""
 
-    def __init__(self, source: str, labelled: bool) -> None:
+    def __init__(self, source: str, labelled: bool, is_text: bool) -> None:
         self.source = source
         self.labelled = labelled
+        self.is_text = is_text
+        self.columns: Sequence[str] = _COLUMNS
         self.texts: list[str] = []
         self.labels: list[int] = []
         self.lines: list[int] = []
         self.splits: list[str] = []
 
-    def add(self, record: Record, names: Mapping[str, str]) -> None:
-        """Take in a record; ``names`` says what its fields are, where it does not say so itself."""
+    def add(self, record: Record) -> None:
+        """Take in a record."""
         if record.error is not None:
             raise record.error
-        fields = {names.get(name, name): value for name, value in record.fields.items()}
-        columns = "<TAB>".join(_COLUMNS if names is _PUBLISHED else reversed(_COLUMNS))
-        if not self.labelled and fields.keys() == {"label"}:  # a line without a tab
-            fields = {"tree": fields["label"]}
-        if not self.labelled and _says_nothing(fields.get("label")):
+        given = self._of_line(list(record.fields.values())) if self.is_text else record.fields
+        columns = "<TAB>".join(self.columns)
+        fields = {
+            name: next((given[key] for key in names if given.get(key) is not None), None)
+            for name, names in _NAMES.items()
+        }
+        if not self.labelled and _says_nothing(fields["label"]):
             fields["label"] = _NO_LABEL
-        missing = [name for name in _COLUMNS if fields.get(name) is None]
+        missing = [name for name in _COLUMNS if fields[name] is None]
         if missing:
-            only = next(iter(fields.values()), None)
-            problem = f"no {missing[0]}" if len(fields) != 1 else f"a single column, {shorten(str(only))}"
+            only = next(iter(given.values()), None)
+            is_single = self.is_text and len(given) == 1
+            problem = f"a single column, {shorten(str(only))}" if is_single else f"no {missing[0]}"
             raise ParseError(problem, expected=f"{columns}, or fields of these names")
         label, tree = str(fields["label"]).strip(), fields["tree"]
         if label not in (*DIGITS, *([] if self.labelled else [_NO_LABEL])):
@@ -162,11 +159,17 @@ class _Chunk:
             raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
         if not isinstance(tree, str):
             raise ParseError(f"the tree is {tree!r}", expected="a text such as [MAX 2 9 ]")
-        split = split_of(fields)
+        split = split_of(given)
         self.texts.append(tree)
         self.labels.append(int(label))
         self.lines.append(record.line)
         self.splits.append(split)
+
+    def _of_line(self, parts: Sequence[str]) -> dict[str, str]:
+        """The fields of a text line; a single one is an expression where labels may be missing."""
+        if len(parts) == 1 and not self.labelled:
+            return {"tree": parts[0]}
+        return dict(zip(self.columns, parts, strict=False))
 
     def finish(self) -> LabelledExpressions:
         """What was taken in since the last time."""
@@ -197,20 +200,20 @@ class _Chunk:
 class ListOpsRecords(RecordReader):
     """Reads expressions out of the records that :func:`read_listops` reads, and such as have no label.
 
-    A text line is an expression, or an expression and its label in either order. Records have the field ``tree``,
-    ``expression`` or ``Source``.
+    A text line is an expression, or an expression and its label in either order, whatever the header says. Records have
+    the field ``tree``, ``expression`` or ``Source``.
 
     Args:
         form: of the trees.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = _COLUMNS
-    example_fields: ClassVar[tuple[str, ...]] = ("tree", "expression", "Source")
+    example_fields: ClassVar[tuple[str, ...]] = _NAMES["tree"]
 
     form: ListOpsForm = "binary"
 
     def is_header(self, parts: Sequence[str]) -> bool:
-        return tuple(part.strip().lower() for part in parts) in _HEADERS | _SWAPPED_HEADERS
+        return _lowered(parts) in _HEADERS | _SWAPPED_HEADERS
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
         """The expression: of two parts the one that is no label. Two digits say the same where the label is right."""

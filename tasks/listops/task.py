@@ -97,7 +97,7 @@ class ListOps(Task):
     data_options: ClassVar[type] = ListOpsDataOptions
     text_columns: ClassVar[tuple[str, ...]] = ("label", "tree")
     record_fields: ClassVar[Mapping[str, str]] = {
-        "tree": "the expression, plain or in binary brackets (or Source)",
+        "tree": "the expression, plain or in binary brackets (or expression, or Source)",
         "label": "the digit that it comes to (or Target)",
         "split": "train, validation or test; may be left out",
     }

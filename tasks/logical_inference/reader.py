@@ -31,6 +31,7 @@ PAIR = "pair"
 """Label of the root that joins the two formulas of a pair."""
 
 _HEADER = ("n_ops", "label", "left", "right")
+_SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
 _EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
 _ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
 _PUBLISHED_NAME = re.compile(r"(train|test)([0-9]+)?(\.tsv|\.txt)?(\.gz)?\Z")
@@ -67,9 +68,10 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
     """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.
 
     A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
-    where lines are numbered. CSV, JSONL and Parquet have the fields ``label``, ``left`` and ``right``, and may have
-    ``operations`` (or ``n_ops``) and ``split``. A name that ends in ``.gz`` is unpacked. Every relation is computed
-    anew from the truth tables.
+    where lines are numbered. CSV, JSONL and Parquet have the fields ``label``, ``left`` and ``right`` (or ``lhs`` and
+    ``rhs``), and may have ``operations`` (or ``n_ops``) and ``split``. An empty number of operations says nothing, and
+    12 may stand for more. A name that ends in ``.gz`` is unpacked. Every relation is computed anew from the truth
+    tables.
 
     Args:
         path: the file.
@@ -88,12 +90,11 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
     rows: list[_Row] = []
     try:
         format = _format_of(source) if format is None else format
-        for record in read_records(path, format=format, text_fields=_HEADER):
+        for record in read_records(path, format=format, text_fields=_HEADER, skip_blank_lines=True):
             fields = list(record.fields.values()) if format == "text" else _columns(record, source, labelled)
-            words = [field.strip() for field in fields]
-            if words in ([""], []) or (not rows and _is_header(words)):
+            if format == "text" and not rows and _is_header([field.strip() for field in fields]):
                 continue
-            if not labelled and len(words) == 2:
+            if not labelled and len(fields) == 2:
                 fields = ["", *fields]
             row = _checked_row(fields, record.line, source, labelled)
             try:
@@ -112,21 +113,25 @@ def _format_of(source: str) -> str:
 
 
 def _columns(record: Record, source: str, labelled: bool) -> list[str]:
-    """What would stand in a line of text, of a record whose fields have names; of a blank line of CSV nothing."""
+    """What would stand in a line of text, of a record whose fields have names."""
     fields = record.fields
-    if len(fields) == 1 and not str(next(iter(fields.values()))).strip():
-        return []
+    names = ("label", *_side_names(fields))
     columns = []
-    for name in _HEADER[1:]:
+    for name in names:
         text = fields.get(name)
         if text is None and name == "label" and not labelled:
             text = ""
         if not isinstance(text, str):
             problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
-            raise ParseError(problem, expected="texts label, left and right", line=record.line, source=source)
+            raise ParseError(problem, expected=f"texts {', '.join(names)}", line=record.line, source=source)
         columns.append(text)
     number = fields.get("operations", fields.get("n_ops"))
     return columns if number is None else [str(number), *columns]
+
+
+def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """What the sides are called in a record."""
+    return next((names for names in _SIDES if fields.get(names[0]) is not None), _SIDES[0])
 
 
 def _is_header(parts: Sequence[str]) -> bool:
@@ -149,7 +154,7 @@ class LogicRecords(RecordReader):
     """
 
     text_fields: ClassVar[tuple[str, ...]] = _HEADER
-    example_fields: ClassVar[tuple[str, ...]] = ("left", "right", "lhs", "rhs")
+    example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(_SIDES))
 
     form: LogicForm = "binary"
 
@@ -167,8 +172,8 @@ class LogicRecords(RecordReader):
         return dict(zip(_HEADER[2:], parts[-2:], strict=True))
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        names = _HEADER[2:] if fields.get("left") is not None or fields.get("lhs") is None else ("lhs", "rhs")
-        return tree_nodes(self.joined([parse_logic(text_of(fields, [name]), form=self.form) for name in names]))
+        sides = [parse_logic(text_of(fields, [name]), form=self.form) for name in _side_names(fields)]
+        return tree_nodes(self.joined(sides))
 
     def checked_tree(self, tree: Tree) -> Tree:
         if tree.label != PAIR or tree.arity != 2:

@@ -150,7 +150,7 @@ class LogicalInference(Task):
     data_options: ClassVar[type] = LogicDataOptions
     text_columns: ClassVar[tuple[str, ...]] = ("operations", "label", "left", "right")
     record_fields: ClassVar[Mapping[str, str]] = {
-        "left, right": "the formulas, as in ( ( not a ) ( and b ) )",
+        "left, right": "the formulas, as in ( ( not a ) ( and b ) ) (or lhs, rhs)",
         "label": f"the relation, one of {' '.join(RELATIONS)}",
         "operations": "the larger of their numbers of operators (or n_ops); may be left out",
         "split": "train, validation or test; may be left out",

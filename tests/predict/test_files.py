@@ -25,6 +25,7 @@ from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.predict import TreePredictor, chunks, files, predict_file
 from treemem.predict.partial_output import PartialOutput
 from treemem.records import read_records, write_records
+from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.dgl_bridge import forest_to_dgl
 from treemem.trees.forest import Forest
@@ -204,6 +205,17 @@ def test_a_header_of_a_text_file_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("Source\tTarget\n[MAX 2 9 ]\t9\n")
     predict_file(small_model("listops"), tmp_path / "in.tsv", tmp_path / "out.jsonl")
     assert [(answer["id"], answer["error"]) for answer in answers_in(tmp_path / "out.jsonl")] == [(2, None)]
+
+
+def test_a_header_may_stand_below_blank_lines_which_are_bad_records(tmp_path: Path) -> None:
+    for name, lines, ids in (
+        ("in.tsv", ["", "  ", "Source\tTarget", "[MAX 2 9 ]\t9"], [1, 2, 4]),
+        ("late.tsv", ["9\t[MAX 2 9 ]", "", "label\ttree"], [1, 2, 3]),
+        ("after.tsv", ["1\t2\t3", "label\ttree"], [1, 2]),
+    ):
+        (tmp_path / name).write_text("\n".join(lines))
+        entries = files._record_entries(str(tmp_path / name), "text", ListOps().reader)
+        assert [entry.id for entry in entries] == ids
 
 
 def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:

@@ -261,13 +261,16 @@ def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[
     records = read_records(
         source, format=format, text_fields=reader.text_fields, one_of=needed, columns=columns, strict=False
     )
+    may_be_header = True
     for record in records:
         if record.error is not None:
+            may_be_header = False
             yield Entry(record.line, id_of(record.fields, record.line), None, record.error.at(record.line))
         elif format == "text":
             parts = tuple(record.fields.values())
-            if record.line > 1 or not reader.is_header(parts):
+            if not (may_be_header and reader.is_header(parts)):
                 yield Entry(record.line, record.line, "\t".join(parts))
+            may_be_header = may_be_header and not any(part.strip() for part in parts)
         else:
             yield Entry(record.line, id_of(record.fields, record.line), example_of(record.fields, reader))
 

@@ -34,7 +34,7 @@ class RecordReader(ABC):
     example_fields: ClassVar[tuple[str, ...]] = ()
 
     def is_header(self, parts: Sequence[str]) -> bool:
-        """Whether these parts of a file's first text line name its columns, so that it is no record."""
+        """Whether these parts of a text file's first line that is not blank name its columns: it is no record then."""
         return False
 
     def fields_of_line(self, parts: Sequence[str]) -> Mapping[str, Any]:

@@ -41,6 +41,7 @@ def test_the_published_file_is_read_whole(shared_data: Path) -> None:
         ("file.tsv", f"Expression\tLabel\n{NINE}\t9\n{ZERO}\t0\n"),
         ("file.csv", f"label,tree\n9,{NINE}\n0,{ZERO}\n"),
         ("file.csv", f"Source,Target\n{NINE},9\n{ZERO},0\n"),
+        ("file.csv", f"expression,label\n{NINE},9\n{ZERO},0\n"),
         ("file.jsonl", json.dumps({"label": 9, "tree": NINE}) + "\n" + json.dumps({"tree": ZERO, "label": "0"})),
     ],
 )
@@ -52,9 +53,16 @@ def test_all_forms_of_files_hold_the_same(tmp_path: Path, name: str, text: str) 
         assert forest.tree_data["label"].tolist() == [9, 0]
 
 
-def test_blank_lines_are_no_records_but_count(tmp_path: Path) -> None:
-    forest = read_listops(write(tmp_path, f"\n9\t{NINE}\n   \n\r\n0\t{ZERO}\n\n"))
-    assert forest.tree_data["line"].tolist() == [2, 5]
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("file.tsv", f"\n9\t{NINE}\n   \n\r\n0\t{ZERO}\n\n", [2, 5]),
+        ("file.csv", f"\nlabel,tree\n\n9,{NINE}\n   \n\r\n0,{ZERO}\n\n", [4, 7]),
+        ("file.jsonl", "\n".join(["", json.dumps({"label": 9, "tree": NINE}), "", ""]), [2]),
+    ],
+)
+def test_blank_lines_are_no_records_but_count(tmp_path: Path, name: str, text: str, lines: list[int]) -> None:
+    assert read_listops(write(tmp_path, text, name)).tree_data["line"].tolist() == lines
 
 
 def test_an_empty_file_holds_no_tree(tmp_path: Path) -> None:
@@ -131,6 +139,7 @@ def test_swapped_columns_need_their_header(tmp_path: Path) -> None:
         ({"tree": NINE, "id": 3}, "no label", "label<TAB>tree, or fields of these names"),
         ({"label": 9, "tree": ["[MAX", 2, 9]}, "the tree is ['[MAX', 2, 9]", "a text such as [MAX 2 9 ]"),
         ({"label": True, "tree": "1"}, "the label is True", "a digit from 0 to 9"),
+        ({"label": ""}, "no tree", "label<TAB>tree, or fields of these names"),
     ],
 )
 def test_a_wrong_record_is_named(tmp_path: Path, record: dict[str, object], problem: str, expected: str) -> None:
@@ -162,6 +171,12 @@ def test_labels_may_be_missing_where_that_is_said(tmp_path: Path, name: str, tex
 def test_a_label_that_is_there_must_be_right_where_others_may_be_missing(tmp_path: Path) -> None:
     path = write(tmp_path, f"{NINE}\n8\t{NINE}\n")
     with pytest.raises(ParseError, match="line 2, column 1: the label is 8, and the expression comes to 9"):
+        read_listops(path, labelled=False)
+
+
+def test_a_record_of_a_label_alone_is_no_expression(tmp_path: Path) -> None:
+    path = write(tmp_path, json.dumps({"label": "7"}), "file.jsonl")
+    with pytest.raises(ParseError, match=r"file\.jsonl, line 1, .*no tree"):
         read_listops(path, labelled=False)
 
 

@@ -44,6 +44,31 @@ def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, e
     assert pairs.operations.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("names", ["label,left,right", "label,lhs,rhs"])
+def test_csv_may_have_blank_lines_and_either_names_of_the_sides(tmp_path: Path, names: str) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"\n{names}\n\n<,( a ( and b ) ),a\n   \n=,a,a\n\n")
+    assert [RELATIONS[label] for label in read_logic(path).label] == ["<", "="]
+    path.write_text(f"{names}\n\n=,a,a\n\n<,a,a\n")
+    with pytest.raises(ParseError, match=r"pairs\.csv, line 5, .*'<' contradicts"):
+        read_logic(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ('{"left": ""}', "no label"),
+        ('{"id": " "}', "no label"),
+        ('{"label": "=", "lhs": "a"}', "no rhs; expected texts"),
+    ],
+)
+def test_a_record_of_blank_fields_is_refused(tmp_path: Path, record: str, said: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"label": "=", "lhs": "a", "rhs": "a"}\n' + record + "\n")
+    with pytest.raises(ParseError, match=rf"pairs\.jsonl, line 2, .*{said}"):
+        read_logic(path)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
