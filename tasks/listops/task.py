@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, VocabularyError
 from treemem.nn.heads import ClassifierHead
 from treemem.task import (
     Examples,
@@ -154,11 +154,26 @@ class ListOps(Task):
             yield {"label": None if label < 0 else label, "tree": format_listops(tree), **own, **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`."""
+        """The expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`.
+
+        Raises:
+            RecipeError, ParseError: as there, and for a file without any.
+            VocabularyError: where the form is n-ary, the first list of more than ``max_arguments``.
+        """
         forest = read_listops(source, self.form, format=format, labelled=False)
         if not len(forest):
             raise RecipeError(f"there are no expressions in {os.fspath(source)}")
+        if self.form == "nary":
+            self._check_arguments(forest, os.fspath(source))
         return forest
+
+    def _check_arguments(self, forest: Forest, source: str) -> None:
+        too_many = np.flatnonzero(forest.arity > self.max_arguments)
+        if len(too_many):
+            tree = int(np.searchsorted(forest.begin, too_many[0], side="right")) - 1
+            name, arity = forest.labels[forest.label[too_many[0]]], int(forest.arity[too_many[0]])
+            problem = f"a list {name} of {arity} arguments, and the task's operators have at most {self.max_arguments}"
+            raise VocabularyError(problem, line=int(forest.tree_data["line"][tree]), source=source)
 
     def parse(self, text: str) -> Tree:
         return parse_listops(text, self.form)

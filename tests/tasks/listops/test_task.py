@@ -113,6 +113,17 @@ def test_more_arguments_than_the_operators_take_are_refused_before_training() ->
         Model(NARY, NARY.networks["Tree-RNN"].replace(hidden_size=2)).predict(["[MAX 1 2 3 4 5 6 ]"])
 
 
+def test_a_list_of_too_many_arguments_is_named_by_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "lists.tsv"
+    path.write_text("7\t7\n\n5\t[MAX 1 [MED 1 2 3 4 5 ] 5 ]\n6\t[MIN 7 [MAX 1 2 3 4 5 6 ] ]\n")
+    with pytest.raises(
+        VocabularyError, match=r"lists\.tsv, line 4: a list \[MAX of 6 arguments, and .* at most 5"
+    ) as caught:
+        NARY.read_examples(path)
+    assert (caught.value.source, caught.value.line) == (str(path), 4)
+    assert len(TASK.read_examples(path)) == len(ListOps(form="nary", max_arguments=6).read_examples(path)) == 3
+
+
 def test_a_text_that_is_no_expression_is_named_by_its_place() -> None:
     model = Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=2))
     with pytest.raises(ParseError, match="line 2, column 6: '12' is no digit"):
