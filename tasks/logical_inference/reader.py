@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, split_of, text_of
+from treemem.trees.record_reader import SPLITS, RecordReader, split_of, text_of
 from treemem.trees.source_text import shorten
 from treemem.trees.tree import Tree
 
@@ -34,7 +34,7 @@ _HEADER = ("n_ops", "label", "left", "right")
 _SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
 _EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
 _ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
-_PUBLISHED_NAME = re.compile(r"(train|test)([0-9]+)?(\.tsv|\.txt)?(\.gz)?\Z")
+_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})([0-9]+)?(\.tsv|\.txt)?(\.gz)?\Z")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,8 @@ class LogicPairs:
         label: index into ``RELATIONS``, int64 ``[pairs]``; -1 where there is none.
         operations: the larger of the two numbers of operators, int64 ``[pairs]``; 12 for 12 and more, as in the
             published files, whose last one has formulas of up to 19.
-        split: what their fields ``split`` say, ``[pairs]``, empty where one has none; None where none has any.
+        split: what their fields ``split`` say, ``[pairs]``, empty where one has none; None where none has any. Of a
+            folder, what their files are called.
     """
 
     forest: Forest
@@ -189,11 +190,13 @@ class LogicRecords(RecordReader):
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:
     """Read the published files of a folder: ``train`` and ``test``, or ``train0``, ``train1``, ... and ``test0``, ...
 
-    Each may end in ``.tsv`` or ``.txt``, and in ``.gz``, and stands there once: either the whole of its pairs in one
-    file, or one file for each number.
+    Files called ``validation`` or ``validation0``, ... are read too; among the published ones there are none. Each may
+    end in ``.tsv`` or ``.txt``, and in ``.gz``, and stands there once: either the whole of its pairs in one file, or
+    one file for each number.
 
     Returns:
-        The pairs, those for training first, by number of operations; and which are for the test, bool ``[pairs]``.
+        The pairs with their ``split``, those for training first and those for the test last, by number of operations;
+            and which are for the test, bool ``[pairs]``.
 
     Raises:
         RecipeError: there is no such folder, no such files in it, or two that would give the same pairs.
@@ -202,25 +205,24 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     folder = Path(folder)
     if not folder.is_dir():
         raise RecipeError(f"there is no folder {folder}")
-    found = [(match, path) for path in folder.iterdir() if (match := _PUBLISHED_NAME.match(path.name))]
-    found.sort(key=lambda each: (each[0][1] == "test", int(each[0][2] or -1)))
-    kinds = {match[1] for match, _ in found}
-    if kinds != {"train", "test"}:
+    found = [(match, path) for path in folder.iterdir() if (match := _FILE_NAME.match(path.name))]
+    found.sort(key=lambda each: (SPLITS.index(each[0][1]), int(each[0][2] or -1)))
+    if not {match[1] for match, _ in found} >= {"train", "test"}:
         raise RecipeError(f"{folder} must hold train.tsv and test.tsv, or train0, train1, ... and test0, test1, ...")
     _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
     parts = [read_logic(path) for _, path in found]
-    is_test = [np.full(len(part), match[1] == "test") for (match, _), part in zip(found, parts, strict=True)]
-    return joined(parts), np.concatenate(is_test)
+    split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])
+    return replace(joined(parts), split=split), split == "test"
 
 
 def _check_once(found: Sequence[tuple[str, int | None, str]], folder: Path) -> None:
     """Make sure that no pairs are read twice, as those for validation would then be among those for training.
 
     Args:
-        found: of each file whether it is for ``"train"`` or ``"test"``, its number, and its name.
+        found: of each file what it is for, one of ``SPLITS``, its number, and its name.
         folder: where they are.
     """
-    for kind in ("train", "test"):
+    for kind in SPLITS:
         names: dict[int | None, list[str]] = {}
         for its_kind, number, name in found:
             if its_kind == kind:
@@ -235,7 +237,7 @@ def _check_once(found: Sequence[tuple[str, int | None, str]], folder: Path) -> N
 
 
 def joined(parts: Sequence[LogicPairs]) -> LogicPairs:
-    """All pairs, one part after the other."""
+    """All pairs, one part after the other, without their splits."""
     return LogicPairs(
         Forest.concatenate(part.forest for part in parts),
         np.concatenate([part.label for part in parts]),

@@ -88,6 +88,7 @@ def divided(
     operations: NDArray[np.int64],
     is_test: NDArray[np.bool_],
     held_out: NDArray[np.bool_] | None,
+    is_validation: NDArray[np.bool_] | None = None,
     *,
     max_training_operations: int,
     validation_every: int,
@@ -95,15 +96,16 @@ def divided(
     """The split of each pair: ``"train"``, ``"validation"``, ``"test"``, or ``""`` for one that is left out.
 
     Pairs that are not for the test and have few enough operations are for training; the last of every so many
-    of them is for validation, as in the authors' code. All pairs for the test are for it, unless something is held
-    out: then those that have it and more operations than any pair for training.
+    of them is for validation, as in the authors' code, or else those that are given for it. All pairs for the test
+    are for it, unless something is held out: then those that have it and more operations than any pair for training.
 
     Args:
         operations: of each pair, int64 ``[pairs]``.
         is_test: which pairs are kept for the test, bool ``[pairs]``.
         held_out: which pairs have what is held out; None: nothing is.
-        max_training_operations: of the pairs for training.
-        validation_every: how many of these there are for one that is for validation.
+        is_validation: which pairs are given for validation, bool ``[pairs]``; None: one in so many is.
+        max_training_operations: of the pairs for training and for validation.
+        validation_every: how many of these there are for one that is for validation, where none are given.
     """
     split = np.full(len(operations), "", "<U10")
     for_training = ~is_test & (operations <= max_training_operations)
@@ -113,6 +115,9 @@ def divided(
         for_test = is_test & held_out & (operations > max_training_operations)
     chosen = np.flatnonzero(for_training)
     split[chosen] = "train"
-    split[chosen[validation_every - 1 :: validation_every]] = "validation"
+    if is_validation is None:
+        split[chosen[validation_every - 1 :: validation_every]] = "validation"
+    else:
+        split[for_training & is_validation] = "validation"
     split[for_test] = "test"
     return split

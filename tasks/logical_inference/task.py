@@ -84,7 +84,8 @@ class LogicDataOptions:
         seed: of the generator.
         max_operations: of the formulas generated.
         max_training_operations: pairs with more are for the test alone.
-        validation_every: of the pairs for training, one in so many is for validation.
+        validation_every: of the pairs for training, one in so many is for validation; none where ``path`` has files of
+            pairs for validation.
         training_size: keep the first so many of the pairs for training, in an order that ``seed`` shuffles; None: all.
             There must be so many.
         hold_out: ``"A"``, ``"B"`` or ``"C"`` for a systematic split, or any pattern in brackets such as
@@ -191,12 +192,13 @@ class LogicalInference(Task):
             source = f"{len(pairs)} pairs of {options.path}"
             if options.hide_test:
                 pairs = pairs[np.flatnonzero(~is_test)]
-                is_test = pairs.operations > options.max_training_operations
-                source = f"{len(pairs)} pairs of the training files of {options.path}"
+                is_test = (pairs.operations > options.max_training_operations) & (pairs.split == "train")
+                source = f"{len(pairs)} pairs of {options.path} without its test files"
         else:
             pairs, is_test = generate_logic(options.size, seed=options.seed, max_operations=options.max_operations)
             is_test = is_test | (pairs.operations > options.max_training_operations)
             source = f"{len(pairs)} pairs generated with seed {options.seed}"
+        is_validation = None if pairs.split is None or "validation" not in pairs.split else pairs.split == "validation"
         held_out = None
         if options.hold_out is not None:
             held_out = examples_with(pairs.forest, held_out_pattern(options.hold_out), 2)
@@ -204,6 +206,7 @@ class LogicalInference(Task):
             pairs.operations,
             is_test,
             held_out,
+            is_validation,
             max_training_operations=options.max_training_operations,
             validation_every=options.validation_every,
         )
@@ -223,7 +226,7 @@ class LogicalInference(Task):
         forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest
         data = {"label": pairs.label, "split": split[kept], "operations": pairs.operations}
         forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
-        return TaskData(forest, _card(source, options, split))
+        return TaskData(forest, _card(source, options, split, is_validation is not None))
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Pairs as records: ``label``, ``left`` and ``right`` as in the published files, split and operations."""
@@ -328,12 +331,14 @@ def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options
     return f"{problem}: {found}; training and validation have those without it, the test {longer}"
 
 
-def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_]) -> str:
+def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_], has_validation_files: bool) -> str:
     """What the data are, as Markdown."""
     counts = ", ".join(f"{int((split == name).sum())} for {name}" for name in SPLITS)
     held_out = "" if options.hold_out is None else f" Held out: {options.hold_out}."
+    validating = (
+        "those of the validation files are" if has_validation_files else f"one pair in {options.validation_every} is"
+    )
     return (
         f"# Logical inference\n\n{source}; {counts}. Training and validation have at most "
-        f"{options.max_training_operations} operations; of these, one pair in {options.validation_every} is for "
-        f"validation.{held_out}\n"
+        f"{options.max_training_operations} operations; of these, {validating} for validation.{held_out}\n"
     )

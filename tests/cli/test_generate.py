@@ -9,8 +9,9 @@ import pytest
 
 from treemem.cli import main
 from treemem.records import read_records
-from treemem.task import TASKS
+from treemem.task import SPLITS, TASKS
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
+from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions
 
 SMALL = ["data.training_size=10", "data.validation_size=5", "data.test_size=5", "data.pool=0"]
 
@@ -38,8 +39,16 @@ def test_a_folder_holds_a_file_for_each_split_and_the_card(folder: Path) -> None
     assert sorted(path.name for path in (folder / "pairs").iterdir()) == [
         "data.md", "test.txt", "train.txt", "validation.txt",
     ]  # fmt: skip
-    assert (folder / "pairs" / "train.txt").read_text().count("\t") % 3 == 0
     assert "# Logical inference" in (folder / "pairs" / "data.md").read_text()
+    task, own = LogicalInference(), {"max_operations": 5, "max_training_operations": 3}
+    written, found = (
+        task.make_data(LogicDataOptions(**own, **where)).forest for where in ({"size": 300}, {"path": "pairs"})
+    )
+    for split in SPLITS:
+        ours, theirs = (forest[forest.tree_data["split"] == split] for forest in (found, written))
+        assert len(ours) > 0
+        assert ours.with_data() == theirs.with_data()
+        assert ours.tree_data["label"].tolist() == theirs.tree_data["label"].tolist()
 
 
 def test_standard_output_takes_examples_too(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

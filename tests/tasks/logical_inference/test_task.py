@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from treemem.checkpoint import load
 from treemem.errors import GraphError, ParseError, RecipeError
-from treemem.task import TASKS, Examples, Model, NetworkConfig
+from treemem.task import SPLITS, TASKS, Examples, Model, NetworkConfig
 from treemem.tasks.logical_inference import (
     LogicalInference,
     LogicDataOptions,
@@ -132,6 +132,27 @@ def test_the_last_of_every_so_many_short_pairs_validates_and_what_is_held_out_is
     assert divided(operations, is_test, None, **limits).tolist() == [t, v, "", t, v, e, e, e, ""]
     held_out = np.array([False, True, False, False, True, True, True, False, True])
     assert divided(operations, is_test, held_out, **limits).tolist() == [t, "", "", v, "", e, "", "", ""]
+    given = np.array([True, True, True, False, False, False, False, False, False])
+    assert divided(operations, is_test, None, given, **limits).tolist() == [v, v, "", t, t, e, e, e, ""]
+    assert divided(operations, is_test, held_out, given, **limits).tolist() == [v, "", "", t, "", e, "", "", ""]
+
+
+def test_the_validation_files_of_a_folder_validate_and_nothing_else_does(tmp_path: Path) -> None:
+    lines = {
+        "train0": ["=\ta\ta", "=\tb\tb", "=\tc\tc"],
+        "train1": ["=\t( not a )\t( not a )"],
+        "validation.tsv": ["=\td\td", "=\t( not d )\t( not d )"],
+        "test": ["=\te\te"],
+    }
+    for name, own in lines.items():
+        (tmp_path / name).write_text("\n".join(own))
+    options: dict[str, Any] = {"path": str(tmp_path), "validation_every": 2, "max_training_operations": 0}
+    for hide, test in ((False, ["e"]), (True, ["( not a )"])):
+        data = LogicalInference().make_data(LogicDataOptions(**options, hide_test=hide))
+        examples = LogicalInference().examples(data.forest)
+        left = {split: sorted(side for side, _ in texts_of(pairs_of(examples, split))) for split in SPLITS}
+        assert left == {"train": ["a", "b", "c"], "validation": ["d"], "test": test}
+        assert "of these, those of the validation files are for validation" in data.card
 
 
 def pairs_of(examples: Examples, split: str) -> Forest:
