@@ -11,7 +11,7 @@ from toy_task import MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
-from treemem.calibration import calibrate, fit_temperature, reliability
+from treemem.calibration import LARGEST_TEMPERATURE, calibrate, fit_temperature, reliability
 from treemem.errors import CheckpointError, RecipeError
 from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_verification import EquationVerification
@@ -90,6 +90,21 @@ def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_e
     assert treemem.load(tmp_path / "again").temperature == found
     with pytest.raises(RecipeError, match="no split 'tset'"):
         calibrate(tmp_path / "model", data, split="tset")
+
+
+def test_outputs_that_are_sure_and_wrong_get_the_largest_temperature() -> None:
+    mostly_wrong = torch.tensor([8.0, -8.0, 8.0, 8.0])
+    assert fit_temperature(MoreX(), mostly_wrong, {"label": np.array([0, 1, 0, 1])}) == LARGEST_TEMPERATURE
+
+
+def test_examples_that_set_no_temperature_leave_a_checkpoint_as_it_is(tmp_path: Path) -> None:
+    model, data = too_sure_model(), toy_data(200)
+    model.temperature = 3.0
+    checkpoint.save(tmp_path / "model", model)
+    right = (model.predict(data) > 0.5) == data.tree_data["label"]
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    assert calibrate(tmp_path / "model", data[np.flatnonzero(right)], split=None) == 3.0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
 
 
 def test_of_a_run_the_best_checkpoint_is_calibrated(tmp_path: Path) -> None:

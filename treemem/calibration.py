@@ -37,13 +37,19 @@ def fit_temperature(task: Task, outputs: Tensor, targets: Mapping[str, NDArray[A
         targets: their labels.
 
     Returns:
-        The temperature; 1 where the examples set none: where there are none, or all of them are judged rightly, so that
-        the surer, the better.
+        The temperature, at most :data:`LARGEST_TEMPERATURE`; 1 where the examples set none: where there are none, or
+            all of them are judged rightly, so that the surer, the better.
     """
+    found = _temperature(task, outputs, targets)
+    return 1.0 if found is None else found
+
+
+def _temperature(task: Task, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> float | None:
+    """The same, or None where the examples set none."""
     from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # scipy has no types
 
     if not len(outputs):
-        return 1.0
+        return None
     outputs = outputs.double()
     tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
     end = math.log(LARGEST_TEMPERATURE)
@@ -52,8 +58,9 @@ def fit_temperature(task: Task, outputs: Tensor, targets: Mapping[str, NDArray[A
         return float(task.loss(task.tempered(outputs, math.exp(logarithm)), tensors))
 
     found = minimize_scalar(loss, bounds=(-end, end), method="bounded")
-    is_within = end - abs(found.x) > _MARGIN and math.isfinite(found.fun) and found.fun < loss(0.0)
-    return math.exp(found.x) if is_within else 1.0
+    if not math.isfinite(found.fun) or found.fun >= loss(0.0) or found.x < _MARGIN - end:
+        return None
+    return LARGEST_TEMPERATURE if found.x > end - _MARGIN else math.exp(found.x)
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
         split: which part of them; None for all.
 
     Returns:
-        The temperature.
+        The temperature; that which the checkpoint has, where the examples set none (see :func:`fit_temperature`).
 
     Raises:
         CheckpointError: there is no whole checkpoint, it comes along with treemem, or it cannot be written.
@@ -158,6 +165,8 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
     if not len(chosen):
         raise RecipeError("there is no example to calibrate with" + (f" in the split {split!r}" if split else ""))
     targets = examples.targets_of(chosen)
-    temperature = fit_temperature(model.task, model.outputs(examples, chosen), targets)
+    temperature = _temperature(model.task, model.outputs(examples, chosen), targets)
+    if temperature is None:
+        return model.temperature
     checkpoint.set_temperature(folder, temperature)
     return temperature
