@@ -244,7 +244,8 @@ def _all_that_writers_read(trained: Path, folder: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named_and_nothing_is_written_over(
     command: str, place: str, folder: Path, failing_cleanly: Failing
 ) -> None:
-    (folder / "there.png").write_text("mine")
+    place = place.replace(".png", ".html") if command == "explore" else place
+    (folder / "there").with_suffix(Path(place).suffix).write_text("mine")
     form = ["--output-format", "jsonl"] if command == "predict" else []
     assert place.partition("/new")[0] in failing_cleanly(*words_of(WRITERS[command]), place, *form)
 
@@ -254,7 +255,8 @@ def test_a_place_that_cannot_be_written_is_named_and_nothing_is_written_over(
 def test_a_full_disk_is_told_and_what_was_there_stays(
     command: str, folder: Path, failing: Failing, request: pytest.FixtureRequest
 ) -> None:
-    place = folder / ("new" if command in ("train", "sweep", "convert") else "new.png")
+    names = {"train": "new", "sweep": "new", "convert": "new", "explore": "new.html"}
+    place = folder / names.get(command, "new.png")
     overwrite = []
     if command in ("evaluate", "explore", "compare", "generate", "predict"):
         place.write_text("mine")

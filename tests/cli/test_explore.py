@@ -15,11 +15,18 @@ def _own_equations(folder: Path) -> None:
     (folder / "own.txt").write_text("x + y = y + x\t1\nsin(x) = cos(x) + 2\n")
 
 
-def test_a_page_of_the_first_examples_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_of_examples_from_all_over_the_file_is_written(folder: Path) -> None:
+    (folder / "own.txt").write_text("".join(f"x + {number} = {number} + x\t1\n" for number in range(9)))
+    assert main([*EXPLORE, "-o", "page.html", "--most", "3"]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert [number for number in range(9) if f"x + {number} = {number} + x" in page] == [0, 4, 8]
+
+
+def test_a_page_of_one_example_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*EXPLORE, "-o", "page.html", "--most", "1", "--title", "Mine & yours"]) == 0
     said = capsys.readouterr()
     assert said.out == "open page.html in a browser\n"
-    assert "the first 1 of 2 examples" in said.err
+    assert "the page shows 1 of 2 examples" in said.err
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert "<title>Mine &amp; yours</title>" in page
 
@@ -27,6 +34,7 @@ def test_a_page_of_the_first_examples_is_written(folder: Path, capsys: pytest.Ca
 def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
     assert "give -o PAGE" in failing(*EXPLORE)
     assert "--most must be at least 1, not 0" in failing(*EXPLORE, "-o", "page.html", "--most", "0")
+    assert "page.txt would be a page of HTML by another name" in failing(*EXPLORE, "-o", "page.txt")
     (folder / "own.txt").write_text("x + = x\n")
     assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
     (folder / "page.html").write_text("mine")

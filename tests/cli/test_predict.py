@@ -54,7 +54,7 @@ def test_a_complete_output_is_left_and_nothing_is_said_of_a_rate(
     (folder / "own.txt").write_text("x = x\n")
     assert main([*PREDICT, "-o", "answers.jsonl", "--resume"]) == 0
     told = capsys.readouterr().err + caplog.text
-    assert "answers.jsonl is complete already, of whatever model and input, and left as it is: 3 records" in told
+    assert "answers.jsonl is complete and left as it is, whatever model and input it is of: 3 records" in told
     assert "records/s" not in told
     assert (folder / "answers.jsonl").read_bytes() == first
 

@@ -158,7 +158,9 @@ def test_a_folder_of_other_things_is_no_place_for_a_run(
 
 
 def test_a_wrong_recipe_or_output_is_told(folder: Path, failing: Callable[..., str]) -> None:
-    assert "cannot write toy.yaml: " in failing("train", "toy.yaml", "-o", "toy.yaml")
+    assert "cannot write toy.yaml: it is a file, and a folder is asked for" in failing(
+        "train", "toy.yaml", "-o", "toy.yaml"
+    )
     assert "no recipe '.'" in failing("train", ".")
     (folder / "empty.yaml").write_text("")
     assert "the recipe empty.yaml must be fields and their values" in failing("train", "empty.yaml")

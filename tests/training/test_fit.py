@@ -891,6 +891,7 @@ def test_the_bar_shows_loss_when_asked_for(
     ("options", "problem"),
     [
         ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": -1}, "epochs must be at least 1, not -1"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
         ({"weight_decay": -1.0}, "weight_decay must be 0 or more"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import numpy as np
 from jsonargparse import Namespace
 
 from treemem.cli.command import (
@@ -27,7 +28,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("-o", "--output", type=str, metavar="PAGE", help="the HTML file to write")
     add_input_format(parser, "INPUT")
     parser.add_argument(
-        "--most", type=int, default=_MOST, metavar="N", help=f"show the first N examples alone ({_MOST})"
+        "--most", type=int, default=_MOST, metavar="N", help=f"show N examples alone, spread evenly over all ({_MOST})"
     )
     parser.add_argument("--title", type=str, default="", metavar="TEXT", help="what stands above the page")
     parser.add_argument("--overwrite", action="store_true", help="replace the page where it exists")
@@ -46,11 +47,21 @@ def _run(options: Namespace) -> None:
     check_place(Path(options.output), options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     forest = model.task.read_examples(options.input, format=options.format)
-    count = len(model.task.examples(forest))
+    count, ids = len(model.task.examples(forest)), None
     if count > options.most:
-        _logger.info("the page shows the first %d of %d examples; --most N shows more", options.most, count)
-        forest = forest[: options.most * (len(forest) // count)]
-    page = explore(model, forest, options.output, title=options.title, most=options.most, overwrite=options.overwrite)
+        _logger.info("the page shows %d of %d examples, spread evenly; --most N shows more", options.most, count)
+        chosen = np.linspace(0, count - 1, options.most).round().astype(np.int64)
+        trees = np.arange(len(forest)).reshape(count, -1)
+        forest, ids = forest[trees[chosen].ravel()], (chosen + 1).tolist()
+    page = explore(
+        model,
+        forest,
+        options.output,
+        ids=ids,
+        title=options.title,
+        most=options.most,
+        overwrite=options.overwrite,
+    )
     print(f"open {page} in a browser")
 
 

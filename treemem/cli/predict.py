@@ -63,9 +63,10 @@ def _run(options: Namespace) -> None:
         overwrite=options.overwrite,
         threshold=options.threshold,
     )
-    told = f"{counts.records} records: {counts.predicted} predicted, {counts.rejected} with an error"
+    records = "1 record" if counts.records == 1 else f"{counts.records} records"
+    told = f"{records}: {counts.predicted} predicted, {counts.rejected} with an error"
     if counts.was_complete:
-        _logger.info("%s is complete already, of whatever model and input, and left as it is: %s", options.output, told)
+        _logger.info("%s is complete and left as it is, whatever model and input it is of: %s", options.output, told)
         return
     _logger.info("%s; %.0f records/s", told, counts.records / max(counts.seconds, 1e-9))
     if counts.records and not counts.predicted:

@@ -60,8 +60,8 @@ def explore(
         ``path``. The file appears there only when it is whole.
 
     Raises:
-        RecipeError: no examples or too many, labels or ids that do not fit, a file that is there already,
-            or one that cannot be written.
+        RecipeError: no examples or too many, labels or ids that do not fit, a file that is there already, that has
+            another name than that of a page or that cannot be written.
         ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
         VocabularyError: a label that the model does not know.
         GraphError: a tree that is no example of the task, or what is no list of texts and trees.
@@ -75,6 +75,8 @@ def explore(
     path = Path(path)
     if path.exists() and not overwrite:
         raise RecipeError(f"{path} exists already; choose another place, or say overwrite=True to replace it")
+    if path.suffix.lower() not in (".html", ".htm", ""):
+        raise RecipeError(f"{path} would be a page of HTML by another name; let it end in .html")
     if not isinstance(model, Model):
         model = load(model)
     page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))

@@ -102,12 +102,12 @@ class TrainingOptions:
         for part in fields(self):
             if part.name != "curriculum":
                 object.__setattr__(self, part.name, _typed(part.name, str(part.type), getattr(self, part.name)))
-        object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
         counts = ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size")
         for name in (*counts, "checkpoint_steps", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} must be at least 1, not {value}")
+        object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
         for name in ("learning_rate", "epsilon", "clip", "checkpoint_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -11,6 +11,7 @@ from typing import Any
 
 from treemem import checkpoint
 from treemem.data_parallel import joined_processes
+from treemem.errors import RecipeError
 from treemem.hub_client import is_address
 from treemem.records import replacing, write_records, writing
 from treemem.task import SPLITS, Task, TaskData
@@ -44,8 +45,10 @@ def check_folder(output: Path) -> None:
     """Refuse a folder for a run in which there are other things and no network of an earlier run.
 
     Raises:
-        RecipeError: it names one of the things.
+        RecipeError: it names one of the things, or says that it is no folder.
     """
+    if output.exists() and not output.is_dir():
+        raise RecipeError(f"cannot write {output}: it is a file, and a folder is asked for")
     is_begun = any(holds_run(run) for run in output.glob("*/seed-*/"))
     if not is_begun and not any(recorded_digest(path.parent) for path in output.glob(f"*/{RECIPE}")):
         check_empty(output)
