@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -51,7 +52,9 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", link_to_included_pages)
     app.connect("include-read", lambda app, path, name, source: link_to_included_pages(app, name, source))
     app.connect("autodoc-skip-member", skip_fields_of_named_tuples)
+    app.connect("autodoc-process-docstring", keep_what_is_returned_whole, priority=400)  # before napoleon, at 500
     app.connect("doctree-read", drop_bases_that_say_nothing)
+    app.connect("doctree-resolved", say_where_cells_may_break)
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
@@ -83,11 +86,32 @@ def skip_fields_of_named_tuples(
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 
+def keep_what_is_returned_whole(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """No text under "Returns:" begins with a type, so what stands before a colon there is none: say so to napoleon."""
+    for place, (line, following) in enumerate(pairwise(lines), 1):
+        if line.strip() == "Returns:" and following.strip():
+            indent = len(following) - len(following.lstrip())
+            lines[place] = f"{following[:indent]}: {following[indent:]}"
+
+
 def drop_bases_that_say_nothing(app: Sphinx, page: nodes.document) -> None:
     """Every class has ``object`` as its base."""
     for paragraph in list(page.findall(nodes.paragraph)):
         if paragraph.astext() == "Bases: object":
             paragraph.parent.remove(paragraph)
+
+
+def say_where_cells_may_break(app: Sphinx, page: nodes.document, name: str) -> None:
+    """Let names like "Tree-LSTM+stack+no-op" break after a plus in tables, and keep "± 0.15" on one line."""
+    for entry in page.findall(nodes.entry):
+        for text in list(entry.findall(nodes.Text)):
+            parts = re.split(r"(?<=\w\+)(?=\w)", text.replace("± ", "±\N{NO-BREAK SPACE}"))
+            broken: list[nodes.Node] = [nodes.Text(parts[0])]
+            for part in parts[1:]:
+                broken += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
+            text.parent.replace(text, broken)
 
 
 def link_to_included_pages(app: Sphinx, name: str | Path, source: list[str]) -> None:

@@ -38,7 +38,7 @@ def fit_temperature(task: Task, outputs: Tensor, targets: Mapping[str, NDArray[A
 
     Returns:
         The temperature, at most :data:`LARGEST_TEMPERATURE`; 1 where the examples set none: where there are none, or
-            all of them are judged rightly, so that the surer, the better.
+        all of them are judged rightly, so that the surer, the better.
     """
     found = _temperature(task, outputs, targets)
     return 1.0 if found is None else found
