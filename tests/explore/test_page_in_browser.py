@@ -66,7 +66,7 @@ class Visit:
 
     def chosen(self) -> str | None:
         """The example that is chosen."""
-        return self.tab.locator('#list [aria-selected="true"] .text').inner_text()
+        return self.tab.locator('#list [aria-selected="true"] .text').text_content()
 
     def focused(self) -> str:
         """The id of what has the focus, or else its text."""
@@ -252,6 +252,82 @@ def test_a_page_of_a_transformer_shows_what_each_position_attends_to(
     assert visit.text("#sequences caption") == "tokens: too long a sequence to keep its attention"
     assert visit.focused() == "[SM"
     visit.leave(path)
+
+
+def test_an_example_that_the_filter_leaves_out_gives_way_to_the_first_that_is_listed(
+    browser: Any, tmp_path: Path
+) -> None:
+    model = _certain(EquationVerification(), -5)  # says false to each
+    path = explore(model, EQUATIONS, tmp_path / "page.html", labels=[0, 1, 0])
+    visit = Visit(browser, path)
+    visit.tab.select_option("#verdicts", "wrong")
+    assert visit.chosen() == EQUATIONS[1]
+    assert visit.text("#summary .text") == EQUATIONS[1]
+    assert not visit.tab.locator("#none-listed").is_visible()
+    visit.tab.select_option("#verdicts", "none")
+    assert visit.tab.locator("#none-listed").is_visible()
+    assert visit.text("#summary .text") == EQUATIONS[1]
+    visit.tab.select_option("#verdicts", "all")
+    assert visit.chosen() == EQUATIONS[1]
+    visit.tab.fill("#filter", "cos")
+    assert visit.chosen() == EQUATIONS[2]
+    visit.leave(path)
+
+
+def test_a_temperature_stands_beside_the_probability_that_it_makes(browser: Any, tmp_path: Path) -> None:
+    model = _certain(EquationVerification(), -5)
+    texts = {}
+    for temperature in (1.0, 1.29):
+        model.temperature = temperature
+        path = explore(model, ["x = y"], tmp_path / f"{temperature}.html")
+        visit = Visit(browser, path)
+        visit.tab.keyboard.press("Escape")
+        texts[temperature] = (visit.texts("#summary .facts > span")[1], visit.text("#details dd"))
+        visit.leave(path)
+    assert "temperature" not in "".join(texts[1.0])
+    assert all(text.endswith(" (temperature 1.290)") for text in texts[1.29])
+
+
+@pytest.mark.parametrize("depth", [5, 12, 100])
+def test_the_buttons_of_zoom_stay_beside_those_of_the_replay(browser: Any, tmp_path: Path, depth: int) -> None:
+    model = _certain(EquationVerification(), 0)
+    path = explore(model, ["sin(" * depth + "x" + ")" * depth + " = x"], tmp_path / "page.html")
+    visit = Visit(browser, path)
+    assert visit.text("#step-text") == f"level {depth + 1} of {depth + 1}: compared"
+    first, fit, stage = (visit.tab.locator(part).bounding_box() for part in ("#first", "#fit", "#stage"))
+    assert fit["y"] == first["y"]
+    assert fit["x"] + fit["width"] <= stage["x"] + stage["width"]
+    visit.leave(path)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_sides_show_in_the_plane_where_they_agree(browser: Any, tmp_path: Path, scheme: str) -> None:
+    path = explore(_certain(EquationVerification(), 0), ["x = x", "y = y", "x = y"], tmp_path / "page.html")
+    visit = Visit(browser, path, scheme=scheme)
+    visit.tab.click("#tab-plane")
+    left, right = (visit.tab.locator(f"#plane svg[role] > {mark}").first for mark in ("circle", "rect"))
+    inner, outer = left.bounding_box(), right.bounding_box()
+    middle = [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in (inner, outer)]
+    assert middle[0] == pytest.approx(middle[1], abs=0.5)
+    assert inner["width"] < 0.6 * outer["width"]
+    for example in (0, 1):  # whichever is chosen
+        visit.tab.locator("#plane svg[role] > circle").nth(example).dispatch_event("click")
+        marks = visit.tab.locator("#plane svg[role] > .point").evaluate_all("all => all.map((mark) => mark.tagName)")
+        assert marks[-2:] == ["rect", "circle"]
+    x, y = middle[0]
+    seen = "([x, y]) => document.elementFromPoint(x, y).tagName"
+    assert visit.tab.evaluate(seen, [x, y]) == "circle"
+    assert visit.tab.evaluate(seen, [x + 0.4 * outer["width"], y]) == "rect"
+    visit.leave(path)
+
+
+def _certain(task: EquationVerification, bias: float) -> Model:
+    """A network that has the same answer to everything, when ``bias`` is far from 0."""
+    torch.manual_seed(0)
+    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 3}))
+    with torch.no_grad():
+        model.head.bias.fill_(bias)
+    return model
 
 
 def test_what_is_done_in_one_step_has_no_replay_and_a_small_tree_is_drawn_large(browser: Any, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def page_data(
         "task": task.name,
         "network": model.network.network,
         "options": [[name, str(value)] for name, value in model.network.options.items()],
+        "temperature": None if model.temperature == 1 else shown(model.temperature),
         "group": task.group,
         "attendsBy": recording.attends_by,
         "items": "nodes" if recording.has_nodes else "tokens" if recording.sequences else "none",

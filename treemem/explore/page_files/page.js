@@ -135,6 +135,15 @@ class Page {
     const all = `${this.entries.length} ${this.entries.length === 1 ? 'example' : 'examples'}`;
     const listed = shown === this.entries.length ? all : `${shown} of ${all}`;
     by('count').textContent = known.length ? `${listed}; ${right} of ${known.length} answered right` : listed;
+    by('none-listed').hidden = shown > 0;
+  }
+
+  /** List what fits the filter, and leave an example that is no longer listed for the first that is. */
+  filterAndGo() {
+    this.filter();
+    if (!this.entries[this.example].hidden) return;
+    const first = this.entries.findIndex((entry) => !entry.hidden);
+    if (first >= 0) this.showExample(first);
   }
 
   /** The example so many places on among those that are listed. */
@@ -174,6 +183,9 @@ class Page {
     this.choose(place);
   }
 
+  /** What outputs are divided by before they become probabilities, where that changes them. */
+  atTemperature() { return this.data.temperature === null ? '' : ` (temperature ${this.data.temperature})`; }
+
   showSummary() {
     const example = this.data.examples[this.example];
     const chance = element('span', { class: 'chance', 'aria-hidden': true }, element('i'));
@@ -182,7 +194,7 @@ class Page {
     const said = example.classes.length ? `“${example.prediction}”` : example.prediction;
     const facts = [
       element('span', {}, 'answer ', element('b', {}, example.prediction)),
-      element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), chance),
+      element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), this.atTemperature(), chance),
       example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
       example.right === null ? null : element('b', {}, example.right ? '✓ right' : '✗ wrong'),
       element('span', {}, `${this.data.group} ${example.group}`),
@@ -236,7 +248,7 @@ class Page {
   about(place) {
     const example = this.data.examples[this.example];
     if (!place || place.part < 0) {
-      const facts = [['answer', `${example.prediction}, ${example.probability}`], ['output', example.outputs.join('  ')]];
+      const facts = [['answer', `${example.prediction}, ${example.probability}${this.atTemperature()}`], ['output', example.outputs.join('  ')]];
       return [place && example.joint !== null ? this.shortLabel(example.joint) : `example ${example.id}`, facts];
     }
     if (place.token !== undefined) {
@@ -335,8 +347,8 @@ class Page {
   }
 
   listen() {
-    by('filter').addEventListener('input', () => this.filter());
-    by('verdicts').addEventListener('change', () => this.filter());
+    by('filter').addEventListener('input', () => this.filterAndGo());
+    by('verdicts').addEventListener('change', () => this.filterAndGo());
     by('step').addEventListener('input', () => this.move(Number(by('step').value)));
     const clicks = {
       first: () => this.move(0), back: () => this.move(this.step - 1), play: () => this.play(),

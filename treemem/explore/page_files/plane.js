@@ -26,6 +26,7 @@ class Plane {
       svgElement('path', { class: 'axis', d: `M0 ${onPage(0, 1)}H${PLANE}M${onPage(0, 0)} 0V${PLANE}` }));
     this.link = svgElement('path', { class: 'pair' });
     svg.append(this.link);
+    const left = [];  // drawn last, upon the right ones, which are larger: both show where the sides agree
     this.points = points.map((point, number) => {
       const example = Math.floor(number / each);
       const side = number % each;
@@ -33,14 +34,16 @@ class Plane {
       const [x, y] = [onPage(point[0], 0), onPage(point[1], 1)];
       const { text, right } = this.page.data.examples[example];
       const mark = side
-        ? svgElement('rect', { x: x - 4.5, y: y - 4.5, width: 9, height: 9, transform: `rotate(45 ${x} ${y})` })
-        : svgElement('circle', { cx: x, cy: y, r: 5 });
+        ? svgElement('rect', { x: x - 6, y: y - 6, width: 12, height: 12, transform: `rotate(45 ${x} ${y})` })
+        : svgElement('circle', { cx: x, cy: y, r: each > 1 ? 4 : 5 });
       mark.setAttribute('class', right === false ? 'point wrong' : 'point');
       mark.append(svgElement('title', {}, each > 1 ? `${text} (${side ? 'right' : 'left'})` : text));
       mark.addEventListener('click', () => this.go(example, side));
-      svg.append(mark);
+      if (side) svg.append(mark);
+      else left.push(mark);
       return { example, side, mark, x, y };
     });
+    svg.append(...left);
     svg.addEventListener('keydown', (event) => {
       const way = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
       if (!way) return;
@@ -48,7 +51,7 @@ class Plane {
       const next = Math.min(this.page.data.examples.length - 1, Math.max(0, this.page.example + way));
       this.go(next, 0);
     });
-    const key = [['M1 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0', '', each > 1 ? 'left side' : 'example']];
+    const key = [each > 1 ? ['M2 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0', '', 'left side'] : ['M1 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0', '', 'example']];
     if (each > 1) key.push(['M6 1 11 6 6 11 1 6z', '', 'right side']);
     if (this.page.data.examples.some((example) => example.right === false)) key.push(['M2 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0', ' wrong', 'answered wrong']);
     const list = element('ul', { class: 'key' }, ...key.map(([path, kind, what]) => element('li', {},
@@ -64,11 +67,9 @@ class Plane {
       const here = point.example === example;
       if (!point.mark) continue;
       point.mark.classList.toggle('here', here);
-      if (here) {
-        own.push(point);
-        point.mark.parentNode.append(point.mark);
-      }
+      if (here) own.unshift(point);  // the left one last, upon the right one
     }
+    for (const { mark } of own) mark.parentNode.append(mark);
     if (this.link) this.link.setAttribute('d', own.length === 2 ? `M${own[0].x} ${own[0].y}L${own[1].x} ${own[1].y}` : 'M0 0');
   }
 }
