@@ -163,7 +163,7 @@ def test_too_few_equations_are_refused_before_training(
 def test_an_output_that_is_a_file_is_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("")
     assert run("--overwrite") == 2
-    assert "error: cannot train in" in capsys.readouterr().err
+    assert "out: it is a file, and a folder is asked for" in capsys.readouterr().err
 
 
 def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes_on_from_what_is_there(
