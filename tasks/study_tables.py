@@ -174,4 +174,5 @@ def cost(records: Records) -> str:
     seconds = sum(record["seconds"] for record in records)
     seeds = sorted({training_seed(record) for record in records})
     hours = f"{seconds / 3600:.1f} hours of training by the clock, all runs added up"
-    return f"{len(records)} runs of the seeds {', '.join(map(str, seeds))}, {hours}"
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"{len(records)} run{'s' * (len(records) > 1)} of the {named}, {hours}"

@@ -103,3 +103,4 @@ def test_one_value_has_no_deviation() -> None:
 def test_the_cost_counts_runs_seeds_and_hours() -> None:
     records = [record("a", 12, seconds=5400.0), record("a", 9, seconds=1800.0), record("b", 9, seconds=900.0)]
     assert cost(records) == "3 runs of the seeds 9, 12, 2.2 hours of training by the clock, all runs added up"
+    assert cost(records[:1]).startswith("1 run of the seed ")
