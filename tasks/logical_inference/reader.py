@@ -34,7 +34,10 @@ _HEADER = ("n_ops", "label", "left", "right")
 _SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
 _EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
 _ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
-_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})([0-9]+)?(\.tsv|\.txt)?(\.gz)?\Z")
+_RECORD_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_FILE_NAME = re.compile(
+    rf"({'|'.join(SPLITS)})([0-9]+)?({'|'.join(map(re.escape, ('.tsv', '.txt', *_RECORD_FORMATS)))})?(\.gz)?\Z"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +113,7 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
 
 def _format_of(source: str) -> str:
     suffix = Path(source.lower().removesuffix(".gz")).suffix
-    return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(suffix, "text")
+    return _RECORD_FORMATS.get(suffix, "text")
 
 
 def _columns(record: Record, source: str, labelled: bool) -> list[str]:
@@ -191,8 +194,8 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     """Read the published files of a folder: ``train`` and ``test``, or ``train0``, ``train1``, ... and ``test0``, ...
 
     Files called ``validation`` or ``validation0``, ... are read too; among the published ones there are none. Each may
-    end in ``.tsv`` or ``.txt``, and in ``.gz``, and stands there once: either the whole of its pairs in one file, or
-    one file for each number.
+    end in ``.tsv`` or ``.txt``, or in ``.csv``, ``.jsonl`` or ``.parquet`` as those that ``treemem generate`` writes,
+    then in ``.gz``, and stands there once: either the whole of its pairs in one file, or one file for each number.
 
     Returns:
         The pairs with their ``split``, those for training first and those for the test last, by number of operations;
@@ -208,7 +211,10 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     found = [(match, path) for path in folder.iterdir() if (match := _FILE_NAME.match(path.name))]
     found.sort(key=lambda each: (SPLITS.index(each[0][1]), int(each[0][2] or -1)))
     if not {match[1] for match, _ in found} >= {"train", "test"}:
-        raise RecipeError(f"{folder} must hold train.tsv and test.tsv, or train0, train1, ... and test0, test1, ...")
+        raise RecipeError(
+            f"{folder} must hold train.tsv and test.tsv (or .csv, .jsonl, .parquet), or train0, train1, ... and test0, "
+            f"test1, ..."
+        )
     _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
     parts = [read_logic(path) for _, path in found]
     split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])

@@ -33,11 +33,13 @@ def test_a_text_file_holds_what_a_line_can(folder: Path, capsys: pytest.CaptureF
     assert "lines of text hold label, tree alone" in capsys.readouterr().err
 
 
-def test_a_folder_holds_a_file_for_each_split_and_the_card(folder: Path) -> None:
+@pytest.mark.parametrize(("form", "suffix"), [("text", "txt"), (None, "jsonl"), ("csv", "csv"), ("parquet", "parquet")])
+def test_a_folder_holds_a_file_for_each_split_and_the_card(folder: Path, form: str | None, suffix: str) -> None:
     small = ["data.size=300", "data.max_operations=5", "data.max_training_operations=3"]
-    assert main(["generate", "logical_inference", "-o", "pairs/", "--format", "text", *small]) == 0
+    chosen = [] if form is None else ["--format", form]
+    assert main(["generate", "logical_inference", "-o", "pairs/", *chosen, *small]) == 0
     assert sorted(path.name for path in (folder / "pairs").iterdir()) == [
-        "data.md", "test.txt", "train.txt", "validation.txt",
+        "data.md", f"test.{suffix}", f"train.{suffix}", f"validation.{suffix}",
     ]  # fmt: skip
     assert "# Logical inference" in (folder / "pairs" / "data.md").read_text()
     task, own = LogicalInference(), {"max_operations": 5, "max_training_operations": 3}
