@@ -55,7 +55,8 @@ _LABEL = "the place of a relation among the seven, or -1 (not said), for each fo
 def _networks() -> dict[str, NetworkConfig]:
     words = {"embedding_bound": 0.1, "input_dropout": 0.1}
     dropouts = {"dropout": 0.2, "memory_dropout": 0.2}
-    memory = {"hidden_size": 200, "embedding_size": 200, "slots": 12, **words, **dropouts}
+    slots = {"slots": 12, "evaluation_slots": 24}
+    memory = {"hidden_size": 200, "embedding_size": 200, **slots, **words, **dropouts}
     attention = {"hidden_size": 200, "num_heads": 8, "feedforward_size": 800, "dropout": 0.1, "joint": True}
     return {
         "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 200, "activation": "tanh"}),

@@ -88,6 +88,25 @@ def test_twice_the_slots_change_nothing_until_a_sequence_could_fill_them_and_lit
     assert least <= difference <= most
 
 
+@pytest.mark.parametrize("options", VARIANTS)
+def test_evaluation_may_have_slots_of_its_own(options: dict[str, Any]) -> None:
+    inputs, lengths = new_inputs(3, 9), torch.tensor([9, 4, 8])
+    few, many = new_layer(**options), new_layer(**{**options, "slots": 12})
+    layer = new_layer(**options, evaluation_slots=12)
+    for same_as, mode in ((few, True), (many, False)):
+        layer.train(mode)
+        ours, theirs = layer.read(inputs, lengths, trace=True), same_as.read(inputs, lengths, trace=True)
+        assert torch.equal(ours.encoding, theirs.encoding)
+        assert torch.equal(ours.trace["pointers"], theirs.trace["pointers"])
+        batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=4, size=12), VOCABULARY)
+        for name, contents in layer.slot_contents(batch).items():
+            assert torch.equal(contents, same_as.slot_contents(batch)[name])
+    layer.evaluation_slots = None
+    assert layer.options["evaluation_slots"] is None
+    assert torch.equal(layer.read(inputs, lengths).encoding, few.read(inputs, lengths).encoding)
+    assert not torch.equal(few.read(inputs, lengths).encoding, many.read(inputs, lengths).encoding)
+
+
 @pytest.mark.parametrize(("length", "least", "most"), [(6, 0, 1e-12), (7, 1e-9, 0.1)])
 def test_in_a_sequence_that_begins_empty_this_takes_a_slot(length: int, least: float, most: float) -> None:
     layer, inputs, lengths = new_layer(padding="left"), new_inputs(2, 8), torch.tensor([8, length])
@@ -185,6 +204,7 @@ def test_dropout_acts_in_training_alone_and_repeats_with_the_seed() -> None:
 def test_the_options_make_an_equal_layer() -> None:
     options: dict[str, Any] = {
         "slots": 5,
+        "evaluation_slots": 7,
         "form": "preorder",
         "embedding_size": 3,
         "embedding_bound": 0.1,
@@ -230,6 +250,8 @@ def test_a_wrong_number_of_slots_is_refused_later_too() -> None:
     layer = new_layer()
     with pytest.raises(RecipeError, match="slots must be at least 1, not 0"):
         layer.slots = 0
+    with pytest.raises(RecipeError, match="evaluation_slots must be at least 1, not 0"):
+        layer.evaluation_slots = 0
     assert layer.slots == layer.options["slots"] == 6
 
 

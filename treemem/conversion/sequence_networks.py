@@ -59,7 +59,7 @@ def plan_ordered_memory(
         "OrderedMemory",
         options,
         {"slots": "--nslot, 21 for ListOps and 12 for logic by default"},
-        ["padding", "dropout", "memory_dropout", "input_dropout"],
+        ["evaluation_slots", "padding", "dropout", "memory_dropout", "input_dropout"],
     )
     told = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
     pieces: list[Piece] = []

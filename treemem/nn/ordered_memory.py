@@ -58,7 +58,7 @@ class OrderedMemory(SequenceEncoder):
     or up to ``slots`` in a sequence that begins empty (see ``padding``), where that takes a place.
     In a longer sequence something could have to wait below the first slot, which is impossible: it is composed earlier
     than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
-    of slots; the authors train with 12 on logic and evaluate with 24, which changes encodings little.
+    of slots; the authors train and validate with 12 on logic and test with 24, which changes encodings little.
 
     The trace of a reading has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
     ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
@@ -70,6 +70,8 @@ class OrderedMemory(SequenceEncoder):
         vocabulary: the labels.
         slots: how many there are. ``layer.slots = 24`` changes it at any time, and ``layer.options`` with it; a
             checkpoint holds the number that the recipe named, and so it is with ``padding``.
+        evaluation_slots: how many there are in evaluation mode, ``layer.eval()``, which validation, tests and
+            predictions run in; None: ``slots``. It may be changed in the same way.
         form: how a tree is written; what fits the trees of a task is its ``token_form``.
         embedding_size: width of the tokens' vectors; ``hidden_size`` by default.
         embedding_bound: the tokens' vectors start uniformly within plus and minus so much, as the authors' for logic
@@ -110,6 +112,7 @@ class OrderedMemory(SequenceEncoder):
         vocabulary: Vocabulary,
         *,
         slots: int = 12,
+        evaluation_slots: int | None = None,
         form: TokenForm = "function",
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
@@ -124,6 +127,7 @@ class OrderedMemory(SequenceEncoder):
         options = {
             "hidden_size": hidden_size,
             "slots": slots,
+            "evaluation_slots": evaluation_slots,
             "form": form,
             "embedding_size": embedding_size,
             "embedding_bound": embedding_bound,
@@ -140,6 +144,7 @@ class OrderedMemory(SequenceEncoder):
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
         self.slots = slots
+        self.evaluation_slots = evaluation_slots
         self.dropouts = Dropouts(
             checked_probability("dropout", dropout), checked_probability("memory_dropout", memory_dropout)
         )
@@ -151,13 +156,27 @@ class OrderedMemory(SequenceEncoder):
 
     @property
     def slots(self) -> int:
-        """How many slots there are."""
+        """How many slots there are, in evaluation mode where ``evaluation_slots`` does not say."""
         return self._slots
 
     @slots.setter
     def slots(self, count: int) -> None:
         self._slots = checked_count("slots", count)
         self.options["slots"] = self._slots
+
+    @property
+    def evaluation_slots(self) -> int | None:
+        """How many slots there are in evaluation mode; None: ``slots``."""
+        return self._evaluation_slots
+
+    @evaluation_slots.setter
+    def evaluation_slots(self, count: int | None) -> None:
+        self._evaluation_slots = None if count is None else checked_count("evaluation_slots", count)
+        self.options["evaluation_slots"] = self._evaluation_slots
+
+    @property
+    def _slots_of_this_mode(self) -> int:
+        return self._slots if self.training or self._evaluation_slots is None else self._evaluation_slots
 
     @property
     def padding(self) -> OrderedMemoryPadding:
@@ -223,12 +242,11 @@ class OrderedMemory(SequenceEncoder):
         shorter = lengths < inputs.shape[1]
         begins_empty = shorter & (self.padding == "left")
         weights = self.forward_memory.weights()
-        found = {"slots": slot_contents(inputs, lengths, weights, self.slots, begins_empty=begins_empty)}
+        count = self._slots_of_this_mode
+        found = {"slots": slot_contents(inputs, lengths, weights, count, begins_empty=begins_empty)}
         if self.backward_memory is not None:
             weights, begins_empty = self.backward_memory.weights(), shorter & (self.padding == "right flipped")
-            backward = slot_contents(
-                _reversed(inputs, lengths), lengths, weights, self.slots, begins_empty=begins_empty
-            )
+            backward = slot_contents(_reversed(inputs, lengths), lengths, weights, count, begins_empty=begins_empty)
             found["backward_slots"] = _reversed(backward.flatten(2), lengths).view_as(backward)
         return found
 
@@ -244,7 +262,7 @@ class OrderedMemory(SequenceEncoder):
             inputs,
             lengths,
             memory.weights(),
-            self.slots,
+            self._slots_of_this_mode,
             dropouts=self.dropouts if self.training else NO_DROPOUT,
             begins_empty=begins_empty,
             engine=self.engine,
