@@ -9,6 +9,7 @@ import yaml
 from toy_task import toy_data
 
 from treemem.errors import RecipeError
+from treemem.records import write_records
 from treemem.training import sweep
 from treemem.training.fit import DivergedError
 from treemem.training.sweep import Variation, best_trial, plan_trials, run_trials, without_test
@@ -127,6 +128,36 @@ def test_a_trial_that_diverges_is_recorded_and_is_not_the_best(
     assert best_trial(records)["trial"] == 2
     with pytest.raises(RecipeError, match="no trial came to anything; the first: the loss is not finite"):
         best_trial(records[:1])
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_trial_with_seeds_that_diverges_is_recorded_like_the_others(
+    failing: int, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit, output = sweep.fit, tmp_path / "sweep"
+
+    def diverging(*arguments: Any, **options: Any) -> Any:
+        if options["output"] == output / f"trial-00{failing}" / "seed-2":
+            raise DivergedError("the loss is not finite")
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", diverging)
+    planned = plan_trials(recipe, [], trials=2, seeds=[1, 2])
+    records = run_trials(planned, output)
+    assert [record["error"] for record in records] == ["the loss is not finite" if n == failing else None for n in (1, 2)]
+    assert [record["seeds"] for record in records] == [[1, 2]] * 2
+    assert [record["accuracies"] is None for record in records] == [n == failing for n in (1, 2)]
+    assert run_trials(planned, output) == records
+
+
+def test_a_trial_that_was_recorded_without_its_seeds_is_gone_on_from(recipe: str, tmp_path: Path) -> None:
+    planned = plan_trials(recipe, [], trials=2, seeds=[1])
+    about = {"trial": 1, "network": "sum", "overrides": planned[0].values, "recipe": planned[0].digest}
+    found = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds"))
+    write_records(tmp_path / "trials.jsonl", [{**about, **found, "error": "the loss is not finite"}])
+    first, second = run_trials(planned, tmp_path)
+    assert (first["seeds"], first["accuracies"]) == ([1], None)
+    assert second["error"] is None
 
 
 def test_data_that_are_not_divided_cannot_be_searched_with() -> None:

@@ -222,11 +222,15 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
                     shutil.rmtree(folder)
         records = _recorded(output / TRIALS)
         for trial in planned:
-            if trial.number in records and records[trial.number]["recipe"] != trial.digest:
+            if trial.number not in records:
+                continue
+            if records[trial.number]["recipe"] != trial.digest:
                 raise RecipeError(
                     f"{output / TRIALS} has a trial {trial.number} of another sweep; choose another folder (--output), "
                     "or begin anew in place of that one with overwrite (--overwrite)"
                 )
+            # Of a trial that came to nothing, earlier versions did not record these.
+            records[trial.number] = {**_of_seeds(trial), **records[trial.number]}
         made: tuple[Any, Forest] | None = None
         for trial in planned:
             if trial.number in records:
@@ -289,6 +293,7 @@ def without_test(forest: Forest) -> Forest:
 def _run(trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
     """Train a trial; its record."""
     found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
+    found |= _of_seeds(trial)
     try:
         results = _results(trial, forest, folder)
     except (DivergedError, CellError) as error:
@@ -301,9 +306,14 @@ def _run(trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
         found["best_epoch"], found["epochs"] = (best_epochs, epochs) if trial.seeds else (best_epochs[0], epochs[0])
         found["seconds"] = sum(epoch["seconds"] for result in results for epoch in result.records)
         if trial.seeds:
-            found |= {"seeds": list(trial.seeds), "accuracies": accuracies}
+            found["accuracies"] = accuracies
     about = {"trial": trial.number, "network": trial.network, "overrides": trial.values}
     return {**about, **found, "recipe": trial.digest}
+
+
+def _of_seeds(trial: Trial) -> dict[str, Any]:
+    """The fields that the record of a trial with seeds has besides, as long as nothing came of them."""
+    return {"seeds": list(trial.seeds), "accuracies": None} if trial.seeds else {}
 
 
 def _results(trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
