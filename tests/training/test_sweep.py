@@ -73,6 +73,25 @@ def test_drawn_values_lie_in_their_range() -> None:
     assert isinstance(Variation.parse("a=1:100:log").draw(random), int)
 
 
+@pytest.mark.parametrize("text", ["a=0.9999:0.99999", "a=10000.2:10000.4", "a=0.9999:0.99999:log", "a=-2.0:-1.9999"])
+def test_of_a_narrow_range_many_values_are_drawn_and_none_outside(text: str) -> None:
+    variation = Variation.parse(text)
+    drawn = [variation.draw(np.random.default_rng(seed)) for seed in range(100)]
+    assert variation.low <= min(drawn) <= max(drawn) <= variation.high
+    assert len(set(drawn)) > 70
+
+
+def test_a_wide_range_is_drawn_in_four_digits() -> None:
+    drawn = Variation.parse("a=0.001:100.0").draw(np.random.default_rng(0))
+    assert drawn == float(f"{drawn:.4g}")
+
+
+def test_a_field_is_not_varied_twice(recipe: str) -> None:
+    twice = [Variation.parse("training.batch_size=2,4"), Variation.parse("training.batch_size=8,16")]
+    with pytest.raises(RecipeError, match=r"training\.batch_size is varied twice"):
+        plan_trials(recipe, twice, trials=1)
+
+
 def test_no_test_example_is_trained_on_or_scored(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[str]] = []
     fit = sweep.fit
@@ -144,7 +163,9 @@ def test_a_trial_with_seeds_that_diverges_is_recorded_like_the_others(
     monkeypatch.setattr(sweep, "fit", diverging)
     planned = plan_trials(recipe, [], trials=2, seeds=[1, 2])
     records = run_trials(planned, output)
-    assert [record["error"] for record in records] == ["the loss is not finite" if n == failing else None for n in (1, 2)]
+    assert [record["error"] for record in records] == [
+        "the loss is not finite" if n == failing else None for n in (1, 2)
+    ]
     assert [record["seeds"] for record in records] == [[1, 2]] * 2
     assert [record["accuracies"] is None for record in records] == [n == failing for n in (1, 2)]
     assert run_trials(planned, output) == records

@@ -26,7 +26,7 @@ from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
 TRIALS = "trials.jsonl"
-_DIGITS = 4  # of a number that is drawn
+_DIGITS = 4  # of a number that is drawn; more where the range is narrow beside its numbers
 _FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm is to be uniform"
 
 
@@ -91,7 +91,11 @@ class Variation:
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         value = float(random.uniform(low, high))
         value = math.exp(value) if self.log else value
-        return round(value) if whole else float(f"{value:.{_DIGITS}g}")
+        if whole:
+            return round(value)
+        widths = max(abs(self.low), abs(self.high)) / (self.high - self.low)
+        digits = _DIGITS + max(0, math.floor(math.log10(widths)))
+        return min(max(float(f"{value:.{digits}g}"), float(self.low)), float(self.high))
 
 
 def default_variations(recipe: Recipe) -> list[Variation]:
@@ -155,7 +159,7 @@ def plan_trials(
         seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
 
     Raises:
-        RecipeError: no such recipe, field, network or value, or a field that no trial is trained by.
+        RecipeError: no such recipe, field, network or value, a field that no trial is trained by, or one given twice.
     """
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
@@ -163,8 +167,11 @@ def plan_trials(
     base = load_recipe(source, overrides)
     name = next(iter(base.networks)) if network is None else network
     chosen = list(variations) or default_variations(base)
-    for variation in chosen:
-        _check_trained(variation.field, name, seeds)
+    fields = [variation.field for variation in chosen]
+    for field in fields:
+        if fields.count(field) > 1:
+            raise RecipeError(f"{field} is varied twice; give all its values at once")
+        _check_trained(field, name, seeds)
     planned = []
     for number in range(1, trials + 1):
         random = np.random.default_rng([seed, number])
