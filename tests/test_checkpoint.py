@@ -326,6 +326,52 @@ def test_a_save_that_stopped_while_writing_is_ignored_and_cleared_by_the_next(sa
     assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
 
 
+def test_what_a_link_leads_to_is_written_and_kept_beside_it(saved: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(saved)
+    for temperature in (2.0, 3.0, 4.0):
+        checkpoint.set_temperature(link, temperature)
+    assert link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "model", "model.before"]
+    assert (treemem.load(saved).temperature, treemem.load(f"{saved}.before").temperature) == (4.0, 3.0)
+    (saved / "model.safetensors").write_bytes(b"torn")
+    assert treemem.load(link).temperature == 3.0
+    checkpoint.remove(link)
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_of_a_link_in_the_place_of_the_checkpoint_before_the_link_alone_goes(saved: Path, tmp_path: Path) -> None:
+    saved.rename(tmp_path / "kept")
+    checkpoint.save(saved, new_model(1))
+    (tmp_path / "model.before").symlink_to(tmp_path / "kept")
+    checkpoint.save(saved, new_model(2))
+    assert torch.equal(treemem.load(tmp_path / "kept").encoder.leaves.weight, new_model(0).encoder.leaves.weight)
+
+
+def test_a_temperature_leaves_all_else_in_a_checkpoint(saved: Path, tmp_path: Path) -> None:
+    (saved / "notes").mkdir()
+    for name in ("CARD.md", "notes/config.yaml"):
+        (saved / name).write_text("mine")
+    (saved / "data").symlink_to(tmp_path)
+    for temperature in (2.0, 3.0):
+        checkpoint.set_temperature(saved, temperature)
+    for name in ("CARD.md", "notes/config.yaml"):
+        assert (saved / name).read_text() == "mine"
+    assert (saved / "data").readlink() == tmp_path
+
+
+def test_a_temperature_for_the_checkpoint_before_a_torn_one_is_written_in_its_place(saved: Path) -> None:
+    before = saved.with_name("model.before")
+    checkpoint.save(saved, new_model(1))
+    checkpoint.set_temperature(before, 2.0)  # of a whole one it stays the one before
+    assert (treemem.load(saved).temperature, treemem.load(before).temperature) == (1.0, 2.0)
+    checkpoint.remove(f"{before}.before")
+    (saved / "model.safetensors").write_bytes(b"torn")
+    checkpoint.set_temperature(before, 3.0)
+    assert (treemem.load(saved).temperature, treemem.load(before).temperature) == (3.0, 2.0)
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
+
+
 @pytest.mark.parametrize("place", ["model", "model.before"])
 @pytest.mark.parametrize(
     "holds", [{"notes.txt": "mine"}, {"manifest.json": '{"name": "of a browser extension"}'}, {"manifest.json": ""}]

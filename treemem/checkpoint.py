@@ -31,6 +31,7 @@ _logger = logging.getLogger(__name__)
 FORMAT = 1
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
 _METRICS, _TRAINING_STATE, _MANIFEST = "metrics.jsonl", "training_state.pt", "manifest.json"
+_BEFORE = ".before"
 MODEL_FILES = (_CONFIG, _VOCABULARY, _WEIGHTS, _METRICS)
 """What every checkpoint has beside its manifest."""
 
@@ -174,7 +175,8 @@ def save(
     One that is torn does not take the place of a whole one before it, and what is no checkpoint is never replaced.
 
     Args:
-        path: the folder to write; it may be there where it is empty or a checkpoint.
+        path: the folder to write; it may be there where it is empty or a checkpoint. Where it is a link, the folder
+            that it leads to is written.
         model: what to save; its network must be known by name to be loaded again.
         training_state: tensors, numbers, strings, lists and dictionaries that resuming needs.
         metrics: the run's records so far.
@@ -220,7 +222,8 @@ def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
     """Write the temperature of a model into its checkpoint; all else stays. The one without it is kept beside.
 
     Args:
-        path: the folder of the checkpoint: of a run, its ``best``.
+        path: the folder of the checkpoint: of a run, its ``best``. Where it is the one before a checkpoint that is
+            torn or lost, it takes the place of that.
         temperature: see :mod:`treemem.calibration`.
 
     Raises:
@@ -228,15 +231,15 @@ def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
     """
     folder = Path(path)
     files = verified_files(folder)
-    others = {
-        path.name: path.read_bytes()
-        for path in folder.iterdir()
-        if path.is_file() and path.name not in (*files, _MANIFEST)
-    }
+    left = [place for place in folder.iterdir() if place.name not in (*files, _MANIFEST)]
+    others = {place.name: place.read_bytes() for place in left if place.is_file()}
+    folders = [place for place in left if place.is_dir()]
     config = yaml.safe_load(files[_CONFIG])
     config["temperature"] = _checked_temperature(temperature)
     files[_CONFIG] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
-    _write_checkpoint(folder, files, others)
+    named = _named(folder)
+    newer = named.with_name(named.name.removesuffix(_BEFORE) or named.name)
+    _write_checkpoint(newer if newest_whole(newer).folder == named else folder, files, others, folders)
 
 
 def _checked_temperature(given: object) -> float:
@@ -245,10 +248,12 @@ def _checked_temperature(given: object) -> float:
     return float(given)
 
 
-def _write_checkpoint(path: Path, files: Mapping[str, bytes], others: Mapping[str, bytes] | None = None) -> None:
-    """Write files with the manifest that vouches for them, and beside them others, such as a card."""
+def _write_checkpoint(
+    path: Path, files: Mapping[str, bytes], others: Mapping[str, bytes] | None = None, folders: Iterable[Path] = ()
+) -> None:
+    """Write files with the manifest that vouches for them, and beside them others, such as a card, and folders."""
     try:
-        _write_folder(path, {**with_manifest(files), **(others or {})})
+        _write_folder(path, {**with_manifest(files), **(others or {})}, folders)
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {cannot_write(error)}") from error
 
@@ -352,14 +357,14 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Delete a checkpoint and the one before it, where they are."""
-    for folder in (Path(path), _before(Path(path))):
+    """Delete a checkpoint and the one before it, where they are; of a link, those that it leads to."""
+    for folder in (_followed(Path(path)), _before(Path(path))):
         _delete(folder)
 
 
 def remove_newest(path: str | os.PathLike[str]) -> None:
     """Delete a torn checkpoint, so that the next save keeps the whole one before it and not the torn one."""
-    _delete(Path(path))
+    _delete(_followed(Path(path)))
 
 
 def clear_unfinished(path: str | os.PathLike[str]) -> None:
@@ -513,7 +518,9 @@ def _training_state(content: bytes, folder: Path) -> dict[str, Any]:
     raise CheckpointError(f"{folder / _TRAINING_STATE} is no training state: {problem}")
 
 
-def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+def _write_folder(path: Path, files: Mapping[str, bytes], folders: Iterable[Path] = ()) -> None:
+    """Write files, and copies of folders, into a folder that takes the place of the one at ``path``."""
+    path = _followed(path)
     for folder in (path, _before(path)):
         _check_replaceable(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -526,6 +533,11 @@ def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
+        for folder in folders:
+            if folder.is_symlink():
+                (temporary / folder.name).symlink_to(folder.readlink())
+            else:
+                shutil.copytree(folder, temporary / folder.name, symlinks=True)
         if _is_empty(path) or newest_whole(path).folder == _before(path):
             _delete(path)
         elif path.exists():
@@ -564,10 +576,17 @@ def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, the manifest last, so that what is left of it where this is killed is still a checkpoint's."""
-    if folder.exists():
+    """Delete a folder, the manifest last, so that what is left of it where this is killed is still a checkpoint's.
+
+    Of a link nothing is deleted but the link.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
         for path in folder.iterdir():
-            if path.name != _MANIFEST and not path.is_dir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != _MANIFEST:
                 path.unlink()
         shutil.rmtree(folder)
 
@@ -579,12 +598,17 @@ def _temporary(path: Path) -> Path:
 
 def _before(path: Path) -> Path:
     path = _named(path)
-    return path.parent / f"{path.name}.before"
+    return path.parent / f"{path.name}{_BEFORE}"
 
 
 def _named(path: Path) -> Path:
-    """The same folder under its name, which ``.`` and ``..`` do not say."""
-    return path.resolve() if path.name in ("", "..") else path
+    """The same folder under its name, which ``.``, ``..`` and a link do not say."""
+    return path.resolve() if path.name in ("", "..") else _followed(path)
+
+
+def _followed(path: Path) -> Path:
+    """Where a link leads to; what is none stays."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _digest(content: bytes) -> str:
