@@ -372,6 +372,12 @@ def test_a_temperature_for_the_checkpoint_before_a_torn_one_is_written_in_its_pl
     assert sorted(path.name for path in saved.parent.iterdir()) == ["model", "model.before"]
 
 
+def test_records_may_hold_what_some_take_for_line_ends(saved: Path) -> None:
+    metrics = [{"note": "a\u2028b\u0085c\x1d"}, {"note": "\r\n"}]
+    checkpoint.save(saved, new_model(), metrics=metrics)
+    assert checkpoint.load_records(saved) == metrics
+
+
 @pytest.mark.parametrize("place", ["model", "model.before"])
 @pytest.mark.parametrize(
     "holds", [{"notes.txt": "mine"}, {"manifest.json": '{"name": "of a browser extension"}'}, {"manifest.json": ""}]

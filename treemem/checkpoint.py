@@ -566,7 +566,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _records(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
     try:
-        records = [json.loads(line) for line in files[_METRICS].decode().splitlines()]
+        records = [json.loads(line) for line in io.BytesIO(files[_METRICS])]
     except _MALFORMED as error:
         raise CheckpointError(f"{folder / _METRICS} holds no records of a run: {_told(error)}") from error
     for number, record in enumerate(records, start=1):
