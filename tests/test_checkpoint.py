@@ -16,12 +16,14 @@ import pytest
 import safetensors.torch
 import torch
 import yaml
+from torch import nn
 from toy_task import KindSum, MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError
 from treemem.task import Model, NetworkConfig
+from treemem.trees.vocabulary import Vocabulary
 
 FILES = ["config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "training_state.pt"]
 
@@ -376,6 +378,20 @@ def test_records_may_hold_what_some_take_for_line_ends(saved: Path) -> None:
     metrics = [{"note": "a\u2028b\u0085c\x1d"}, {"note": "\r\n"}]
     checkpoint.save(saved, new_model(), metrics=metrics)
     assert checkpoint.load_records(saved) == metrics
+
+
+def test_tied_weights_are_saved_and_tied_when_loaded(tmp_path: Path) -> None:
+    class Tied(KindSum):
+        def __init__(self, hidden_size: int, vocabulary: Vocabulary) -> None:
+            super().__init__(hidden_size, vocabulary)
+            self.again = nn.Linear(hidden_size, vocabulary.num_leaves, bias=False)
+            self.again.weight = self.leaves.weight
+
+    model = Model(MoreX(), NetworkConfig("Tied", {"hidden_size": 4}), networks={"Tied": Tied})
+    checkpoint.save(tmp_path / "model", model)
+    loaded = treemem.load(tmp_path / "model", networks={"Tied": Tied}).encoder
+    assert loaded.again.weight is loaded.leaves.weight
+    assert torch.equal(loaded.leaves.weight, model.encoder.leaves.weight)
 
 
 @pytest.mark.parametrize("place", ["model", "model.before"])

@@ -209,7 +209,11 @@ def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[st
     }
     if model.temperature != 1.0:
         config["temperature"] = model.temperature
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    # Copies, for safetensors refuses tensors that share their memory, as tied weights do.
+    weights = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in model.state_dict().items()
+    }
     return {
         _CONFIG: yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode(),
         _VOCABULARY: json.dumps(model.vocabulary.to_dict(), ensure_ascii=False).encode(),
