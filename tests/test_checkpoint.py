@@ -394,6 +394,20 @@ def test_tied_weights_are_saved_and_tied_when_loaded(tmp_path: Path) -> None:
     assert torch.equal(loaded.leaves.weight, model.encoder.leaves.weight)
 
 
+def test_a_network_of_ones_own_may_read_numbers_while_it_is_made(tmp_path: Path) -> None:
+    class Graded(KindSum):
+        def __init__(self, hidden_size: int, vocabulary: Vocabulary) -> None:
+            super().__init__(hidden_size, vocabulary)
+            self.rates = [rate.item() for rate in torch.linspace(0, 1, hidden_size)]
+
+    config = NetworkConfig("Graded", {"hidden_size": 3})
+    checkpoint.save(tmp_path / "model", Model(MoreX(), config, networks={"Graded": Graded}))
+    state = torch.get_rng_state()
+    loaded = treemem.load(tmp_path / "model", networks={"Graded": Graded}).encoder
+    assert loaded.rates == [0.0, 0.5, 1.0]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("place", ["model", "model.before"])
 @pytest.mark.parametrize(
     "holds", [{"notes.txt": "mine"}, {"manifest.json": '{"name": "of a browser extension"}'}, {"manifest.json": ""}]

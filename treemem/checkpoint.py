@@ -24,7 +24,7 @@ from treemem.errors import CheckpointError, RecipeError, TreememError, near_name
 from treemem.hub_client import HubAddress
 from treemem.plain_data import plain_data
 from treemem.records import cannot_write, json_line
-from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder
+from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder, weights_of
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
@@ -95,9 +95,7 @@ def _model_of(
         network = NetworkConfig(name, options)
         task_name = config["task"]["name"]
         task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
-            expected = Model(task, network, vocabulary, networks=networks).state_dict()
-        _check_weights(weights, expected, folder)
+        _check_weights(weights, weights_of(task, network, vocabulary, networks=networks), folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))

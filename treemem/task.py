@@ -555,6 +555,34 @@ class Model(nn.Module):
         return self.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
 
 
+def weights_of(
+    task: Task,
+    network: NetworkConfig,
+    vocabulary: Vocabulary | None = None,
+    *,
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+) -> dict[str, Tensor]:
+    """The names, shapes and types of a model's weights; no memory is taken for them, and no random number drawn.
+
+    A class from outside the library may need numbers while it is made; such a model is made on the CPU.
+
+    Args:
+        task, network, vocabulary, networks: as for :class:`Model`.
+
+    Raises:
+        RecipeError: as :meth:`NetworkConfig.build`.
+    """
+    made_of = (network.constructor(networks), type(task))
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return Model(task, network, vocabulary, networks=networks).state_dict()
+        except (RecipeError, RuntimeError, TypeError):
+            if all(each.__module__.startswith("treemem.") for each in made_of):
+                raise
+        return Model(task, network, vocabulary, networks=networks).state_dict()
+
+
 TASKS: Registry[type[Task]] = Registry(
     "task",
     "treemem.tasks",

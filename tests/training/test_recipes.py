@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from toy_task import KindSum, MoreX, ToyDataOptions
 
@@ -172,6 +173,7 @@ def test_a_network_whose_types_only_checkers_see_and_one_made_by_a_function_are_
             super().__init__(hidden_size, vocabulary, **more)
 
     def made(vocabulary: Vocabulary, hidden_size: int = 2) -> KindSum:
+        assert torch.linspace(0, 1, hidden_size).tolist()[0] == 0
         return KindSum(hidden_size, vocabulary)
 
     monkeypatch.setattr(NETWORKS, "_targets", {**NETWORKS._targets, "Late": Late, "made": made})

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-import torch
 import yaml
 
 from treemem.errors import RecipeError, near_names
-from treemem.task import NETWORKS, TASKS, Model, NetworkConfig, Task, task_folder
+from treemem.task import NETWORKS, TASKS, NetworkConfig, Task, task_folder, weights_of
 from treemem.training.options import TrainingOptions
 from treemem.trees.source_text import shorten
 
@@ -202,8 +201,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     task = recipe.make_task()
     for name, network in recipe.networks.items():
         try:
-            with torch.device("meta"), torch.random.fork_rng(devices=[]):  # no memory, and no random number
-                Model(task, network)
+            weights_of(task, network)
         except RecipeError as error:
             raise RecipeError(f"networks.{name}.options: {error}") from error
     return recipe
