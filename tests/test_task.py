@@ -183,6 +183,10 @@ def test_outputs_leave_the_model_in_the_mode_that_it_was_in() -> None:
         model.train(mode)
         model.outputs(examples)
         assert model.training is mode
+    model.train()
+    model.encoder.eval()  # as of a part that is frozen
+    model.outputs(examples)
+    assert (model.training, model.head.training, model.encoder.training) == (True, True, False)
 
 
 def test_progress_is_told_batch_by_batch() -> None:

@@ -509,7 +509,7 @@ class Model(nn.Module):
         if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
             raise RecipeError("the cache is one of another network or of another index; make one of these")
         plan = loader.plan()
-        was_training = self.training
+        modes = [(module, module.training) for module in self.modules()]
         self.eval()
         done: list[Tensor] = []
         try:
@@ -518,7 +518,8 @@ class Model(nn.Module):
                     done.append(self.head(encodings).cpu())
                     advance(len(done[-1]))
         finally:
-            self.train(was_training)
+            for module, mode in modes:
+                module.training = mode
         if not done:
             return torch.empty(0)
         outputs = torch.cat(done)

@@ -72,6 +72,14 @@ def test_probabilities_are_those_of_the_model(network: str) -> None:
     np.testing.assert_allclose(without, found, rtol=0, atol=1e-6)
 
 
+def test_a_model_that_is_given_stays_in_its_mode_and_where_it_is() -> None:
+    model = small_model().train()
+    answers = list(TreePredictor(model).predict(GOOD))
+    assert all(module.training for module in model.modules())
+    assert answers == list(TreePredictor(model.eval()).predict(GOOD))
+    assert TreePredictor(model.to("meta")).model.device.type == "meta"
+
+
 def test_the_threshold_decides_where_the_answer_is_yes_or_no() -> None:
     predictor = TreePredictor(small_model())
     probability = sorted(answer["probability"] for answer in predictor.predict(GOOD))

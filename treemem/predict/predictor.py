@@ -49,7 +49,7 @@ class TreePredictor:
         checkpoint: folder of a checkpoint or a run, name of a task that comes with a trained model, or a model.
         batch_size: examples that run together.
         threshold: of probability, where answers are yes or no.
-        device: where the model runs.
+        device: where the model runs, to which one that is given is moved; by default where that is, or on the CPU.
         cache_bytes: room for the states of subtrees that recur in other batches of the same few thousand records; 0 for
             none.
         processes: how many read records besides the one that scores, where there are more than a few thousand; 1: none
@@ -71,7 +71,7 @@ class TreePredictor:
         *,
         batch_size: int = 1024,
         threshold: float = 0.5,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         cache_bytes: int = 2**28,
         processes: int | None = None,
     ) -> None:
@@ -80,9 +80,9 @@ class TreePredictor:
         self.cache_bytes = checked_count("cache_bytes", cache_bytes, least=0)
         self.processes = None if processes is None else checked_count("processes", processes)
         if isinstance(checkpoint, Model):
-            self.model = checkpoint.to(device).eval()
+            self.model = checkpoint if device is None else checkpoint.to(device)
         else:
-            self.model = checkpoints.load(checkpoint, device=device)
+            self.model = checkpoints.load(checkpoint, device="cpu" if device is None else device)
         self.reader = self.model.task.reader
 
     def with_threshold(self, threshold: float) -> TreePredictor:
