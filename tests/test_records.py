@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import errno
+import gc
 import gzip
 import io
 import json
@@ -274,6 +276,28 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, suf
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "parquet"])
+def test_records_that_cannot_be_read_are_not_told_as_a_place_that_cannot_be_written(
+    tmp_path: Path, suffix: str
+) -> None:
+    def unreadable() -> Iterator[dict[str, int]]:
+        yield {"a": 1}
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(RecipeError, match=r"^record 2 could not be made or read: Input/output error"):
+        write_records(tmp_path / f"a.{suffix}", unreadable())
+
+
+@pytest.mark.parametrize("format", ["text", "csv", "jsonl", "parquet"])
+def test_standard_output_is_open_after_records_that_failed(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=output))
+    with pytest.raises(KeyError, match="stop"):
+        write_records("-", failing(), format=format)  # type: ignore[arg-type]
+    gc.collect()
+    assert not output.closed
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_no_records_make_an_empty_file_that_reads_back(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
@@ -290,6 +314,7 @@ def test_no_records_make_an_empty_file_that_reads_back(tmp_path: Path, suffix: s
         ("parquet", [{"a": 1}] * 8192 + [{"a": "x"}], "a column of these records mixes types"),
         ("parquet", [{"a": 10**30}], "Parquet cannot hold a value of the column 'a'"),
         ("parquet", [{"a": "\ud800"}], "Parquet cannot hold a value of the column 'a'"),
+        ("jsonl", [{"a": 1}, {"a": b"x"}], "record 2: JSONL cannot hold the value of 'a': .*bytes"),
     ],
 )
 def test_records_that_do_not_fit_are_refused(

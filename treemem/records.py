@@ -154,7 +154,7 @@ def write_records(
 
     Raises:
         RecipeError: the format cannot be told, a record has other fields than the first, or values that the format
-            cannot hold; or the place cannot be written, as where a disk is full.
+            cannot hold; the place cannot be written, as where a disk is full; or the system fails in making them.
     """
     name, path = _named(target)
     wanted = format_of(name, format)
@@ -206,7 +206,7 @@ def _write(
 
     def counted() -> Iterator[Mapping[str, Any]]:
         nonlocal count
-        for record in _checked(records, fields):
+        for record in _checked(_given(records), fields):
             count += 1
             yield record
 
@@ -510,6 +510,17 @@ def _bad_value(error: Exception) -> ParseError:
     return ParseError(f"a value that cannot be read ({error})", expected=expected)
 
 
+def _given(records: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The records; an error of the system in making them is told as that, and not as one of writing them."""
+    number = 1
+    try:
+        for record in records:
+            yield record
+            number += 1
+    except OSError as error:
+        raise RecipeError(f"record {number} could not be made or read: {error.strerror or error}") from error
+
+
 def _checked(records: Iterable[Mapping[str, Any]], fields: Sequence[str] | None) -> Iterator[Mapping[str, Any]]:
     """The records, all of the same fields, and in the same order."""
     names = fields
@@ -531,16 +542,32 @@ def _write_text(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields:
 def _write_csv(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
     table = csv.writer(text, lineterminator="\n")
-    first = next(records, None)
-    table.writerow(fields or first or ())
-    for record in itertools.chain([] if first is None else [first], records):
-        table.writerow(record.values())
-    text.detach()
+    try:
+        first = next(records, None)
+        table.writerow(fields or first or ())
+        for record in itertools.chain([] if first is None else [first], records):
+            table.writerow(record.values())
+    finally:
+        text.detach()  # or it would close the stream, which may be standard output
 
 
 def _write_jsonl(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
-    for record in records:
-        stream.write(json_line(record).encode("utf-8"))
+    for number, record in enumerate(records, start=1):
+        try:
+            line = json_line(record)
+        except TypeError as error:
+            name = next(name for name, value in record.items() if not _is_json({name: value}))
+            problem = f"record {number}: JSONL cannot hold the value of {name!r}: {error}"
+            raise RecipeError(problem) from error
+        stream.write(line.encode("utf-8"))
+
+
+def _is_json(value: object) -> bool:
+    try:
+        _AS_JSON(_finite_or_none(value))
+    except TypeError:
+        return False
+    return True
 
 
 def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: Sequence[str] | None) -> None:
