@@ -233,6 +233,18 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path, text: Path, pre
         predict_file(predictor, text, out, overwrite=True, resume=True)
 
 
+@pytest.mark.parametrize("name", ["out.jsonl.partial", "out.jsonl.partial.json", ".out.jsonl.partial.tmp"])
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
+def test_an_input_that_has_the_name_of_what_a_run_writes_is_refused(
+    tmp_path: Path, predictor: TreePredictor, name: str, options: dict[str, bool]
+) -> None:
+    (tmp_path / name).write_text("x = x\n")
+    with pytest.raises(RecipeError, match=rf"{name} is the input, and would be written; choose another output"):
+        predict_file(predictor, tmp_path / name, tmp_path / "out.jsonl", format="text", **options)
+    assert (tmp_path / name).read_text() == "x = x\n"
+    assert left_in(tmp_path) == {name}
+
+
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
     os.mkfifo(tmp_path / "out.jsonl")
     with pytest.raises(RecipeError, match="it is a device or a pipe; name a file, or - where that is standard output"):

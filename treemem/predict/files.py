@@ -292,9 +292,11 @@ def _is_complete(output: Path, source: str | os.PathLike[str], *, resume: bool, 
     Raises:
         RecipeError: it must not be written.
     """
+    if os.fspath(source) != "-" and Path(source).exists():
+        for written in (output, *PartialOutput.files_of(output)):
+            if written.exists() and written.samefile(source):
+                raise RecipeError(f"{written} is the input, and would be written; choose another output")
     exists, is_begun = output.exists(), PartialOutput.is_there(output)
-    if exists and os.fspath(source) != "-" and Path(source).exists() and output.samefile(source):
-        raise RecipeError(f"{output} is the input; choose another output")
     if exists and resume:
         return not is_begun
     if not (resume or overwrite):

@@ -84,12 +84,17 @@ class PartialOutput:
             raise
 
     @staticmethod
+    def files_of(output: Path) -> list[Path]:
+        """What a run for ``output`` writes beside it: the answers first."""
+        return [_partial_path(output), _run_path(output), _temporary_path(output)]
+
+    @staticmethod
     def is_there(output: Path) -> bool:
         """Whether a run for ``output`` was cut off.
 
         What a run has left behind that was killed when its output had just got its name is cleared away.
         """
-        left = [_partial_path(output), _run_path(output), _temporary_path(output)]
+        left = PartialOutput.files_of(output)
         if any(_is_same(output, path) for path in left):
             with writing(output):
                 for path in left:
