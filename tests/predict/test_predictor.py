@@ -204,6 +204,21 @@ def test_a_chunk_ends_too_where_something_else_than_a_text_is_large(
     assert [len(chunk.entries) for chunk in chunks.chunks_of(entries)] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("given", "identity"),
+    [
+        (np.array([1, 2]), "[1, 2]"),
+        (np.array(3), 3),
+        (torch.tensor([1, 2]), "tensor([1, 2])"),
+        (float("nan"), 7),
+        (np.float32("nan"), 7),
+        (np.datetime64("NaT"), 7),
+    ],
+)
+def test_an_id_is_what_json_can_hold_whatever_it_is(given: object, identity: object) -> None:
+    assert chunks.id_of({"id": given}, 7) == identity
+
+
 def test_columns_become_columns() -> None:
     predictor = TreePredictor(small_model())
     batch = {"id": np.array([3, 5, 8, 9]), "equation": np.array(["x = x", "x =", "y = 1", "x = x"], object)}

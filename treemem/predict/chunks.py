@@ -65,9 +65,9 @@ class Chunk:
 def id_of(fields: Mapping[str, Any], line: int) -> Any:
     """The ``id`` of a record as JSON can hold it; its line where it has none."""
     given = fields.get("id")
-    if isinstance(given, np.generic):
-        given = given.item()
-    if given is None or given != given:
+    if isinstance(given, (np.generic, np.ndarray)):
+        given = given.tolist()
+    if given is None or (given != given) is True:  # NaN; what holds several values may compare them one by one
         return line
     if isinstance(given, (list, dict)):
         return json.dumps(given, ensure_ascii=False, default=str)
