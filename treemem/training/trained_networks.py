@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,7 +108,7 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
     """
     if network.answers:
         return network
-    runs = sorted(network.folder.glob("seed-*/"))
+    runs = sorted(run for run in network.folder.glob("seed-*/") if re.fullmatch(r"seed-\d+", run.name))
     if recipe is None:
         if not (network.folder / RECIPE).is_file():
             return network
