@@ -119,10 +119,14 @@ def test_a_checkpoint_is_overwritten_only_when_asked_to_and_another_folder_never
     convert(source, tmp_path / "model", words=WORDS, overwrite=True)
     for name in ("model", "model.before"):
         checkpoint.verified_files(tmp_path / name)
+    (tmp_path / "empty").mkdir()
+    convert(source, tmp_path / "empty", words=WORDS)
+    checkpoint.verified_files(tmp_path / "empty")
     (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "one.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="only a checkpoint is overwritten"):
         convert(source, tmp_path / "papers", words=WORDS, overwrite=True)
-    assert (tmp_path / "papers").is_dir()
+    assert [path.name for path in (tmp_path / "papers").iterdir()] == ["one.txt"]
 
 
 def test_task_options_that_a_conversion_does_not_take_are_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from treemem import checkpoint
@@ -45,7 +46,7 @@ def convert(
     Args:
         source_file: a state dict that ``torch.save`` wrote, or a dictionary that has it as ``model_state_dict``. Only
             tensors and plain data are read, never a pickled model.
-        output_folder: the checkpoint to write.
+        output_folder: the checkpoint to write; an empty folder may be there.
         published, task: what the names of the weights must tell; by default whatever they tell.
         options: of the network, what the weights do not say, such as ``normalize``. Those that change numbers must be
             given; the error names them.
@@ -98,7 +99,9 @@ def _code_of(weights: PublishedWeights) -> PublishedCode:
 
 
 def _check_output(folder: str | os.PathLike[str], overwrite: bool) -> None:
-    if not checkpoint.exists(folder):
+    place = Path(folder)
+    is_empty = place.is_dir() and not any(place.iterdir())
+    if is_empty or not checkpoint.exists(folder):
         return
     if not overwrite:
         raise CheckpointError(f"{os.fspath(folder)} exists; choose another folder, or overwrite it")
