@@ -10,7 +10,7 @@ import torch
 from toy_task import KindSum, MoreX, toy_data
 
 import treemem
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError, VocabularyError
 from treemem.nn import RowCache
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -24,6 +24,7 @@ from treemem.task import (
     label_numbers,
     split_numbers,
 )
+from treemem.training.recipes import load_recipe
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
@@ -65,6 +66,21 @@ def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.Monkey
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "treemem.tasks" else [])
     assert "theirs" in TASKS.names()
     assert TASKS.find("theirs") is MoreX
+
+
+def test_a_package_that_cannot_be_imported_is_named_and_stands_in_no_others_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    point = importlib.metadata.EntryPoint("theirs", "no_such_module:Theirs", "treemem.tasks")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "treemem.tasks" else [])
+    problem = "the task 'theirs' cannot be imported from no_such_module:Theirs: ModuleNotFoundError: No module named"
+    with pytest.raises(RecipeError, match=problem):
+        TASKS.find("theirs")
+    with pytest.raises(CheckpointError, match="no checkpoint nowhere; by name there are equation_verification"):
+        treemem.load("nowhere")
+    assert problem in caplog.text
+    with pytest.raises(RecipeError, match="did you mean equation_verification/small"):
+        load_recipe("equation_verification/smal")
 
 
 def test_a_network_option_that_does_not_exist_is_named() -> None:

@@ -24,14 +24,14 @@ from treemem.errors import CheckpointError, RecipeError, TreememError, near_name
 from treemem.hub_client import HubAddress
 from treemem.plain_data import plain_data
 from treemem.records import cannot_write, json_line
-from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder, weights_of
+from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder, task_folders, weights_of
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
 FORMAT = 1
 _CONFIG, _VOCABULARY, _WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
 _METRICS, _TRAINING_STATE, _MANIFEST = "metrics.jsonl", "training_state.pt", "manifest.json"
-_BEFORE = ".before"
+_BEFORE, _PRETRAINED = ".before", "pretrained"
 MODEL_FILES = (_CONFIG, _VOCABULARY, _WEIGHTS, _METRICS)
 """What every checkpoint has beside its manifest."""
 
@@ -134,7 +134,7 @@ def load_pretrained(task: str = "equation_verification", *, device: str | torch.
 
 def pretrained_names() -> list[str]:
     """The tasks with which a trained model comes."""
-    return [name for name in TASKS.names() if _has_pretrained(name)]
+    return [name for name, folder in task_folders().items() if (folder / _PRETRAINED).is_dir()]
 
 
 def _has_pretrained(task: str) -> bool:
@@ -158,7 +158,7 @@ def pretrained_folder(task: str) -> Path | None:
         RecipeError: no task of that name.
     """
     folder = task_folder(task)
-    return None if folder is None else folder / "pretrained"
+    return None if folder is None else folder / _PRETRAINED
 
 
 def save(

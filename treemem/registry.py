@@ -43,7 +43,8 @@ class Registry(Generic[Found]):
         """The class of that name.
 
         Raises:
-            RecipeError: no such name; the message has the near ones.
+            RecipeError: no such name; the message has the near ones. Or it is of an installed package whose module
+                cannot be imported.
         """
         target = self._targets.get(name)
         if target is None:
@@ -52,7 +53,12 @@ class Registry(Generic[Found]):
                 names = self.names()
                 near = near_names(str(name), names)
                 raise RecipeError(f"no {self.what} {name!r}{near or '; there are ' + ', '.join(names)}")
-            return point.load()
+            try:
+                return point.load()
+            except Exception as error:  # whatever a module that is not ours raises while it is imported
+                package = f" of the package {point.dist.name}" if point.dist else ""
+                problem = f"cannot be imported from {point.value}: {type(error).__name__}: {error}"
+                raise RecipeError(f"the {self.what} {name!r}{package} {problem}") from error
         if isinstance(target, str):
             module, _, attribute = target.partition(":")
             return getattr(importlib.import_module(module), attribute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.vocabulary import Vocabulary
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -626,3 +629,17 @@ def task_folder(name: str) -> Path | None:
     module = sys.modules.get(TASKS.find(name).__module__)
     file = getattr(module, "__file__", None)
     return None if file is None else Path(file).parent
+
+
+def task_folders() -> dict[str, Path]:
+    """The folders of the tasks that have one, by name; of a task that cannot be imported a warning tells."""
+    folders = {}
+    for name in TASKS.names():
+        try:
+            folder = task_folder(name)
+        except RecipeError as error:
+            _logger.warning("%s", error)
+            continue
+        if folder is not None:
+            folders[name] = folder
+    return folders

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import yaml
 
 from treemem.errors import RecipeError, near_names
-from treemem.task import NETWORKS, TASKS, NetworkConfig, Task, task_folder, weights_of
+from treemem.task import NETWORKS, TASKS, NetworkConfig, Task, task_folder, task_folders, weights_of
 from treemem.training.options import TrainingOptions
 from treemem.trees.source_text import shorten
 
@@ -220,8 +220,7 @@ def recipe_names() -> list[str]:
     """The recipes that come with the tasks, as ``TASK/RECIPE``."""
     return [
         f"{task}/{path.stem}"
-        for task in TASKS.names()
-        if (folder := task_folder(task)) is not None
+        for task, folder in task_folders().items()
         for path in sorted(folder.glob("recipes/*.yaml"))
     ]
 
