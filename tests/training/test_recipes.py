@@ -259,6 +259,13 @@ def test_the_name_of_a_network_leads_to_no_other_folder(name: str) -> None:
         parse_recipe({"task": "equation_verification", "networks": {name: {"network": "TreeLSTM"}}})
 
 
+def test_the_name_of_a_network_is_a_text(tmp_path: Path) -> None:
+    network = {"network": "KindSum", "options": {"hidden_size": 3}}
+    assert list(load_recipe(written(tmp_path, networks={"1": network, "no": network})).networks) == ["1", "no"]
+    with pytest.raises(RecipeError, match="the network's name 1 is no text; write it in quotes"):
+        load_recipe(written(tmp_path, networks={1: network, "1": network}))
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_printed_recipe_is_an_equal_recipe(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name)

@@ -179,12 +179,14 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     if not isinstance(networks, Mapping):
         raise RecipeError("networks must be names, each with the fields network and options")
     for name, fields in networks.items():
-        if name in ("", ".", "..") or set("/\\") & set(str(name)):
+        if not isinstance(name, str):
+            raise RecipeError(f"the network's name {name!r} is no text; write it in quotes")
+        if name in ("", ".", "..") or set("/\\") & set(name):
             raise RecipeError(f"the network's name {name!r} is to name a folder; leave out slashes and lone dots")
         _check_names(fields, ["network", "options"], f"networks.{name}.")
     values = _typed(content, data_class)
     networks = {
-        str(name): NetworkConfig(
+        name: NetworkConfig(
             fields["network"],
             _typed_options(NETWORKS.find(fields["network"]), fields["options"], f"networks.{name}.options"),
         )
