@@ -456,6 +456,11 @@ class Model(nn.Module):
         """Where the weights are."""
         return next(self.parameters()).device
 
+    @property
+    def needs_whole_batch(self) -> str | None:
+        """The network's option that makes an example depend on the others of its batch, if any does."""
+        return getattr(self.encoder, "needs_whole_batch", None)
+
     def outputs(
         self,
         examples: Examples,
@@ -467,6 +472,8 @@ class Model(nn.Module):
         advance: Callable[[int], object] = lambda count: None,
     ) -> Tensor:
         """The outputs for many examples, in evaluation mode and without gradients.
+
+        Where :attr:`needs_whole_batch` names an option, examples of similar length run together.
 
         Args:
             examples: where the examples are.
@@ -485,7 +492,13 @@ class Model(nn.Module):
         """
         if index is None:
             index = SubtreeIndex(examples.forest, self.vocabulary) if cache is None else cache.index
-        loader = TreeLoader(index, chosen, batch_size, trees_per_example=examples.trees_per_example)
+        loader = TreeLoader(
+            index,
+            chosen,
+            batch_size,
+            trees_per_example=examples.trees_per_example,
+            sort_by_length=self.needs_whole_batch is not None,
+        )
         return self.outputs_of(loader, cache=cache, advance=advance)
 
     def outputs_of(

@@ -51,6 +51,24 @@ def test_how_the_examples_are_batched_does_not_change_what_is_said_about_them() 
     assert found.scores == expected.scores
 
 
+def test_a_network_that_reads_an_example_by_its_batch_is_given_examples_of_similar_length() -> None:
+    torch.manual_seed(0)
+    network = NetworkConfig("OrderedMemory", {"hidden_size": 4, "slots": 3, "padding": "left"})
+    model, data = Model(MoreX(), network), toy_data(30)
+    order = np.argsort(np.diff(data.begin), kind="stable")
+    batches = [order[first : first + 8] for first in range(0, 30, 8)]
+    expected = np.empty(30)
+    expected[order] = np.concatenate([model.predict(data[batch]) for batch in batches])
+    in_file_order = np.concatenate([model.predict(data[first : first + 8]) for first in range(0, 30, 8)])
+    assert not np.allclose(in_file_order, expected, atol=1e-4)
+    for found in (
+        evaluate(model, data, batch_size=8).probabilities,
+        evaluate(model, data, batch_size=8, sort_by_height=True).probabilities,
+        model.predict(data, batch_size=8),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_rows_kept_across_batches_change_no_score(caplog: pytest.LogCaptureFixture) -> None:
     torch.manual_seed(0)
     model, data = Model(MoreX(), NetworkConfig("TreeLSTM", {"hidden_size": 3})), toy_data(80)

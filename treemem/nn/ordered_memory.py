@@ -84,8 +84,9 @@ class OrderedMemory(SequenceEncoder):
             second.
         padding: what the other sequences of a batch change. ``"right"``: nothing. ``"left"``, for results comparable
             with the published ones on list operations: sequences shorter than the longest of their batch begin with
-            ``cell(x, 0)`` in the last slot, and so depend on the batch; where ``bidirectional`` their second half of
-            the encoding is 0, as in the authors' code. ``"right flipped"``: as the authors' code with padding on the
+            ``cell(x, 0)`` in the last slot, and so depend on the batch, which in validation, scoring and prediction
+            is of examples of similar length, as in the published test; where ``bidirectional`` their second half of the
+            encoding is 0, as in the authors' code. ``"right flipped"``: as the authors' code with padding on the
             right, which the backward direction has on its left: it alone begins so.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
             "TreeRNN op"; of a layer norm in it the paper says nothing, and it has none.

@@ -70,7 +70,7 @@ class SequenceEncoder(torch.nn.Module, ABC):
 
     @property
     def needs_whole_batch(self) -> str | None:
-        """The option that makes what is learnt of an example depend on the others of its batch, if any does."""
+        """The option that makes what is learnt or said of an example depend on the others of its batch, if any does."""
         return None
 
     def reset_embedding(self) -> None:

@@ -89,12 +89,15 @@ def evaluate(
 ) -> Evaluation:
     """Score a model on labelled data, by group (the depth of an equation) and overall.
 
+    Where the network makes an example depend on the others of its batch, examples of similar length run together, as in
+    the published tests of the Ordered Memory on list operations.
+
     Args:
         model: the model.
         data: trees of the model's task with their labels.
         split: ``"train"``, ``"validation"`` or ``"test"``; all of the data by default.
         batch_size: examples that run together.
-        sort_by_height: whether examples of similar height run together.
+        sort_by_height: whether examples of similar height run together; not where those of similar length do.
         prefetch: how many batches a thread makes ahead of their use.
         cache_bytes: share equal subtrees across batches too, through a :class:`treemem.nn.RowCache` of so many bytes,
             which makes its batches when they are needed; None: within batches only.
@@ -116,12 +119,14 @@ def evaluate(
     with shown as bar, torch_threads(threads), announced_run(nodes):
         begin = time.perf_counter()
         index = SubtreeIndex(examples.forest, model.vocabulary)
+        by_length = model.needs_whole_batch is not None
         loader = TreeLoader(
             index,
             chosen,
             batch_size,
             trees_per_example=examples.trees_per_example,
-            sort_by_height=sort_by_height,
+            sort_by_height=sort_by_height and not by_length,
+            sort_by_length=by_length,
             prefetch=prefetch,
         )
         cache = None if cache_bytes is None else RowCache(model.encoder, index, max_bytes=cache_bytes)

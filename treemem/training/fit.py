@@ -166,7 +166,7 @@ class _Run:
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
         checkpoint.check_options(self.model)
-        whole_batch = getattr(self.model.encoder, "needs_whole_batch", None)
+        whole_batch = self.model.needs_whole_batch
         if whole_batch is not None and self.processes.count > 1:
             raise RecipeError(
                 f"{whole_batch} makes an example depend on the others of its batch, which several processes would "
