@@ -54,8 +54,9 @@ def test_a_folder_holds_a_file_for_each_split_and_the_card(folder: Path, form: s
 
 
 def test_standard_output_takes_examples_too(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert main(["generate", "listops", "-o", "-", "--format", "jsonl", *SMALL]) == 0
-    assert len(capfdbinary.readouterr().out.splitlines()) == 20
+    for words in (["-o", "-", "--format", "jsonl", *SMALL], ["--format", "jsonl", "-o", "-", *SMALL]):
+        assert main(["generate", "listops", *words]) == 0
+        assert len(capfdbinary.readouterr().out.splitlines()) == 20
 
 
 def test_what_exists_is_written_over_only_where_asked_for(folder: Path, failing: Callable[..., str]) -> None:

@@ -121,6 +121,25 @@ def test_overrides_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> Non
     assert "hidden_size: 2" in capsys.readouterr().out
 
 
+def test_what_is_an_options_value_or_a_place_that_is_there_or_stands_after_two_dashes_is_no_override(
+    folder: Path,
+) -> None:
+    command = next(command for command in COMMANDS if command.name == "compare")
+    for words, runs, fields, output in [
+        (["lr=0.1", "run"], ["run"], ["lr=0.1"], None),
+        (["run", "-o", "-", "lr=0.1"], ["run"], ["lr=0.1"], "-"),
+        (["run", "-o", "lr=0.1", "size=3"], ["run"], ["size=3"], "lr=0.1"),
+        (["run", "--debug", "lr=0.1", "--output=a=b", "size=3"], ["run"], ["lr=0.1", "size=3"], "a=b"),
+        (["size=3", "--", "lr=0.1", "run"], ["lr=0.1", "run"], ["size=3"], None),
+        (["run", "data.sets=" + 300 * "a"], ["run"], ["data.sets=" + 300 * "a"], None),
+    ]:
+        options = command.options(words)
+        assert (options.runs, options.set, options.output) == (runs, fields, output)
+    (folder / "lr=0.1").mkdir()
+    options = command.options(["lr=0.1", "run", "lr=0.2", "--set", "lr=0.1"])
+    assert (options.runs, options.set) == (["lr=0.1", "run"], ["lr=0.2", "lr=0.1"])
+
+
 def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:
     code = "import sys; from treemem.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

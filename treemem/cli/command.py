@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from treemem.errors import RecipeError, near_names
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.+, -]*=")
+_OPTION = re.compile(r"--\w[\w-]*|-[A-Za-z]")
 _WRONG_TYPE = re.compile(r'Parser key "(\w+)"(?: element \d+)?:\s*Expected a <class \'(\w+)\'>\. Got value: (.*)', re.S)
 _KINDS = {"int": "a whole number", "float": "a number"}
 
@@ -171,10 +173,14 @@ def add_overrides(parser: CommandParser, example: str) -> None:
 
 
 def _overrides_as_options(words: Sequence[str], flags: set[str]) -> list[str]:
-    """The words, each ``FIELD=VALUE`` that is no option's value turned into ``--set FIELD=VALUE``."""
+    """The words before ``--``, each ``FIELD=VALUE`` turned into ``--set FIELD=VALUE``, and all others as they are.
+
+    An option's value is none, and neither is the name of a file or folder that is there.
+    """
     found: list[str] = []
-    for place, word in enumerate(words):
-        before = words[place - 1] if place else ""
-        is_value = before.startswith("-") and before not in flags and "=" not in before
-        found.extend(["--set", word] if _OVERRIDE.match(word) and not is_value else [word])
-    return found
+    end = words.index("--") if "--" in words else len(words)
+    for before, word in zip(["", *words], words[:end], strict=False):
+        is_value = _OPTION.fullmatch(before) and before not in flags
+        is_place = os.access(word, os.F_OK)  # of a text too long for a name it says no, where Path.exists raises
+        found.extend(["--set", word] if _OVERRIDE.match(word) and not is_value and not is_place else [word])
+    return [*found, *words[end:]]
