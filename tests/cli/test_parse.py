@@ -53,6 +53,16 @@ def test_a_wrong_text_is_told_with_its_line(
     assert "error: line 2, column 1: byte 0xff is not UTF-8" in failing("parse", "equation_verification", "-")
 
 
+def test_a_text_that_begins_as_an_option_does_is_read_after_two_dashes(
+    failing: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "unknown argument -x; before a text that begins with - write --;" in failing(
+        "parse", "equation_verification", "-x=y"
+    )
+    assert main(["parse", "equation_verification", "--", "-x=y"]) == 0
+    assert "size: 5" in capsys.readouterr().out
+
+
 def test_a_deep_tree_is_drawn_to_a_depth(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["parse", "equation_verification", "sin(" * 3000 + "x" + ")" * 3000 + " = 1"]) == 0
     printed = capsys.readouterr().out

@@ -25,9 +25,14 @@ class UsageError(RecipeError):
 
 
 class CommandParser(ArgumentParser):
-    """A parser that raises its errors, with near names, and knows which options take no value."""
+    """A parser that raises its errors, with near names, and knows which options take no value.
+
+    Attributes:
+        takes_texts: whether its arguments may be texts of any beginning; what to do where one is a ``-`` is then told.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self.takes_texts = False
         self.option_names: list[str] = []
         self.flags: set[str] = set()
         super().__init__(*args, **options)
@@ -56,8 +61,10 @@ class CommandParser(ArgumentParser):
             return f"--{name.replace('_', '-')} takes {_KINDS.get(kind, kind)}, not {value.strip()!r}"
         if (unknown := problem.removeprefix("unrecognized arguments: ")) != problem:
             option = unknown.split()[0].partition("=")[0]
-            near = near_names(option, self.option_names) if option.startswith("-") else ""
-            return f"unknown argument {unknown if not option.startswith('-') else option}{near}"
+            if not option.startswith("-"):
+                return f"unknown argument {unknown}"
+            hint = "; before a text that begins with - write --" if self.takes_texts else ""
+            return f"unknown argument {option}{near_names(option, self.option_names)}{hint}"
         return " ".join(problem.split())
 
 

@@ -16,6 +16,7 @@ _DEEPEST = 40
 
 
 def _add_arguments(parser: CommandParser) -> None:
+    parser.takes_texts = True
     parser.add_argument("words", nargs="+", metavar="TASK TEXT", type=str, help="the task, then texts; - reads lines")
     parser.add_argument("--task", type=str, metavar="TASK", help="the task; all other arguments are then texts")
     parser.add_argument(
@@ -79,9 +80,13 @@ COMMAND = Command(
     name="parse",
     summary="Show the tree of a text: a drawing, its bracket form, size, height, and the tokens of sequence networks.",
     usage="TASK TEXT ... | --task TASK TEXT ... [options]",
-    description="A text may be -, for lines of standard input. Between the two formulas of a pair of logic is a tab.",
+    description=(
+        "A text may be -, for lines of standard input. Before texts one of which begins with - write --. Between the\n"
+        "two formulas of a pair of logic is a tab."
+    ),
     examples=(
         'treemem parse equation_verification "sin(x)^2 + cos(x)^2 = 1"',
+        'treemem parse equation_verification -- "-x=-1*x"',
         'treemem parse --task listops "[MAX 2 9 [MIN 4 7 ] 0 ]" --set task_options.form=nary',
     ),
     add_arguments=_add_arguments,
