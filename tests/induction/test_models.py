@@ -50,6 +50,19 @@ def test_pointers_give_a_tree_for_each_sequence_over_its_tokens() -> None:
         assert tree == tree_from_pointer_probabilities(probabilities[: len(words)], words)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_a_memory_traces_makes_the_same_trees_with_its_gradients(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    encoder = OrderedMemory(4, VOCABULARY, slots=3, form="leaves").to(dtype)
+    pointers = encoder(BATCH, trace=True).trace["pointers"]
+    assert pointers.requires_grad
+    for values, tree in zip(pointers, induced_trees(encoder, BATCH), strict=True):
+        words = leaves(tree)
+        assert tree_from_pointer_probabilities(values[: len(words)], words) == tree
+        distances = values[: len(words), 0]
+        assert tree_from_distances(distances, words) == tree_from_distances(distances.tolist(), words)
+
+
 def test_trees_of_any_number_are_read_in_batches_and_give_what_one_batch_gives() -> None:
     torch.manual_seed(0)
     encoder = OrderedMemory(4, VOCABULARY, slots=3, form="leaves")

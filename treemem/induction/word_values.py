@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError
@@ -15,13 +16,15 @@ def array_for_words(values: ArrayLike, words: Sequence[str], wanted: str) -> NDA
     """``values`` as an array, of whatever shape and type.
 
     Args:
-        values: what was given for the words.
+        values: what was given for the words; a tensor may have gradients, and be on any device.
         words: of the sentence.
         wanted: what they need, for the message.
 
     Raises:
         GraphError: rows of unequal length, which make no array.
     """
+    if isinstance(values, torch.Tensor):
+        values = values.detach().to("cpu", torch.float64 if values.is_floating_point() else values.dtype).numpy()
     try:
         return np.asarray(values)
     except ValueError as error:
