@@ -59,8 +59,8 @@ def induced_trees(
 
     Raises:
         RecipeError: an encoder that keeps no such trace, or a layer that it does not have.
-        GraphError: a batch made from a graph; a sequence whose pointers or distances are not finite, or of other
-            length than its tokens.
+        GraphError: a batch made from a graph; a sequence whose pointers are not finite, one of whose distances is
+            no number, or of other length than its tokens.
         VocabularyError: tokens that the encoder does not know, or a root that joins sentences.
     """
     name = type(encoder).__name__

@@ -86,7 +86,7 @@ def run_agreement(runs: Mapping[str, Sequence[Tree]], *, average: Average = "cor
     """How alike the trees of several runs are, where no trees are given; see :func:`score_runs`.
 
     Raises:
-        RecipeError: no runs, other numbers of trees, no trees, or there is no such average.
+        RecipeError: no runs, several that have no trees or other numbers of them, or there is no such average.
         GraphError: a sentence with other words; names the runs.
 
     Example:
