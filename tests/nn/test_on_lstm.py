@@ -216,6 +216,7 @@ def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: s
 
 def test_states_stay_in_the_precision_of_the_weights_under_autocast() -> None:
     torch.manual_seed(0)
+        ({"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
     encoder = ONLSTM(8, VOCABULARY, chunk_size=2)
     batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_probability, checked_scale
+from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
@@ -60,7 +60,7 @@ class SequenceEncoder(torch.nn.Module, ABC):
         given_size, bound = options.get("embedding_size"), options.get("embedding_bound")
         self.hidden_size = hidden_size
         self.vocabulary = vocabulary
-        self.form: TokenForm = options["form"]
+        self.form: TokenForm = checked_choice("form", options["form"], get_args(TokenForm))
         self.embedding_size = hidden_size if given_size is None else checked_count("embedding_size", given_size)
         self.embedding_bound = None if bound is None else checked_scale("embedding_bound", bound)
         self.input_dropout = checked_probability("input_dropout", options.get("input_dropout", 0.0))
