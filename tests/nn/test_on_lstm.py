@@ -7,7 +7,7 @@ import torch
 from engine_parity import assert_same
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn import ONLSTM
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.on_lstm import OnLSTMStack
@@ -114,6 +114,22 @@ def test_a_run_goes_on_where_another_ended() -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("engine", ["fused", "naive"])
+def test_a_state_of_other_sequences_or_layers_is_refused(engine: Engine) -> None:
+    stack, inputs = OnLSTMStack(5, [6, 4], chunk_size=2, engine=engine), torch.zeros(4, 3, 5)
+    for sequences in (5, 3, 1):
+        with pytest.raises(GraphError, match=rf"hidden must have .*, \[4, 6\], not \[{sequences}, 6\]"):
+            stack(inputs, state=stack.initial(sequences))
+    (hidden, cell), second = stack.initial(4)
+    with pytest.raises(GraphError, match=r"cell must have a row for each sequence, \[4, 6\], not \[4, 5\]"):
+        stack(inputs, state=[(hidden, cell[:, :5]), second])
+    for state in ([], [second]):
+        with pytest.raises(GraphError, match=rf"2 layers needs a pair \(h, c\) for each, not {len(state)}"):
+            stack(inputs, state=state)
+    with pytest.raises(GraphError, match=r"inputs must be \[sequences, longest, 5\], not \[4, 3, 6\]"):
+        stack(torch.zeros(4, 3, 6))
+
+
 def test_the_trace_tells_the_master_gates_of_all_layers() -> None:
     torch.manual_seed(0)
     encoder = ONLSTM(4, VOCABULARY, layer_sizes=[6, 4], chunk_size=2)
@@ -200,6 +216,7 @@ def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
         ({"layer_sizes": "8"}, "layer_sizes must be a list of whole numbers, not '8'"),
         ({"layer_sizes": ["4", 8]}, "the size of a layer must be a whole number"),
         ({"layer_sizes": [4, 8], "num_layers": 3}, "num_layers=3, but layer_sizes has 2"),
+        ({"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
         ({"dropout": 2}, "dropout must be a probability"),
         ({"dropout": 0.4}, "dropout is between layers, and there is one"),
         ({"output_dropout": -1}, "output_dropout must be a probability"),
@@ -216,7 +233,6 @@ def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: s
 
 def test_states_stay_in_the_precision_of_the_weights_under_autocast() -> None:
     torch.manual_seed(0)
-        ({"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
     encoder = ONLSTM(8, VOCABULARY, chunk_size=2)
     batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ def test_lengths_that_do_not_fit_are_refused(network: NetworkConfig, lengths: li
         encoder.read(torch.zeros(2, 3, encoder.embedding_size), torch.tensor(lengths))
     with pytest.raises(GraphError, match=r"lengths must be whole numbers, torch\.int64, not torch\.float32"):
         encoder.read(torch.zeros(2, 3, encoder.embedding_size), torch.tensor([3.0, 1.0]))
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_inputs_of_another_shape_are_refused(network: NetworkConfig) -> None:
+    encoder = make(network)
+    size = encoder.embedding_size
+    for shape in ((2, 3, size + 1), (2, 3), (2, 3, size, 1)):
+        problem = rf"inputs must be \[sequences, longest, {size}\], not {re.escape(str(list(shape)))}"
+        with pytest.raises(GraphError, match=problem):
+            encoder.read(torch.zeros(shape), torch.tensor([3, 1]))
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)

@@ -136,12 +136,12 @@ class AttentionEncoder(SequenceEncoder):
             Of pairs ``[sequences / 2, ...]``, the marks counted among the outputs.
 
         Raises:
-            GraphError: lengths that do not fit the inputs; ``joint=True`` and an odd number of sequences; a sequence
-                that is longer than the learned positions.
+            GraphError: inputs of another width, or lengths that do not fit them; ``joint=True`` and an odd number of
+                sequences; a sequence that is longer than the learned positions.
         """
         if self.joint and len(inputs) % 2:
             raise GraphError(f"joint=True reads pairs of sequences, one after the other, and these are {len(inputs)}")
-        lengths = checked_lengths(lengths, inputs)
+        lengths = checked_lengths(lengths, inputs, self.hidden_size)
         longest = inputs.shape[1]
         source = _pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
         present = source >= 0

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
@@ -129,11 +129,14 @@ class OnLSTMStack(torch.nn.Module):
             state: of each layer, where to begin; zero by default.
 
         Raises:
-            GraphError: lengths that do not fit the inputs.
+            GraphError: inputs of another width, lengths that do not fit them, or a state of another number of layers or
+                sequences.
         """
         if lengths is None:
             lengths = torch.full((len(inputs),), inputs.shape[1], dtype=torch.int64)
         state = self.initial(len(inputs)) if state is None else state
+        if len(state) != len(self.layers):
+            raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
         weights = [self._weights(layer) for layer in self.layers]  # type: ignore[arg-type]
         layers: list[OnLSTMOutputs] = []
         for of_layer, (hidden, cell) in zip(weights, state, strict=True):

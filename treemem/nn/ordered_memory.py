@@ -209,7 +209,7 @@ class OrderedMemory(SequenceEncoder):
         """Run over sequences of vectors; the class says what a trace has.
 
         Raises:
-            GraphError: lengths that do not fit the inputs.
+            GraphError: inputs of another width, or lengths that do not fit them.
         """
         shorter = lengths < inputs.shape[1]
         steps = self._steps(self.forward_memory, inputs, lengths, shorter & (self.padding == "left"), trace)

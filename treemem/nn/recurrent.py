@@ -29,9 +29,9 @@ class RecurrentEncoder(SequenceEncoder):
         """Run over sequences of vectors from the zero state; there is nothing to trace.
 
         Raises:
-            GraphError: lengths that do not fit the inputs.
+            GraphError: inputs of another width, or lengths that do not fit them.
         """
-        lengths = checked_lengths(lengths, inputs)
+        lengths = checked_lengths(lengths, inputs, self.embedding_size)
         present = (lengths > 0).nonzero().squeeze(1).to(inputs.device)
         outputs = inputs.new_zeros(*inputs.shape[:2], self.hidden_size)
         encoding = inputs.new_zeros(len(inputs), self.hidden_size)

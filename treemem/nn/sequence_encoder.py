@@ -129,7 +129,7 @@ class SequenceEncoder(torch.nn.Module, ABC):
             trace: whether to keep what the network did at each step.
 
         Raises:
-            GraphError: lengths that do not fit the inputs.
+            GraphError: inputs of another width, or lengths that do not fit them.
         """
 
     def extra_repr(self) -> str:

@@ -11,16 +11,20 @@ from treemem.errors import GraphError
 _SHOWN = 8
 
 
-def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor, input_size: int) -> torch.Tensor:
     """``lengths`` on the CPU, if they are those of ``inputs``.
 
     Args:
         lengths: int64 ``[sequences]``.
-        inputs: ``[sequences, longest, ...]``.
+        inputs: ``[sequences, longest, input_size]``.
+        input_size: how wide they must be.
 
     Raises:
-        GraphError: no whole numbers, another number of lengths, or one below 0 or above ``longest``.
+        GraphError: inputs of another shape; no whole numbers, another number of lengths, or one below 0 or above
+            ``longest``.
     """
+    if inputs.ndim != 3 or inputs.shape[2] != input_size:
+        raise GraphError(f"inputs must be [sequences, longest, {input_size}], not {list(inputs.shape)}")
     sequences, longest = inputs.shape[:2]
     on_cpu = lengths.cpu()
     if on_cpu.is_floating_point() or on_cpu.is_complex() or on_cpu.dtype == torch.bool:

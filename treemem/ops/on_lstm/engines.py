@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice
+from treemem.errors import GraphError
 from treemem.ops.on_lstm.fused import fused_on_lstm
 from treemem.ops.on_lstm.naive import naive_on_lstm
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
@@ -47,9 +48,13 @@ def on_lstm(
 
     Raises:
         RecipeError: an unknown engine.
-        GraphError: lengths that do not fit the inputs.
+        GraphError: inputs of another width, lengths that do not fit them, or a state of another shape.
     """
-    lengths = checked_lengths(lengths, inputs)
+    lengths = checked_lengths(lengths, inputs, weights.input_weight.shape[1])
+    shape = (len(inputs), weights.hidden_weight.shape[1])
+    for name, state in (("hidden", hidden), ("cell", cell)):
+        if state.shape != shape:
+            raise GraphError(f"{name} must have a row for each sequence, {list(shape)}, not {list(state.shape)}")
     run = naive_on_lstm if checked_engine(engine) == "naive" else fused_on_lstm
     with torch.autocast(inputs.device.type, enabled=False):
         dtype = weights.hidden_weight.dtype

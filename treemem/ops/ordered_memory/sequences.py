@@ -54,11 +54,11 @@ def ordered_memory(
         trace: whether to return pointers.
 
     Raises:
-        GraphError: lengths that do not fit the inputs.
+        GraphError: inputs of another width, or lengths that do not fit them.
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(OrderedMemoryEngine))
-    on_cpu = checked_lengths(lengths, inputs)
+    on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
     if begins_empty is None:
         begins_empty = torch.zeros_like(on_cpu, dtype=torch.bool)
     run = _padded if engine == "naive" else _packed
@@ -78,7 +78,7 @@ def slot_contents(
     0 after the end of shorter sequences. The engines keep it no longer than a step, so it is computed by the equations
     as they stand, without dropout. Arguments and errors as of :func:`ordered_memory`.
     """
-    on_cpu = checked_lengths(lengths, inputs)
+    on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
     empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
     steps, _, row, column = _naive(inputs, on_cpu, empty, weights, slots, NO_DROPOUT)
     return steps.candidates[row, column]
