@@ -10,7 +10,7 @@ import numpy as np
 
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
-from treemem.task import NetworkConfig, Score, Task
+from treemem.task import NetworkConfig, PublishedFigure, Score, Task
 from treemem.training import TrainingOptions, compare, mean_scores, recorded_scores, right_answers
 from treemem.training.state import defaults_of
 
@@ -64,9 +64,25 @@ def grouped(records: Records, by: str = "row") -> dict[str, Records]:
     return found
 
 
+def scores_on(record: Mapping[str, Any], part: str) -> list[Score]:
+    """The scores of a run on a split or file, by group and last for all.
+
+    Raises:
+        RecipeError: it was not scored on this part.
+    """
+    if part not in record["scores"]:
+        name = record.get("run", record["row"])
+        raise RecipeError(f"the record of {name!r} has no scores on {part!r}; remove it and run it again")
+    return recorded_scores(record, part)
+
+
 def overall(record: Mapping[str, Any], part: str) -> Score:
-    """The score of a run on a whole split or file."""
-    return recorded_scores(record, part)[-1]
+    """The score of a run on a whole split or file.
+
+    Raises:
+        RecipeError: it was not scored on this part.
+    """
+    return scores_on(record, part)[-1]
 
 
 def examples_by_group(records: Records, part: str) -> dict[int | str, int]:
@@ -77,12 +93,9 @@ def examples_by_group(records: Records, part: str) -> dict[int | str, int]:
     """
     found: dict[int | str, int] = {}
     for record in records:
-        name = record.get("run", record["row"])
-        if part not in record["scores"]:
-            raise RecipeError(f"the record of {name!r} has no scores on {part!r}; remove it and run it again")
-        own = {score.group: score.examples for score in recorded_scores(record, part)}
+        own = {score.group: score.examples for score in scores_on(record, part)}
         if record["data"]["hash"] != records[0]["data"]["hash"] or own != (found or own):
-            first = records[0].get("run", records[0]["row"])
+            first, name = (run.get("run", run["row"]) for run in (records[0], record))
             raise RecipeError(
                 f"the runs {first!r} and {name!r} are of other data, and one table cannot say of which; keep the "
                 "records of one of them"
@@ -152,8 +165,12 @@ def _check_alike(records: Records, options: Sequence[Mapping[str, Any]]) -> None
 
 
 def mean_over_seeds(runs: Records, part: str) -> list[Score]:
-    """Mean and deviation over runs that differ in their seeds, by group and last overall."""
-    return mean_scores([recorded_scores(run, part) for run in runs])
+    """Mean and deviation over runs that differ in their seeds, by group and last overall.
+
+    Raises:
+        RecipeError: one of them was not scored on this part.
+    """
+    return mean_scores([scores_on(run, part) for run in runs])
 
 
 def metric_cells(runs: Records, part: str, metrics: Sequence[str]) -> list[str]:
@@ -167,6 +184,19 @@ def metric_cells(runs: Records, part: str, metrics: Sequence[str]) -> list[str]:
 def percent(values: Sequence[float]) -> str:
     """Mean ± deviation of fractions, in percent."""
     return percent_of(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def as_published(figure: PublishedFigure) -> str:
+    """A figure in percent with the digits that it was published with; a deviation has one after the point at least."""
+    spread = "" if figure.deviation is None else f" ± {_shortest_percent(figure.deviation, 1)}"
+    return f"{_shortest_percent(figure.value, 0)}{spread}"
+
+
+def _shortest_percent(fraction: float, least: int) -> str:
+    """A fraction in percent, of its decimals those that are not noughts at the end, or the ``least`` first ones."""
+    whole, _, decimals = f"{100 * fraction:.6f}".partition(".")
+    decimals = decimals.rstrip("0").ljust(least, "0")
+    return f"{whole}.{decimals}" if decimals else whole
 
 
 def cost(records: Records) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from treemem.explore import markdown_table, percent_of
+from treemem.explore import markdown_table
 from treemem.records import replacing
-from treemem.tasks.listops.published import PUBLISHED_FIGURES, SOURCE
+from treemem.tasks.listops.published import EARLIER_SOURCE, PUBLISHED_FIGURES, SOURCE
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import STUDY
-from treemem.tasks.study_tables import RUN_FIELDS, Records, examples_by_group, greatest_group
+from treemem.tasks.study_tables import RUN_FIELDS, Records, as_published, examples_by_group, greatest_group
 from treemem.training import read_study
 
 COMMAND = f"python -m treemem.tasks.{ListOps.name}.reproduce"
@@ -53,12 +53,14 @@ def _published() -> str:
     """What others reached on the published files, which are longer."""
     by_network: dict[str, dict[str, str]] = {}
     for figure in PUBLISHED_FIGURES:
-        by_network.setdefault(figure.network, {})[figure.metric] = percent_of(figure.value, figure.deviation)
+        by_network.setdefault(figure.network, {})[figure.metric] = as_published(figure)
+    *others, last = dict.fromkeys(figure.network for figure in PUBLISHED_FIGURES if figure.source == EARLIER_SOURCE)
     metrics = list(dict.fromkeys(figure.metric for figure in PUBLISHED_FIGURES))
     rows = [[name, *(cells.get(metric, "") for metric in metrics)] for name, cells in by_network.items()]
     return f"""## Published figures
 
-Of {SOURCE}, for expressions of up to some thousand tokens, which no run here has been trained on yet; the recipe
-`listops/published` has their setting.
+Of {SOURCE}, which has those of {", ".join(others)} and {last} from Nangia & Bowman 2018. The test expressions have up
+to 939 tokens; Ordered Memory was trained on those of up to 50. No run here has been trained on such expressions yet;
+the recipe `listops/published` has that setting.
 
 {markdown_table([["network", *metrics], *rows])}"""

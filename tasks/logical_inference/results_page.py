@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of, plot_accuracy
 from treemem.records import replacing
-from treemem.task import PublishedFigure
+from treemem.task import PublishedFigure, Score
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
 from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT
 from treemem.tasks.logical_inference.task import LogicalInference
@@ -17,6 +16,7 @@ from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.study_tables import (
     RUN_FIELDS,
     Records,
+    as_published,
     common_training,
     comparisons,
     cost,
@@ -26,11 +26,12 @@ from treemem.tasks.study_tables import (
     overall,
     percent,
     rows_of_networks,
+    scores_on,
 )
-from treemem.training import read_study, recorded_scores
+from treemem.training import read_study
 
 COMMAND = f"python -m treemem.tasks.{LogicalInference.name}.reproduce"
-_LENGTHS = range(1, 13)
+_LONGEST_TRAINED = 6  # operations
 
 
 def write_page(results: Path, page: Path) -> None:
@@ -96,7 +97,8 @@ as half a cosine wave, L2 of {training["weight_decay"]:g}. Splits are the publis
 
 {_by_operations(whole)}
 
-12 stands for 12 and more, as in the published files. Published runs are one for each network over given trees.
+12 stands for 12 and more, as in the published files. The published table gives networks over given trees without a
+deviation.
 
 ![Accuracy by number of operations]({plot.name})
 
@@ -139,13 +141,13 @@ trees, labels and splits: {_hashes(records)}.
 
 def _trials(records: Records) -> str:
     """What was tried before the test."""
-    lengths = range(7, 13)
+    lengths = [length for length in _lengths(scores_on(run, "test") for run in records) if length > _LONGEST_TRAINED]
     rows = [["network", "epochs", "batches of", "rate", "seed", "validation", *map(str, lengths), "7-12", "minutes"]]
     for run in records:
-        found = {score.group: score.accuracy for score in recorded_scores(run, "test")}
+        found = {score.group: score for score in scores_on(run, "test")}
         training = run["training"]
-        cells = [percent_of(found[length]) for length in lengths]
-        beyond, validation = percent([_beyond_training(run)]), percent([overall(run, "validation").accuracy])
+        cells = [percent_of(found[length].accuracy) if length in found else "" for length in lengths]
+        beyond, validation = _beyond_training([run]), percent([overall(run, "validation").accuracy])
         recipe = [f"{training[name]:g}" for name in ("epochs", "batch_size", "learning_rate", "seed")]
         rows.append([run["row"], *recipe, validation, *cells, beyond, f"{run['seconds'] / 60:.0f}"])
     return f"""### How the recipe was chosen
@@ -175,19 +177,26 @@ def _by_operations(whole: Mapping[str, Records]) -> str:
     """Accuracy by number of operations, the published one under ours."""
     scores = {name: mean_over_seeds(runs, "test") for name, runs in whole.items()}
     figures = _published_accuracy()
-    any_network = next(iter(scores.values()))
-    by_group = {score.group: score for score in any_network}
-    rows = [["network", *map(str, _LENGTHS), "7-12"]]
-    rows.append(["majority class", *(percent_of(by_group[length].majority) for length in _LENGTHS), ""])
+    by_group = {score.group: score for own in scores.values() for score in own}
+    lengths = _lengths(scores.values())
+    rows = [["network", *map(str, lengths), "7-12"]]
+    rows.append(["majority class", *(percent_of(by_group[length].majority) for length in lengths), ""])
     for name, own in scores.items():
         found = {score.group: score for score in own}
-        cells = [percent_of(found[length].accuracy, found[length].deviation) for length in _LENGTHS]
-        rows.append([name, *cells, percent([_beyond_training(run) for run in whole[name]])])
-        published = [figures.get((name, published_split(str(length)))) for length in _LENGTHS]
+        cells = [
+            percent_of(found[length].accuracy, found[length].deviation) if length in found else "" for length in lengths
+        ]
+        rows.append([name, *cells, _beyond_training(whole[name])])
+        published = [figures.get((name, published_split(str(length)))) for length in lengths]
         if any(published):
-            rows.append(["_published_", *("" if each is None else _as_published(each) for each in published), ""])
-    rows.append(["pairs", *(str(by_group[length].examples) for length in _LENGTHS), ""])
+            rows.append(["_published_", *("" if each is None else as_published(each) for each in published), ""])
+    rows.append(["pairs", *(str(by_group[length].examples) for length in lengths), ""])
     return markdown_table(rows)
+
+
+def _lengths(scores: Iterable[Sequence[Score]]) -> list[int]:
+    """The numbers of operations, from 1, that there are scores of."""
+    return sorted({score.group for own in scores for score in own if isinstance(score.group, int) and score.group > 0})
 
 
 def _hashes(records: Records) -> str:
@@ -207,10 +216,17 @@ def _hashes(records: Records) -> str:
     return ", ".join(f"{name} `{digest[:16]}`" for name, digest in by_data.items())
 
 
-def _beyond_training(run: Mapping[str, Any]) -> float:
-    """Accuracy over all test pairs of more operations than any for training."""
-    deep = [score for score in recorded_scores(run, "test") if isinstance(score.group, int) and score.group > 6]
-    return sum(score.accuracy * score.examples for score in deep) / sum(score.examples for score in deep)
+def _beyond_training(runs: Records) -> str:
+    """Accuracy over all test pairs of more operations than any for training; empty where a run has none of them."""
+    accuracy = []
+    for run in runs:
+        scores = scores_on(run, "test")
+        deep = [score for score in scores if isinstance(score.group, int) and score.group > _LONGEST_TRAINED]
+        if not deep:
+            return ""
+        right = sum(score.accuracy * score.examples for score in deep)
+        accuracy.append(right / sum(score.examples for score in deep))
+    return percent(accuracy)
 
 
 def _held_out_cells(by_row: Mapping[str, Records], name: str) -> list[str]:
@@ -220,7 +236,7 @@ def _held_out_cells(by_row: Mapping[str, Records], name: str) -> list[str]:
         runs = by_row.get(f"{name}, {letter}", [])
         cells.append(percent([overall(run, "test").accuracy for run in runs]) if runs else "")
         published = figures.get((name, published_split(letter)))
-        cells.append("" if published is None else _as_published(published))
+        cells.append("" if published is None else as_published(published))
     return cells
 
 
@@ -233,14 +249,14 @@ def _published() -> str:
         [
             name,
             *(
-                "" if each is None else _as_published(each)
+                "" if each is None else as_published(each)
                 for each in (figures.get((name, published_split(column))) for column in columns)
             ),
         ]
         for name in names
     ]
     parsing = [
-        f"the trees of {each.network} have a parsing F1 of {_as_published(each, digits=1)}"
+        f"the trees of {each.network} have a parsing F1 of {as_published(each)}"
         for each in PUBLISHED_FIGURES
         if each.metric == "parsing f1"
     ]
@@ -250,12 +266,6 @@ Of {SOURCE}, trained on the published pairs of at most 6 operations, on which no
 yet; the recipe `logical_inference/published` has their setting. There {" and ".join(parsing)}.
 
 {markdown_table([["network", *columns], *rows])}"""
-
-
-def _as_published(figure: PublishedFigure, digits: int = 0) -> str:
-    """A figure in percent with the digits that it was published with; deviations have one after the point."""
-    spread = "" if figure.deviation is None else f" ± {100 * figure.deviation:.1f}"
-    return f"{100 * figure.value:.{digits}f}{spread}"
 
 
 def _published_accuracy() -> dict[tuple[str, str], PublishedFigure]:

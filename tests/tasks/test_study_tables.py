@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treemem.task import Score
+from treemem.errors import RecipeError
+from treemem.task import PublishedFigure, Score
 from treemem.tasks.study_tables import (
+    as_published,
     comparisons,
     cost,
     grouped,
@@ -86,6 +88,9 @@ def test_scores_are_those_of_the_whole_part_and_their_mean_over_seeds_by_group()
     assert (of_group.accuracy, of_all.accuracy) == (pytest.approx(0.5), pytest.approx(0.6))
     assert of_all.deviation == pytest.approx(0.02**0.5)
     assert mean_over_seeds(runs[:1], "test")[-1].deviation is None
+    for of_part in (overall, lambda run, part: mean_over_seeds([run], part)):
+        with pytest.raises(RecipeError, match="the record of 'a' has no scores on 'validation'; remove it and run it"):
+            of_part(runs[0], "validation")
 
 
 def test_metrics_fill_a_cell_each_or_none_where_a_run_was_not_scored() -> None:
@@ -93,6 +98,14 @@ def test_metrics_fill_a_cell_each_or_none_where_a_run_was_not_scored() -> None:
     assert metric_cells(runs, "test", ["accuracy", "recall"]) == ["60.00 ± 14.14", "30.00 ± 7.07"]
     unscored = {**record("a", 3), "scores": {}}
     assert metric_cells([*runs, unscored], "test", ["accuracy", "recall"]) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("value", "deviation", "shown"),
+    [(0.9997, 0.00014, "99.97 ± 0.014"), (0.715, 0.015, "71.5 ± 1.5"), (0.98, 0.0, "98 ± 0.0"), (1.0, None, "100")],
+)
+def test_a_published_figure_has_the_digits_of_its_source(value: float, deviation: float | None, shown: str) -> None:
+    assert as_published(PublishedFigure("LSTM", "test", "accuracy", value, deviation, "a table")) == shown
 
 
 def test_one_value_has_no_deviation() -> None:

@@ -84,11 +84,13 @@ def test_published_figures_stand_in_a_table_of_their_own_and_last(text: str) -> 
     head, *rows = table_below(text, "## Published figures")
     assert head == ["network", "accuracy", "parsing f1"]
     cells = {row[0]: row[1:] for row in rows}
-    assert cells["Ordered Memory"] == ["99.97 ± 0.01", "100.00"]
-    assert cells["LSTM"] == ["71.50 ± 1.50", ""]
-    assert cells["RL-SPINN"] == ["60.70 ± 2.60", "71.10"]
-    assert cells["Ordered Memory, Tree-RNN cell"] == ["63.10", ""]
+    assert cells["Ordered Memory"] == ["99.97 ± 0.014", "100"]
+    assert cells["LSTM"] == ["71.5 ± 1.5", ""]
+    assert cells["RL-SPINN"] == ["60.7 ± 2.6", "71.1"]
+    assert cells["Ordered Memory, Tree-RNN cell"] == ["63.1", ""]
     assert len(cells) == len(rows) == 8
+    joined = " ".join(text.split())
+    assert "has those of LSTM, RL-SPINN and Gumbel Tree-LSTM from Nangia & Bowman 2018." in joined
     assert text.index("## The small recipe") < text.index("## Published figures")
 
 

@@ -146,6 +146,21 @@ def test_the_published_row_stands_under_ours_by_number_of_operations(text: str) 
     assert pairs == ["pairs", *(str(examples(operations)) for operations in range(1, 13)), ""]
 
 
+@pytest.mark.parametrize(("greatest", "beyond"), [(11, True), (6, False)])
+def test_numbers_of_operations_that_no_run_was_scored_on_have_no_column(
+    tmp_path: Path, greatest: int, beyond: bool
+) -> None:
+    records = [record(run) for run in gold_tree_runs()]
+    for each in records:
+        rows = each["scores"]["test"]
+        each["scores"]["test"] = [row for row in rows if row["operations"] in ("all", *range(greatest + 1))]
+    write_records(tmp_path / "gold-trees.jsonl", records)
+    write_page(tmp_path, tmp_path / "page.md")
+    head, _, ours, *_ = table_below((tmp_path / "page.md").read_text(encoding="utf-8"), "### By number of operations")
+    assert head == ["network", *map(str, range(1, greatest + 1)), "7-12"]
+    assert bool(ours[-1]) == beyond
+
+
 def test_the_published_figure_stands_beside_ours_where_subtrees_were_kept_from_training(text: str) -> None:
     head, *rows = table_below(text, "### With subtrees kept from training")
     assert head == ["network", "A, ours", "A, published", "B, ours", "B, published", "C, ours", "C, published"]
