@@ -27,7 +27,8 @@ from treemem.training import read_study
 def sequence_section(records: Records, results: Path, pages: Path, task: type[Task], command: str, about: str) -> str:
     """What the small recipe of a task came to, as Markdown.
 
-    Trees of other weights than those of the runs are left out, as are links to pages of trees that are not there.
+    Trees that are not those of all runs of a network, with the weights that these have, are left out, as are links to
+    pages of trees that are not there.
 
     Args:
         records: of its runs.
@@ -86,10 +87,10 @@ def tree_table(trees: Records) -> str:
 
 
 def _trees_of(by_row: Mapping[str, Records], results: Path) -> Records:
-    """The records of trees whose weights are those of the runs."""
+    """The records of trees that all runs of a network found, with the weights that these runs have."""
     weights = {name: {f"seed {training_seed(run)}": run["weights"] for run in runs} for name, runs in by_row.items()}
     trees = read_study(results / f"{TREES}.jsonl", TREE_FIELDS)
-    return [record for record in trees if record["weights"].items() <= weights.get(record["network"], {}).items()]
+    return [record for record in trees if record["weights"] == weights.get(record["network"])]
 
 
 def _trees_section(trees: Records, pages: Path, task: str) -> str:

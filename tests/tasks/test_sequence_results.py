@@ -137,6 +137,13 @@ def test_a_page_of_trees_that_is_not_there_is_not_linked(tmp_path: Path) -> None
     assert "every run has the right answer" not in text
 
 
+def test_trees_of_some_of_the_runs_alone_are_left_out(tmp_path: Path) -> None:
+    write_records(tmp_path / "small-trees.jsonl", [tree_record("A", (1,)), tree_record("B", (1,))])
+    _, *rows = table_below(section(tmp_path, record("A", 1), record("B", 1), record("A", 3)), "### The trees that")
+    assert "B" in {row[0] for row in rows}
+    assert "A" not in {row[0] for row in rows}
+
+
 def test_trees_of_other_weights_than_those_of_the_runs_are_left_out(tmp_path: Path) -> None:
     write_records(tmp_path / "small-trees.jsonl", [tree_record("A", (1, 3)), tree_record("B", (1,))])
     text = section(tmp_path, record("A", 1), record("B", 1), {**record("A", 3), "weights": "of a run made anew"})
@@ -153,6 +160,13 @@ def test_the_section_says_what_was_run_on_which_data_and_how_long_it_took(text: 
     )
     assert "Command: `the command small --processes 2`; 3 runs of the seeds 1, 3, 0.1 hours of training" in joined
     assert "SHA-256 of trees, labels and splits: `abc`." in joined
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_run_that_was_not_scored_on_a_part_is_named(tmp_path: Path, part: str) -> None:
+    scores = {name: own for name, own in record("A", 3)["scores"].items() if name != part}
+    with pytest.raises(RecipeError, match=f"the record of 'small/A/seed-3' has no scores on '{part}'; remove it"):
+        section(tmp_path, record("A", 1), {**record("A", 3), "scores": scores})
 
 
 def test_runs_of_two_threads_are_made_one_at_a_time(tmp_path: Path) -> None:
