@@ -32,6 +32,7 @@ PAIR = "pair"
 
 _HEADER = ("n_ops", "label", "left", "right")
 _SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
+_NUMBERS = ("operations", "n_ops")  # likewise
 _EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
 _ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
 _RECORD_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -73,9 +74,9 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
 
     A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
     where lines are numbered. CSV, JSONL and Parquet have the fields ``label``, ``left`` and ``right`` (or ``lhs`` and
-    ``rhs``), and may have ``operations`` (or ``n_ops``) and ``split``. An empty number of operations says nothing, and
-    12 may stand for more. A name that ends in ``.gz`` is unpacked. Every relation is computed anew from the truth
-    tables.
+    ``rhs``), and may have ``operations`` (or ``n_ops``; the first that is not empty counts) and ``split``. An empty
+    number of operations says nothing, 12 may stand for more, and 3.0 in a record is 3. A name that ends in ``.gz`` is
+    unpacked. Every relation is computed anew from the truth tables.
 
     Args:
         path: the file.
@@ -129,8 +130,18 @@ def _columns(record: Record, source: str, labelled: bool) -> list[str]:
             problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
             raise ParseError(problem, expected=f"texts {', '.join(names)}", line=record.line, source=source)
         columns.append(text)
-    number = fields.get("operations", fields.get("n_ops"))
-    return columns if number is None else [str(number), *columns]
+    number = next((text for name in _NUMBERS if (text := _said(fields.get(name)))), None)
+    if number is None:
+        return columns
+    if not number.isdecimal():
+        problem = f"{shorten(number)} is no number of operations"
+        raise ParseError(problem, number, 0, "a whole number, or an empty field", record.line, source)
+    return [number, *columns]
+
+
+def _said(number: Any) -> str:
+    """The number that a field holds, as text, empty for none: 3 for the 3.0 of a column whose fields may be empty."""
+    return "" if number is None else re.sub(r"(?<=[0-9])\.0+\Z", "", str(number).strip())
 
 
 def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
@@ -198,8 +209,8 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     then in ``.gz``, and stands there once: either the whole of its pairs in one file, or one file for each number.
 
     Returns:
-        The pairs with their ``split``, those for training first and those for the test last, by number of operations;
-            and which are for the test, bool ``[pairs]``.
+        The pairs with their ``split``, those for training first and those for the test last, of each the files by their
+            numbers and within a file in its order; and which are for the test, bool ``[pairs]``.
 
     Raises:
         RecipeError: there is no such folder, no such files in it, or two that would give the same pairs.

@@ -177,9 +177,25 @@ def test_twelve_operations_or_their_number_may_stand_for_more(tmp_path: Path) ->
             read_logic(path)
 
 
+@pytest.mark.parametrize(
+    "number", ['"operations": null, "n_ops": 1', '"operations": " ", "n_ops": "1"', '"n_ops": 1.0']
+)
+def test_the_first_number_of_operations_that_a_record_says_is_checked(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    sides = '"label": "<", "left": "( a ( and b ) )", "right": "a"'
+    path.write_text(f"{{{sides}, {number}}}\n")
+    assert read_logic(path).operations.tolist() == [1]
+    path.write_text(f"{{{sides}, {number.replace('1', '5')}}}\n")
+    with pytest.raises(ParseError, match=r"line 1, .*'5' is said to be the number of operations, which is 1"):
+        read_logic(path)
+    path.write_text(f"{{{sides}, {number.replace('1', '1.5').replace('5.0', '5')}}}\n")
+    with pytest.raises(ParseError, match=r"'1.5' is no number of operations; expected a whole number, or an empty"):
+        read_logic(path)
+
+
 def test_a_number_of_operations_may_be_left_empty(tmp_path: Path) -> None:
     for name, text in (
-        ("pairs.csv", "operations,label,left,right\n,=,a,a\n1,=,( not a ),( not a )\n"),
+        ("pairs.csv", "operations,label,left,right\n,=,a,a\n1.0,=,( not a ),( not a )\n"),
         ("pairs.tsv", "\t=\ta\ta\n1\t=\t( not a )\t( not a )\n"),
     ):
         (tmp_path / name).write_text(text)
