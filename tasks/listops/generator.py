@@ -222,7 +222,7 @@ def draw_distinct(
         least: how many will do where there are no more; ``count`` by default.
 
     Raises:
-        RecipeError: there are not so many, or one in a thousand draws is new and deep enough.
+        RecipeError: there are not so many, or over 50,000 draws fewer than one in a thousand is new and deep enough.
     """
     sampler = Sampler(distribution)
     parts: list[Expressions] = []

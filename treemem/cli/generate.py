@@ -99,8 +99,10 @@ COMMAND = Command(
     summary="Write labelled examples of a task to a file or folder, with their split and group.",
     usage="TASK -o FILE|FOLDER [FIELD=VALUE ...] [options]",
     description=(
-        "The same fields and the same seed give the same file. treemem evaluate reads these files, as data.path does\n"
-        "in recipes of equation_verification; treemem tasks describe TASK says which fields there are to set."
+        "The same fields and the same seed give the same file. treemem evaluate reads these files; so do recipes:\n"
+        "those of equation_verification by data.path=FILE, of logical_inference by data.path=FOLDER, of listops by\n"
+        "data.training_file, data.validation_file and data.test_file. treemem tasks describe TASK says which fields\n"
+        "there are to set."
     ),
     examples=(
         "treemem generate equation_verification -o equations.jsonl --set data.size=200",
