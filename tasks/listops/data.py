@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from treemem.errors import RecipeError
 from treemem.task import SPLITS, TaskData
 from treemem.tasks.listops.evaluation import values_of
 from treemem.tasks.listops.expression_sets import IID, find_set
-from treemem.tasks.listops.generator import ListOpsDistribution, draw_distinct
+from treemem.tasks.listops.generator import ListOpsDistribution, Sampler, draw_distinct
 from treemem.tasks.listops.readers import read_expressions
 from treemem.trees.listops import ListOpsForm
 from treemem.trees.listops_arrays import Expressions, join
@@ -141,6 +143,10 @@ def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary")
     wanted = _wanted(options)
     like_training = [entry for entry in wanted if entry.name == IID]
     held_out = sum(entry.size for entry in like_training)
+    others = [entry for entry in wanted if entry.name != IID]
+    for _, name, _ in others:
+        with _telling_set(name):
+            Sampler(find_set(name, options.distribution))  # before the pool is drawn, which takes longer
     if options.training_file is None:
         size = _TRAINING_SIZE if options.training_size is None else options.training_size
         pool, note = _generated_pool(options, held_out + size, random, seen)
@@ -154,10 +160,10 @@ def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary")
     parts.append(training)
     notes += [note, left_out]
     seen.update(spelling for part in parts for spelling in part.expressions.spellings())
-    for split, name, size in wanted:
-        if name != IID:
+    for split, name, size in others:
+        with _telling_set(name):
             drawn = draw_distinct(find_set(name, options.distribution), size, random, seen)
-            parts.append(_Part(split, name, drawn))
+        parts.append(_Part(split, name, drawn))
     parts.sort(key=lambda part: SPLITS.index(part.split))
     return _task_data(parts, notes, form)
 
@@ -168,6 +174,15 @@ class _Wanted(NamedTuple):
     split: str
     name: str
     size: int
+
+
+@contextlib.contextmanager
+def _telling_set(name: str) -> Iterator[None]:
+    """Say in errors which set cannot be drawn."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"the set {name!r}: {error}") from error
 
 
 def _wanted(options: ListOpsDataOptions) -> list[_Wanted]:

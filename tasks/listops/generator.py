@@ -82,15 +82,21 @@ class Sampler:
     """Draws expressions of a distribution; the same ones are likely to come up again.
 
     Args:
-        distribution: what to draw from; ``min_depth`` is not looked at.
+        distribution: what to draw from; those drawn may be less deep than ``min_depth``.
 
     Raises:
-        RecipeError: there is no expression of these lengths.
+        RecipeError: there is no expression of these lengths and depths.
     """
 
     def __init__(self, distribution: ListOpsDistribution) -> None:
         self.distribution = distribution
         limit, deepest = distribution.max_length, distribution.max_depth
+        shortest = 3 * distribution.min_depth + 1  # each list has two tokens and a digit beside the one within it
+        if shortest > limit:
+            raise RecipeError(
+                f"no expression of at most {limit} tokens is {distribution.min_depth} lists deep: the shortest has "
+                f"{shortest}"
+            )
         digit = np.zeros(limit + 1)
         digit[1] = 1.0
         weight = distribution.list_probability / (distribution.max_arguments - 1)
@@ -107,15 +113,15 @@ class Sampler:
         root = length if distribution.bare_digits else as_list
         root = np.where(np.arange(limit + 1) >= distribution.min_length, root, 0.0)
         if not root.sum() > 0:
-            shortest = "the shortest list has 4 tokens"
+            reason = "the shortest list has 4 tokens"
             if distribution.list_probability == 1:  # a whole tree of lists, which have two tokens besides arguments
-                shortest = (
+                reason = (
                     "with list_probability 1 every node above the deepest is a list, so that the shortest expression "
                     f"has 3 * 2^{deepest} - 2 tokens"
                 )
             raise RecipeError(
                 f"no expression has {distribution.min_length} to {limit} tokens with at most {deepest} lists within "
-                f"one another, of at most {distribution.max_arguments} arguments; {shortest}"
+                f"one another, of at most {distribution.max_arguments} arguments; {reason}"
             )
         self._root = np.cumsum(root) / root.sum()
         lengths = np.flatnonzero(root)

@@ -241,14 +241,34 @@ def test_a_warning_counts_the_training_expressions_that_are_tested_with(
             "data.validation_set is '31-50', and data.validation_file names .*choose one",
         ),
         ({"max_length": 4}, "410 different expressions were asked for"),
-        ({"test_sets": ["deeper"]}, "60 different expressions were asked for, and .* less rare in .*max_length=30"),
-        ({"test_sets": ["length 201-299 depth 1-2"]}, "no expression has 201 to 299 tokens with at most 2 lists"),
+        ({"test_sets": ["deeper"]}, "the set 'deeper': 60 different expressions .* less rare in .*max_length=30"),
         ({"training_length": 3}, "data.training_length is 3, and every training expression is longer"),
     ],
 )
 def test_options_that_cannot_be_met_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         made(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"test_sets": ["length 2-3"]}, "the set 'length 2-3': no expression has 2 to 3 tokens"),
+        ({"validation_set": "length 201-299 depth 1-2"}, "1-2': no expression has 201 to 299 tokens with at most 2"),
+        ({"test_sets": ["deeper"], "max_length": 24}, "'deeper': no expression of at most 24 tokens is 8 lists deep"),
+    ],
+)
+def test_a_set_without_expressions_is_named_before_any_is_drawn(
+    options: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treemem.tasks.listops.data.draw_distinct", None)
+    with pytest.raises(RecipeError, match=problem):
+        made(**options)
+
+
+def test_the_shortest_expression_of_a_depth_can_be_drawn() -> None:
+    forest = made(test_sets=["depth 3 length 10"], test_size=1)
+    assert expressions_of(forest, set="depth 3 length 10").depth().tolist() == [3]
 
 
 def test_a_file_with_too_few_expressions_is_refused(tmp_path: Path) -> None:
