@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +33,12 @@ from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, format_listops, parse_listops
-from treemem.trees.listops_arrays import TOKENS
+from treemem.trees.listops_arrays import TOKENS, Expressions, expressions_of_forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
+GroupBy = Literal["length", "arguments", "depth"]
 NUM_CLASSES = len(DIGITS)
 _LABEL = "a digit, or -1 (not said), for each expression"
 _BIN_ENDS = np.array([10, 20, 30, 50, *range(100, 1001, 100)], np.int64)
@@ -76,22 +78,25 @@ class ListOps(Task):
     Tree networks run over the given trees; sequence networks read the leaves, which in the binary form are the tokens
     of the expression. Data are forests of expressions in the task's form. ``tree_data["label"]`` is the digit, -1 where
     nobody said; ``tree_data["split"]``, where the data are divided, is ``"train"``, ``"validation"`` or ``"test"``.
-    Scores are told apart by the number of tokens: 10 stands for up to 10 tokens, 20 for 11 to 20, then 30, 50, 100, 200
-    and so on to 1000, and thousands beyond.
 
     Args:
         form: of the trees. ``"binary"``: as published, operators, digits and ``]`` are leaves and every list branches
             to the left; ``"nary"``: operators are inner nodes, their arguments the children.
         max_arguments: the most arguments that n-ary operators have parameters for.
         dropout: of the head, before its one layer.
+        group_by: what scores are told apart by. ``"length"``: the number of tokens, where 10 stands for up to 10, 20
+            for 11 to 20, then 30, 50, 100, 200 and so on to 1000, and thousands beyond; ``"arguments"``: the most that
+            a list of the expression has, where 5 stands for up to 5, 10 for 6 to 10 and so on; ``"depth"``: the most
+            lists that stand within one another. A ``curriculum`` that is one number goes by these groups, one in stages
+            by the number of tokens.
 
     Raises:
-        RecipeError: another form, or a number out of its range.
+        RecipeError: another form or grouping, or a number out of its range.
     """
 
     name: ClassVar[str] = "listops"
     version: ClassVar[str] = "1"
-    group: ClassVar[str] = "length"
+    group: ClassVar[str] = "length"  # of the default
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ListOpsDataOptions
@@ -105,11 +110,14 @@ class ListOps(Task):
     form: ListOpsForm = "binary"
     max_arguments: int = 5
     dropout: float = 0.2
+    group_by: GroupBy = "length"
 
     def __post_init__(self) -> None:
         checked_choice("form", self.form, get_args(ListOpsForm))
         checked_count("max_arguments", self.max_arguments)
         checked_probability("dropout", self.dropout)
+        checked_choice("group_by", self.group_by, get_args(GroupBy))
+        object.__setattr__(self, "group", self.group_by)  # what results of this task call its groups
 
     @property
     def token_form(self) -> TokenForm:
@@ -118,7 +126,12 @@ class ListOps(Task):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"form": self.form, "max_arguments": self.max_arguments, "dropout": self.dropout}
+        return {
+            "form": self.form,
+            "max_arguments": self.max_arguments,
+            "dropout": self.dropout,
+            "group_by": self.group_by,
+        }
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -146,8 +159,11 @@ class ListOps(Task):
         return data
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Expressions as records: ``label``, ``tree`` in plain text, the ``set`` that it is of, split and length."""
-        examples = self.examples(data)
+        """Expressions as records: ``label``, ``tree`` in plain text, the ``set`` that it is of, split and length.
+
+        Where scores are told apart by something else, its number stands there in place of the length.
+        """
+        examples = dataclasses.replace(self.examples(data), group=self._counted(data))  # 12 tokens, not up to 20
         labels = examples.targets["label"].tolist()
         sets = [{"set": str(name)} for name in data.tree_data["set"]] if "set" in data.tree_data else [{}] * len(data)
         for tree, label, own, rest in zip(data, labels, sets, split_and_group(examples, self.group), strict=True):
@@ -192,18 +208,25 @@ class ListOps(Task):
 
         Raises:
             RecipeError: labels or splits that mean nothing.
+            GraphError: where scores are not told apart by length, trees that are no expressions.
         """
         label = label_numbers(data.tree_data.get("label"), len(data), NUM_CLASSES, _LABEL)
-        length = num_tokens(data)
         return Examples(
             data,
             1,
             {"label": label},
-            length_bin(length),
+            _BIN[self.group_by](self._counted(data)),
             label >= 0,
             split_numbers(data.tree_data.get("split")),
-            difficulty=length,
+            difficulty=num_tokens(data),
         )
+
+    def _counted(self, data: Forest) -> NDArray[np.int64]:
+        """What scores are told apart by, of each expression, before it is put into bins; int64 ``[trees]``."""
+        if self.group_by == "length":
+            return num_tokens(data)
+        expressions = expressions_of_forest(data)
+        return most_arguments(expressions) if self.group_by == "arguments" else expressions.depth()
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, NUM_CLASSES, dropout=self.dropout)
@@ -221,7 +244,7 @@ class ListOps(Task):
         return outputs.argmax(-1).numpy() == targets["label"]
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Accuracy by length and overall."""
+        """Accuracy by group and overall."""
         return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
 
 
@@ -233,7 +256,26 @@ def num_tokens(forest: Forest) -> NDArray[np.int64]:
     return total[forest.begin[1:]] - total[forest.begin[:-1]]
 
 
+def most_arguments(expressions: Expressions) -> NDArray[np.int64]:
+    """The most arguments that a list of each expression has, 0 for a lone digit; int64 ``[expressions]``."""
+    nary = expressions.forest("nary")
+    return np.maximum.reduceat(nary.arity.astype(np.int64), nary.begin[:-1]) if len(nary) else np.empty(0, np.int64)
+
+
+def arguments_bin(arguments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The most arguments of the bin that each number of them falls into: 5, 10, 15, ..."""
+    return -(-np.maximum(arguments, 1) // 5) * 5
+
+
 def length_bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
     """The most tokens of the bin that each length falls into."""
     place = np.searchsorted(_BIN_ENDS, length)
     return np.where(place < len(_BIN_ENDS), _BIN_ENDS[np.minimum(place, len(_BIN_ENDS) - 1)], -(-length // 1000) * 1000)
+
+
+_BIN: dict[GroupBy, Callable[[NDArray[np.int64]], NDArray[np.int64]]] = {
+    "length": length_bin,
+    "arguments": arguments_bin,
+    "depth": lambda depth: depth,
+}
+"""The group of each number of what scores are told apart by."""

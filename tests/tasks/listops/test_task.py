@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import treemem
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.task import TASKS, Model, NetworkConfig
 from treemem.tasks.listops import PUBLISHED_FIGURES, ListOps, ListOpsDataOptions
-from treemem.tasks.listops.task import length_bin, num_tokens
+from treemem.tasks.listops.task import GroupBy, arguments_bin, length_bin, most_arguments, num_tokens
 from treemem.training import TrainingOptions, evaluate, fit, parse_recipe
 from treemem.trees import Forest, parse_listops
+from treemem.trees.listops import ListOpsForm
+from treemem.trees.listops_arrays import expressions_of_lines
 
 TASK, NARY = ListOps(), ListOps(form="nary")
 TEXTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )", "7"]
@@ -79,6 +82,39 @@ def test_examples_are_told_apart_by_the_bin_of_their_length() -> None:
     assert length_bin(lengths).tolist() == ends
 
 
+@pytest.mark.parametrize(("group_by", "group"), [("arguments", [5, 5, 5, 10]), ("depth", [2, 1, 0, 1])])
+@pytest.mark.parametrize("form", ["binary", "nary"])
+def test_examples_can_be_told_apart_by_their_lists_in_place_of_their_length(
+    group_by: GroupBy, group: list[int], form: ListOpsForm
+) -> None:
+    task = ListOps(form=form, max_arguments=6, group_by=group_by)
+    forest = Forest.from_trees(
+        [task.parse(text) for text in (*TEXTS, "[SM 1 2 3 4 5 6 ]")], tree_data={"label": [9, 0, 7, 1]}
+    )
+    examples = task.examples(forest)
+    assert examples.group.tolist() == group
+    assert examples.difficulty is not None
+    assert examples.difficulty.tolist() == [9, 5, 1, 8], "of a curriculum in stages: the tokens"
+    assert len(task.examples(forest[:0])) == 0
+    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 2}))
+    scores = evaluate(model, forest, split=None).scores
+    assert [score.group for score in scores] == [*sorted(set(group)), "all"]
+    assert (task.group, ListOps(**task.options)) == (group_by, task)
+    assert dataclasses.replace(task, group_by="length").group == ListOps.group == "length"
+
+
+def test_numbers_of_arguments_go_by_fives() -> None:
+    assert most_arguments(expressions_of_lines(["7", "[MIN 1 [MAX 2 3 4 ] ]"])).tolist() == [0, 3]
+    assert arguments_bin(np.array([0, 2, 5, 6, 10, 11, 15, 16])).tolist() == [5, 5, 5, 10, 10, 15, 15, 20]
+
+
+def test_records_have_the_number_that_groups_count_and_not_the_bin() -> None:
+    for group_by, number in (("length", 9), ("arguments", 4), ("depth", 2)):
+        task = ListOps(group_by=group_by)
+        (record,) = task.records_of(Forest.from_trees([task.parse(TEXTS[0])], tree_data={"label": [9]}))
+        assert record == {"label": 9, "tree": TEXTS[0], group_by: number}
+
+
 def test_examples_without_labels_or_splits_can_be_predicted_only() -> None:
     examples = TASK.examples(Forest.from_trees([parse_listops("7")]))
     assert not examples.labelled.any()
@@ -99,7 +135,7 @@ def test_labels_and_splits_that_mean_nothing_are_refused(tree_data: dict[str, ob
 
 
 def test_wrong_options_are_refused() -> None:
-    for options in ({"form": "ternary"}, {"max_arguments": 0}, {"dropout": 1.5}):
+    for options in ({"form": "ternary"}, {"max_arguments": 0}, {"dropout": 1.5}, {"group_by": "size"}):
         with pytest.raises(RecipeError):
             ListOps(**options)  # type: ignore[arg-type]
 
