@@ -11,7 +11,7 @@ from toy_task import MoreX, toy_data
 
 from treemem.cli import main
 from treemem.errors import RecipeError
-from treemem.task import TaskData
+from treemem.task import PublishedFigure, TaskData
 from treemem.training import load_recipe, recipe_run
 
 
@@ -48,6 +48,20 @@ def test_the_same_command_trains_nothing_anew(trained: Path, capsys: pytest.Capt
     assert "run/sum/seed-1 is finished: epoch 2 was its last" in said
     assert "epoch 1/2" not in said
     assert ((trained / "results.jsonl").read_text(), (trained / "table.md").read_text()) == before
+
+
+@pytest.mark.parametrize(
+    ("split", "heading"),
+    [("test", "by height; published figures are of the published data\n"), ("test, others", "by height\n")],
+)
+def test_published_figures_are_said_to_be_of_the_published_data_where_they_stand_in_the_table(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], split: str, heading: str
+) -> None:
+    figure = PublishedFigure("sum", split, "accuracy", 0.9, None, "a table of others")
+    monkeypatch.setattr(MoreX, "published", (figure,))
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run"]) == 0
+    assert f"Test: accuracy in %, {heading}" in capsys.readouterr().out
+    assert ("published, all" in (trained / "table.md").read_text()) == ("published" in heading)
 
 
 def test_networks_trained_before_on_the_same_data_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
