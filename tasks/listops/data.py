@@ -45,16 +45,18 @@ class ListOpsDataOptions:
             :func:`~treemem.tasks.listops.expression_sets.find_set`.
         validation_set: what to validate with, likewise.
         min_length, max_length, max_depth, max_arguments, list_probability, bare_digits: what training expressions are
-            drawn from; see :class:`~treemem.tasks.listops.generator.ListOpsDistribution`.
+            drawn from; see :class:`~treemem.tasks.listops.generator.ListOpsDistribution`. Where ``training_file`` is
+            given they count for sets other than ``"iid"`` alone, as far as a name leaves them open; of the file's
+            expressions ``training_length`` leaves the longer ones out.
         pool: those to train on, and all ``"iid"`` ones, are chosen at random from so many different ones, or as many as
             there are. As in the published files of 100,000 expressions, no expression stands twice, so a larger pool
-            has fewer short ones.
+            has fewer short ones. Does not count where ``training_file`` is given.
         seed: of all choices.
         training_file: take the training expressions, and those of the ``"iid"`` sets, from this file instead: only
             those that differ. Those that ``validation_file`` or ``test_file`` holds too are kept, and a warning counts
             them. See :func:`~treemem.tasks.listops.readers.read_listops`.
-        validation_file, test_file: take these from a file instead of what ``"iid"`` would give. Of no file may a record
-            say that it is for another split.
+        validation_file, test_file: take these from a file, and all of it whatever ``validation_size`` or ``test_size``
+            is, instead of what ``"iid"`` would give. Of no file may a record say that it is for another split.
     """
 
     training_size: int | None = None

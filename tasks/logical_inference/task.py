@@ -81,9 +81,9 @@ class LogicDataOptions:
     Attributes:
         path: folder of the published files, see
             :func:`~treemem.tasks.logical_inference.reader.read_logic_folder`; None: pairs are generated.
-        size: how many to generate.
-        seed: of the generator.
-        max_operations: of the formulas generated.
+        size: how many to generate; does not count where ``path`` is given.
+        seed: of the generator, and of the order that ``training_size`` goes by.
+        max_operations: of the formulas generated; does not count where ``path`` is given.
         max_training_operations: pairs with more are for the test alone.
         validation_every: of the pairs for training, one in so many is for validation; none where ``path`` has files of
             pairs for validation.
