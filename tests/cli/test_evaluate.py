@@ -11,6 +11,7 @@ import toy_task
 from treemem import checkpoint
 from treemem.cli import main
 from treemem.task import Model, NetworkConfig
+from treemem.tasks.listops import ListOps
 from treemem.trees.vocabulary import Vocabulary
 
 EQUATIONS = 'equation,label,split\nx + y = y + x,1,test\n"sin(x) = cos(x)",0,train\n'
@@ -42,6 +43,15 @@ def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixt
     assert " 7 |" in said.out.splitlines()[-3]
     assert main(["evaluate", "one/sum/seed-12093/best", "data.count=20", "--split", "all"]) == 0
     assert " 20 |" in capsys.readouterr().out
+
+
+def test_options_of_the_task_may_be_set_too(capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint.save("model", Model(ListOps(), NetworkConfig("TreeRNN", {"hidden_size": 2})))
+    small = ["data.training_size=3", "data.validation_size=2", "data.test_size=15", "data.pool=0"]
+    assert main(["evaluate", "model", *small, "task_options.group_by=depth", "--device", "cpu"]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert "depth 1 |" in head
+    assert " 15 |" in rows[-1]
 
 
 @pytest.mark.parametrize(

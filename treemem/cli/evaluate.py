@@ -25,7 +25,7 @@ from treemem.errors import RecipeError, near_names
 
 if TYPE_CHECKING:
     from treemem.calibration import Reliability
-    from treemem.task import Model
+    from treemem.task import Model, Task
     from treemem.training.evaluate import Evaluation
     from treemem.trees.forest import Forest
 
@@ -73,7 +73,7 @@ def _run(options: Namespace) -> None:
         check_place(Path(options.json), options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     folder = network_folder_of(options.checkpoint)
-    forest = _data(model, folder, options)
+    model.task, forest = _task_and_data(model, folder, options)
     evaluation = evaluate(
         model,
         forest,
@@ -102,13 +102,16 @@ def _name_of(model: Model) -> str:
     return next((name for name, own in model.task.networks.items() if own == model.network), model.network.network)
 
 
-def _data(model: Model, folder: Path | None, options: Namespace) -> Forest:
-    """The examples of the file, or those that the model's run, which is in ``folder``, or its task generates."""
+def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, Forest]:
+    """The examples of the file, or those that the model's run, which is in ``folder``, or its task generates.
+
+    The task is the model's, with the options that are set.
+    """
     from treemem.training.recipe_run import RECIPE
     from treemem.training.recipes import load_recipe, load_task_data
 
     if options.data is not None:
-        return model.task.read_examples(options.data, format=options.format)
+        return model.task, model.task.read_examples(options.data, format=options.format)
     given: dict[str, Any] = {"task_options": model.task.options}
     recipe = None if folder is None else load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
@@ -117,7 +120,7 @@ def _data(model: Model, folder: Path | None, options: Namespace) -> Forest:
     else:
         _logger.info("no run of this model is known here, so the data are those that its task generates")
     task, data_options = load_task_data(model.task.name, options.set, given)
-    return task.make_data(data_options).forest
+    return task, task.make_data(data_options).forest
 
 
 def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliability:
