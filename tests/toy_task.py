@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import pytest
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,20 @@ def toy_data(count: int = 60, seed: int = 0, *, divided: bool = True) -> Forest:
             ["test" if not n % 5 else "validation" if not n % 4 else "train" for n in range(count)]
         )
     return Forest.from_trees(trees, tree_data=data)
+
+
+def scored_batches(patch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What a list grows by from now on: of each batch that is scored and not trained on, its size and the threads."""
+    seen: list[tuple[int, int]] = []
+    forward = KindSum.forward
+
+    def telling(self: KindSum, batch: TreeBatch) -> Tensor:
+        if not self.training:
+            seen.append((batch.num_examples, torch.get_num_threads()))
+        return forward(self, batch)
+
+    patch.setattr(KindSum, "forward", telling)
+    return seen
 
 
 TASKS.register("more_x", MoreX)

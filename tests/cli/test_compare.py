@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_task import scored_batches
 
 from treemem.cli import main
 
@@ -34,7 +35,9 @@ def test_a_network_compared_with_itself_differs_in_nothing(trained: Path, capsys
     assert [cell.strip() for cell in row.split("|")[2:-1]] == ["0.00", "0.00 to 0.00", "0", "0", "1, 1"]
 
 
-def test_answers_that_were_not_kept_are_computed(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_that_were_not_kept_are_computed(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["compare", "run"]) == 0
     before = capsys.readouterr().out
     for name in ("sum", "small sum"):
@@ -48,6 +51,10 @@ def test_answers_that_were_not_kept_are_computed(trained: Path, capsys: pytest.C
     (trained / "sum" / "seed-old").mkdir()
     assert main(["compare", "run", "--recipe", "toy.yaml"]) == 0
     assert capsys.readouterr().out == before
+    seen = scored_batches(monkeypatch)
+    given = ["--recipe", "toy.yaml", "training.evaluation_batch_size=4", "training.threads=2"]
+    assert main(["compare", "run", *given]) == 0
+    assert set(seen) == {(4, 2)}, "as the recipe says"
 
 
 def test_answers_of_other_weights_are_computed_anew(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

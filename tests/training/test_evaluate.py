@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_task import KindSum, MoreX, toy_data
+from toy_task import KindSum, MoreX, scored_batches, toy_data
 
 from treemem.errors import RecipeError, VocabularyError
 from treemem.schedule.tree_batch import TreeBatch
@@ -106,6 +106,16 @@ def test_several_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
     assert [len(fit.records) for fit in result.fits] == [2, 2, 2]
     with pytest.raises(RecipeError, match="seeds must be distinct"):
         fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1, 1], output=tmp_path)
+
+
+def test_seeds_are_scored_in_batches_and_threads_of_their_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = scored_batches(monkeypatch)
+    options = TrainingOptions(epochs=1, evaluation_batch_size=4, threads=2)
+    fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1], output=tmp_path)
+    validation, test = 12, 12
+    assert seen == [(4, 2)] * ((validation + test) // 4)
 
 
 def test_several_seeds_take_own_network_classes(tmp_path: Path) -> None:

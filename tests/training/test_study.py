@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_task import MoreX, toy_data
+from toy_task import MoreX, scored_batches, toy_data
 
 import treemem
 from treemem import RecipeError
@@ -61,6 +61,17 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
     assert found[1]["best_epoch"] == alone.best_epoch
     assert set(found[1]["scores"]) == {"train", "validation", "test", "other"}
     assert read_study(tmp_path / "new" / "study.jsonl") == found
+
+
+def test_runs_are_scored_in_batches_and_threads_of_their_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = scored_batches(monkeypatch)
+    run = dataclasses.replace(runs(1)[0], training=TrainingOptions(epochs=1, evaluation_batch_size=6, threads=2))
+    given = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("test",)}
+    run_study(MoreX(), [run], {"data": toy_data()}, files={"other": toy_data(18, divided=False)}, **given)
+    validation, test, other = 12, 12, 18
+    assert seen == [(6, 2)] * ((validation + test + other) // 6)
 
 
 def test_records_of_another_kind_are_refused_with_their_line(tmp_path: Path) -> None:

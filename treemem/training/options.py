@@ -52,14 +52,15 @@ class TrainingOptions:
         share_subtrees: run equal subtrees of a batch once; sooner, and the same numbers but for rounding. With dropout
             equal subtrees then lose the same units, so the numbers are others.
         evaluate_every: evaluate on the validation examples after every so many epochs, and after the last.
-        evaluation_batch_size: examples that run together in evaluation.
+        evaluation_batch_size: examples that run together in evaluation: of the validation examples, and when what was
+            trained is scored on the test.
         prefetch: how many batches a thread makes ahead of their use; the same numbers. Seldom pays on a CPU.
         checkpoint_seconds: write a checkpoint within an epoch too when so many seconds went by. None: only at its end.
         checkpoint_steps: likewise after every so many steps.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        threads: of torch on the CPU, in each process; also what makes the numbers independent of how many cores there
-            are. None: as many as torch was told to use, which pays for batches of thousands or hidden sizes of
-            hundreds.
+        threads: of torch on the CPU, in each process, in training and in scoring; also what makes the numbers
+            independent of how many cores there are. None: as many as torch was told to use, which pays for batches of
+            thousands or hidden sizes of hundreds.
         precision: as lightning-fabric names it: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
         tensorboard: write event files beside the log.
 

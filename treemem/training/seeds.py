@@ -75,8 +75,16 @@ def fit_seeds(
             networks=networks,
         )
         fits.append(result)
-        title = f"{Path(output).name}, seed {seed}, {split or 'all'} examples"
-        evaluations.append(evaluate(result.model, data, split=split, progress=progress, title=title))
+        evaluation = evaluate(
+            result.model,
+            data,
+            split=split,
+            batch_size=options.evaluation_batch_size,
+            threads=options.threads,
+            progress=progress,
+            title=f"{Path(output).name}, seed {seed}, {split or 'all'} examples",
+        )
+        evaluations.append(evaluation)
     return SeedsResult(fits, evaluations, mean_scores([evaluation.scores for evaluation in evaluations]))
 
 

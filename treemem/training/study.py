@@ -268,7 +268,14 @@ def _record(job: _Job) -> dict[str, Any]:
     odds: dict[str, list[list[int]]] = {}
     parts = {split: (forest, split) for split in job.splits}
     for name, (data, split) in {**parts, **{name: (Forest.load(trees / name), None) for name in job.files}}.items():
-        found = evaluate(result.model, data, split=split, progress=False)
+        found = evaluate(
+            result.model,
+            data,
+            split=split,
+            batch_size=run.training.evaluation_batch_size,
+            threads=run.training.threads,
+            progress=False,
+        )
         scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
         if name != "train":
             right[name] = packed_answers(found.right)

@@ -122,7 +122,12 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
     evaluations = {
         int(run.name.removeprefix("seed-")): evaluate(
-            checkpoint.load(run), data, split=TEST, title=f"{network.name}, {run.name}"
+            checkpoint.load(run),
+            data,
+            split=TEST,
+            batch_size=recipe.training.evaluation_batch_size,
+            threads=recipe.training.threads,
+            title=f"{network.name}, {run.name}",
         )
         for run in runs
     }
