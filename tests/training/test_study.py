@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from treemem.training import (
     right_answers,
     run_study,
     score_row,
+    study,
 )
 from treemem.training.fit import fit
 
@@ -98,6 +100,45 @@ def test_what_is_recorded_is_not_run_again_and_what_is_missing_is(tmp_path: Path
     assert both[1] == first[0]
     assert not (tmp_path / "runs" / "sum" / "seed-1").exists()
     assert [record["run"] for record in read_study(results)] == ["sum/seed-2", "sum/seed-1"]
+
+
+def test_runs_that_another_study_records_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("test",)}
+
+    def with_another(*rest: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        run_study(MoreX(), runs(2), {"data": toy_data()}, **given)
+        return fit(*rest, **options)
+
+    monkeypatch.setattr(study, "fit", with_another)
+    run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
+    assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-2", "sum/seed-1"]
+
+
+def test_trees_that_another_study_replaced_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "splits": ("test",)}
+
+    def with_another(*rest: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        run_study(MoreX(), runs(3), {"data": toy_data(seed=9)}, results=tmp_path / "other.jsonl", **given)
+        return fit(*rest, **options)
+
+    monkeypatch.setattr(study, "fit", with_another)
+    with pytest.raises(RecipeError, match=r"trees/data holds other trees than this study was called with"):
+        run_study(MoreX(), runs(1, 2), {"data": toy_data()}, results=tmp_path / "study.jsonl", **given)
+    assert [record["run"] for record in read_study(tmp_path / "study.jsonl")] == ["sum/seed-1"]
+    assert not (tmp_path / "runs" / "sum" / "seed-2").exists()
+
+
+def test_saved_trees_are_written_again_only_where_they_are_others_or_torn(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("test",)}
+    label = tmp_path / "runs" / "trees" / "data" / "label.npy"
+    run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
+    before = label.stat().st_ino
+    run_study(MoreX(), runs(2), {"data": toy_data()}, **given)
+    assert label.stat().st_ino == before
+    label.write_bytes(label.read_bytes()[:-8])
+    assert len(run_study(MoreX(), runs(3), {"data": toy_data()}, **given)) == 1
 
 
 def test_a_run_whose_record_lacks_a_file_is_scored_again_from_its_folder(tmp_path: Path) -> None:

@@ -68,6 +68,26 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def writing_alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block of this folder, and keep others waiting until this one ends.
+
+    Where the system cannot lock a folder, nothing waits.
+    """
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            _logger.warning("the file system cannot lock %s (%s)", folder, error.strerror)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _lock(descriptor: int, folder: Path) -> None:
     if fcntl is None:
         return

@@ -30,6 +30,7 @@ from treemem.training.fit import fit
 from treemem.training.metrics import row_group, row_score, score_row
 from treemem.training.odds_count import OddsCount
 from treemem.training.options import TrainingOptions
+from treemem.training.run_folder import writing_alone
 from treemem.training.state import data_digest, defaults_of
 from treemem.trees.forest import Forest
 
@@ -112,7 +113,7 @@ def run_study(
         raise RecipeError("a study is not for torchrun: it runs in one process, which starts as many as it is told to")
     if processes < 1:
         raise RecipeError(f"processes must be at least 1, not {processes}")
-    records = {row["run"]: row for row in read_study(results, ["run"])}
+    records = _recorded(results)
     hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
     for run in runs:
         if run.name in records:
@@ -125,21 +126,43 @@ def run_study(
             results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
             for name, forest in {**forests, **files}.items():
-                forest.save(folder / _TREES / name)
-    jobs = [_Job(run.task or task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
+                if not _holds(folder / _TREES / name, task, {**hashes, **file_hashes}[name]):
+                    forest.save(folder / _TREES / name)
+    jobs = [_Job(task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
     failed: list[TreememError] = []
     for job, done in _done(jobs, processes):
         if isinstance(done, TreememError):
             _logger.error("%s failed: %s", job.run.name, done)
             failed.append(done)
             continue
-        records[job.run.name] = _merged(records.get(job.run.name), done)
-        write_records(results, _in_order(records, names))
+        records |= _with_record(results, done, names)
         whole.add(job.run.name)
         _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], len(whole), len(runs))
     if failed:
         raise failed[0]
     return [records[name] for name in names]
+
+
+def _holds(path: Path, task: Task, digest: str) -> bool:
+    """Whether the trees of this hash are saved there, which other processes may be reading."""
+    try:
+        return data_digest(task.examples(Forest.load(path))) == digest
+    except TreememError:  # none, or not whole: they are written
+        return False
+
+
+def _recorded(results: Path) -> dict[str, dict[str, Any]]:
+    """The records of a study so far, by the names of their runs."""
+    return {row["run"]: row for row in read_study(results, ["run", "network", "training", "data", "scores"])}
+
+
+def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Record a run beside what the file holds now, where another process may have recorded other runs."""
+    with writing_alone(results.parent):
+        records = _recorded(results)
+        records[done["run"]] = _merged(records.get(done["run"]), done)
+        write_records(results, _in_order(records, names))
+    return records
 
 
 def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hashes: Mapping[str, str]) -> bool:
@@ -197,6 +220,8 @@ def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class _Job:
+    """A run to do, with the study's task, by which hashes are taken."""
+
     task: Task
     run: StudyRun
     folder: Path
@@ -260,14 +285,16 @@ def _do(job: _Job) -> dict[str, Any] | TreememError:
 
 
 def _record(job: _Job) -> dict[str, Any]:
-    run, trees = job.run, job.folder / _TREES
-    forest = Forest.load(trees / run.data)
-    result = fit(job.task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
+    run, task = job.run, job.run.task or job.task
+    forest = _trees(job, run.data, job.hash)
+    files = {name: _trees(job, name, digest) for name, digest in job.files.items()}
+    result = fit(task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
     scores: dict[str, list[dict[str, Any]]] = {}
     right: dict[str, list[Any]] = {}
     odds: dict[str, list[list[int]]] = {}
-    parts = {split: (forest, split) for split in job.splits}
-    for name, (data, split) in {**parts, **{name: (Forest.load(trees / name), None) for name in job.files}}.items():
+    parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in job.splits}
+    parts |= {name: (other, None) for name, other in files.items()}
+    for name, (data, split) in parts.items():
         found = evaluate(
             result.model,
             data,
@@ -276,7 +303,7 @@ def _record(job: _Job) -> dict[str, Any]:
             threads=run.training.threads,
             progress=False,
         )
-        scores[name] = [score_row(run.row, score, job.task.group) for score in found.scores]
+        scores[name] = [score_row(run.row, score, task.group) for score in found.scores]
         if name != "train":
             right[name] = packed_answers(found.right)
         if found.labels is not None:
@@ -284,7 +311,7 @@ def _record(job: _Job) -> dict[str, Any]:
     return {
         "run": run.name,
         "row": run.row,
-        "task": job.task.options,
+        "task": task.options,
         "network": asdict(run.network),
         "training": _recorded_options(run.training),
         "data": {"name": run.data, "hash": job.hash},
@@ -299,6 +326,22 @@ def _record(job: _Job) -> dict[str, Any]:
         "right": right,
         "odds": odds,
     }
+
+
+def _trees(job: _Job, name: str, digest: str) -> Forest:
+    """Trees that the study saved, which must be those that it was called with.
+
+    Raises:
+        RecipeError: another study has saved its own since.
+    """
+    path = job.folder / _TREES / name
+    forest = Forest.load(path)
+    if data_digest(job.task.examples(forest)) != digest:
+        raise RecipeError(
+            f"{path} holds other trees than this study was called with, as another study in the same folder writes "
+            "them; give studies of other trees folders of their own"
+        )
+    return forest
 
 
 def weights_digest(model: Model) -> str:
