@@ -138,7 +138,7 @@ def rows_of_networks(records: Records, task: type[Task]) -> dict[str, Records]:
 
 def _network_options(record: Mapping[str, Any], task: type[Task]) -> dict[str, Any]:
     network = NetworkConfig(**record["network"])
-    of_task = {**defaults_of(task), **record.get("task", {})}
+    of_task = {**defaults_of(task), **(record.get("task") or {})}
     return {
         "network": network.network,
         **defaults_of(network.constructor()),

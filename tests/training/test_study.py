@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from toy_task import MoreX, scored_batches, toy_data
+from toy_task import KindSum, MoreX, scored_batches, toy_data
 
 import treemem
 from treemem import RecipeError
@@ -24,6 +24,7 @@ from treemem.task import NetworkConfig, Score
 from treemem.training import (
     StudyRun,
     TrainingOptions,
+    data_digest,
     evaluate,
     read_study,
     recorded_scores,
@@ -33,6 +34,8 @@ from treemem.training import (
     study,
 )
 from treemem.training.fit import fit
+from treemem.trees.forest import Forest
+from treemem.trees.vocabulary import Vocabulary
 
 SUM = NetworkConfig("KindSum", {"hidden_size": 3})
 TRAINING = TrainingOptions(epochs=2, batch_size=16, learning_rate=0.1)
@@ -185,13 +188,64 @@ def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:
     assert run_study(MoreX(), [spelled], data, folder=tmp_path / "runs", results=results) == first
 
 
+def test_a_recorded_run_of_a_network_with_a_pair_for_an_option_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfPairs(KindSum):
+        def __init__(self, hidden_size: int, vocabulary: Vocabulary, *, sizes: Sequence[int] = (1, 2)) -> None:
+            super().__init__(hidden_size, vocabulary)
+
+    monkeypatch.setattr(NetworkConfig, "constructor", lambda self, networks=None: OfPairs)
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
+    run = StudyRun("sum", "sum", SUM.replace(sizes=(4, 4)), TRAINING)
+    record = record_of(run, toy_data())
+    write_records(given["results"], [record])
+    found = run_study(MoreX(), [run], {"data": toy_data()}, **given)
+    assert found[0]["network"]["options"] == {"hidden_size": 3, "sizes": [4, 4]}
+    with pytest.raises(RecipeError, match="with other network"):
+        run_study(MoreX(), [dataclasses.replace(run, network=SUM)], {"data": toy_data()}, **given)
+
+
+def record_of(run: StudyRun, data: Forest) -> dict[str, Any]:
+    """A record with scores of nothing, as if the run had been made."""
+    return {
+        "run": run.name,
+        "row": run.row,
+        "network": dataclasses.asdict(run.network),
+        "training": dataclasses.asdict(run.training),
+        "data": {"name": run.data, "hash": data_digest(MoreX().examples(data))},
+        "scores": {"train": [], "validation": [], "test": []},
+    }
+
+
+def test_new_runs_are_recorded_beside_records_of_an_earlier_form(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
+    earlier = record_of(runs(1)[0], toy_data())
+    write_records(given["results"], [earlier])
+    for _ in range(2):
+        found = run_study(MoreX(), runs(1, 2), {"data": toy_data()}, **given)
+        assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-1", "sum/seed-2"]
+    assert {name: found[0][name] for name in earlier} == earlier
+    assert found[0]["weights"] is None
+    scored = run_study(MoreX(), runs(1), {"data": toy_data()}, **given, files={"other": toy_data(20, divided=False)})
+    assert scored[0]["weights"] is not None
+
+
+def test_a_line_without_the_fields_of_a_study_is_told(tmp_path: Path) -> None:
+    write_records(tmp_path / "study.jsonl", [{"run": "sum/seed-1"}])
+    with pytest.raises(
+        ParseError, match=r"study\.jsonl, line 1.* has no network and no training and"
+    ):
+        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
+
+
 @pytest.mark.parametrize("changed", ["training", "data"])
 def test_a_record_of_other_options_or_data_is_refused(tmp_path: Path, changed: str) -> None:
     results = tmp_path / "study.jsonl"
     run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=results)
     again = runs(1, epochs=3 if changed == "training" else 2)
     data = toy_data(seed=9 if changed == "data" else 0)
-    with pytest.raises(RecipeError, match=f"'sum/seed-1' with other {changed}"):
+    with pytest.raises(RecipeError, match=f"'sum/seed-1' with other {changed}; .*that line and .*/runs/sum/seed-1, to"):
         run_study(MoreX(), again, {"data": data}, folder=tmp_path / "runs", results=results)
 
 

@@ -78,10 +78,10 @@ def run_study(
 
     A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (its name and options), ``training``,
     ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``weights`` (a hash of them), ``parameters``,
-    ``best_epoch``, ``epochs``, ``seconds`` (of training, all epochs), ``trees_per_second``, and by split or file
-    ``scores`` (a list of records of scores), ``right`` (but for ``train``: which examples were right; see
+    ``best_epoch``, ``epochs``, ``seconds`` (of training and validation, all epochs), ``trees_per_second``, and by split
+    or file ``scores`` (a list of records of scores), ``right`` (but for ``train``: which examples were right; see
     :func:`right_answers`) and, where answers are yes or no, ``odds`` (how many examples by the log odds given to yes;
-    see :class:`OddsCount`).
+    see :class:`OddsCount`). Where a record was written before a field was there, the field is None.
 
     Args:
         task: what to learn.
@@ -96,7 +96,9 @@ def run_study(
     Raises:
         RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
             other options now; a process that was killed; a call from processes that ``torchrun`` launched.
-        TreememError: what training raised in a run, after all other runs were done.
+        ParseError: ``results`` holds something else than records of a study.
+        TreememError: what training raised in a run, after all other runs were done. Any other error, as where memory
+            runs out, ends the study at once; the same call goes on from the last checkpoints.
 
     A script that calls this with more than one process needs Python's guard, as each process imports it again; settings
     of the calling process, such as :func:`treemem.ops.compile_steps`, do not reach them, the environment does.
@@ -117,7 +119,7 @@ def run_study(
     hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
     for run in runs:
         if run.name in records:
-            _check_same(run, run.task or task, hashes[run.data], records[run.name], results)
+            _check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
     file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
     whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
     waiting = [run for run in runs if run.name not in whole]
@@ -161,7 +163,7 @@ def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> d
     with writing_alone(results.parent):
         records = _recorded(results)
         records[done["run"]] = _merged(records.get(done["run"]), done)
-        write_records(results, _in_order(records, names))
+        write_records(results, _of_one_form(_in_order(records, names)))
     return records
 
 
@@ -169,14 +171,16 @@ def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hash
     """Whether a run needs no scoring any more."""
     if record is None or not {*splits, *file_hashes} <= record["scores"].keys():
         return False
-    return all(record.get("files", {}).get(name) == digest for name, digest in file_hashes.items())
+    hashes = record.get("files") or {}
+    return all(hashes.get(name) == digest for name, digest in file_hashes.items())
 
 
 def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
     """A new record of a run, with what an earlier one of the same weights says of other splits and files."""
     if before is None or before.get("weights") != done["weights"]:
         return done
-    return {**done, **{name: {**before[name], **done[name]} for name in ("files", "scores", "right", "odds")}}
+    by_part = ("files", "scores", "right", "odds")
+    return {**done, **{name: {**(before.get(name) or {}), **done[name]} for name in by_part}}
 
 
 def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -265,7 +269,6 @@ def _has_begun(job: _Job) -> bool:
 def _begin_worker() -> None:
     """Leave Ctrl-C to the process that waits for this one, and end with it, even where it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     parent = multiprocessing.parent_process()
 
     def end_with_parent() -> None:
@@ -313,7 +316,7 @@ def _record(job: _Job) -> dict[str, Any]:
         "row": run.row,
         "task": task.options,
         "network": asdict(run.network),
-        "training": _recorded_options(run.training),
+        "training": _as_recorded(asdict(run.training)),
         "data": {"name": run.data, "hash": job.hash},
         "files": dict(job.files),
         "weights": weights_digest(result.model),
@@ -382,13 +385,15 @@ def _check_names(
         raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
 
 
-def _recorded_options(options: TrainingOptions) -> dict[str, Any]:
-    """The options as a record has them when it is read again, with lists in place of tuples."""
-    found: dict[str, Any] = json.loads(json.dumps(asdict(options)))
+def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a record has them when it is read again: with lists in place of tuples, say."""
+    found: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
     return found
 
 
-def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path) -> None:
+def _check_same(
+    run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
+) -> None:
     """Make sure that a record is of this run; an option that it lacks was at its default.
 
     Raises:
@@ -399,21 +404,28 @@ def _check_same(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, 
     now = {
         "task": task.options,
         "network": {"network": run.network.network, "options": {**defaults, **run.network.options}},
-        "training": _recorded_options(run.training),
+        "training": asdict(run.training),
         "data": data_hash,
     }
     then = {
-        "task": {**defaults_of(type(task)), **record.get("task", {})},
+        "task": {**defaults_of(type(task)), **(record.get("task") or {})},
         "network": {"network": network["network"], "options": {**defaults, **network["options"]}},
         "training": {**defaults_of(TrainingOptions), **record["training"]},
         "data": record["data"]["hash"],
     }
+    now, then = _as_recorded(now), _as_recorded(then)
     changed = [name for name, value in now.items() if value != then[name]]
     if changed:
         raise RecipeError(
-            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line to run it again, "
-            "or write to another file"
+            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line and the run's "
+            f"folder, {folder / run.name}, to run it again, or write to another file and folder"
         )
+
+
+def _of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records, each with the fields of all: None where a record is of an earlier form, which has it not."""
+    fields = dict.fromkeys(name for record in records for name in record)
+    return [{name: record.get(name) for name in fields} for record in records]
 
 
 def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
