@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -355,8 +356,13 @@ def test_a_run_stopped_between_its_best_and_its_last_checkpoint_resumes_to_the_s
         stop_after(patch, 2, "best")
         with pytest.raises(Stopped):
             run(tmp_path / "broken")
+    shutil.copytree(tmp_path / "broken", tmp_path / "shorter")
     run(tmp_path / "broken", resume=True)
     assert_same(tmp_path / "whole", tmp_path / "broken")
+    done = len(checkpoint.load_records(tmp_path / "shorter" / "last"))
+    result = run(tmp_path / "shorter", resume=True, epochs=done)
+    assert result.best_epoch == run(tmp_path / "of so many", epochs=done).best_epoch
+    assert_same(tmp_path / "of so many", tmp_path / "shorter")
 
 
 def test_a_torn_last_checkpoint_makes_it_resume_from_the_one_before(
@@ -479,15 +485,31 @@ def test_a_resumed_run_that_was_never_evaluated_and_has_no_epoch_left_is_evaluat
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])["validation"]
 
 
-def test_a_run_within_an_epoch_that_is_not_asked_for_and_without_a_best_one_says_how_to_resume(
+def test_a_run_that_is_shortened_to_the_epochs_done_is_evaluated_after_the_last_as_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        stop_after(patch, 4)
+        stop_after(patch, 3)
         with pytest.raises(Stopped):
-            run(tmp_path, epochs=9, evaluate_every=5, checkpoint_steps=2)
-    with pytest.raises(RecipeError, match="with epochs of at least 2"):
-        run(tmp_path, epochs=1, evaluate_every=5, resume=True)
+            run(tmp_path / "shorter", epochs=5, evaluate_every=2)
+    shorter = run(tmp_path / "shorter", epochs=3, evaluate_every=2, resume=True)
+    whole = run(tmp_path / "whole", epochs=3, evaluate_every=2)
+    assert_same(tmp_path / "whole", tmp_path / "shorter")
+    assert shorter.best_epoch == whole.best_epoch
+    again = run(tmp_path / "shorter", epochs=3, evaluate_every=2, resume=True)
+    assert (again.best_epoch, again.records) == (shorter.best_epoch, shorter.records)
+
+
+@pytest.mark.parametrize(("saves", "evaluate_every", "done"), [(4, 5, 1), (10, 2, 3)])
+def test_a_run_within_an_epoch_that_is_not_asked_for_and_without_the_model_before_it_says_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int, evaluate_every: int, done: int
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(patch, saves)
+        with pytest.raises(Stopped):
+            run(tmp_path, epochs=9, evaluate_every=evaluate_every, checkpoint_steps=2)
+    with pytest.raises(RecipeError, match=f"no model of epoch {done} that .* with epochs of at least {done + 1}"):
+        run(tmp_path, epochs=done, evaluate_every=evaluate_every, resume=True)
 
 
 def test_resuming_an_empty_folder_begins_and_a_finished_run_ends_at_once(tmp_path: Path) -> None:

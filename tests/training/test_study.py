@@ -233,9 +233,7 @@ def test_new_runs_are_recorded_beside_records_of_an_earlier_form(tmp_path: Path)
 
 def test_a_line_without_the_fields_of_a_study_is_told(tmp_path: Path) -> None:
     write_records(tmp_path / "study.jsonl", [{"run": "sum/seed-1"}])
-    with pytest.raises(
-        ParseError, match=r"study\.jsonl, line 1.* has no network and no training and"
-    ):
+    with pytest.raises(ParseError, match=r"study\.jsonl, line 1.* has no network and no training and"):
         run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
 
 

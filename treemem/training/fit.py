@@ -288,15 +288,17 @@ class _Run:
         return self.model if self.average is None else cast(Model, self.average.module)
 
     def recover_best(self) -> None:
-        """On resuming, make a torn best checkpoint again from the last one, or make do with the best before it.
+        """On resuming, make a lost best checkpoint again from the last one, or make do with the best before it.
 
-        Where no step is left to do, and no best one, the last one becomes the best.
+        Where no step is left to do, the last epoch is evaluated if it was not, and is the best if no other is.
         """
         progress = self.progress
         is_last = progress.best_epoch == progress.epoch and not progress.step
         records = None
         if progress.best_epoch:
-            records = self.processes.in_first(lambda: records_before_lost_best(self.folder, is_in_last=is_last))
+            records = self.processes.in_first(
+                lambda: records_before_lost_best(self.folder, progress.best_epoch, is_in_last=is_last)
+            )
         if records is not None and is_last:
             if len(self.validation_ids):
                 self.evaluate(dict(progress.records[-1]))
@@ -304,17 +306,28 @@ class _Run:
         elif records is not None:
             progress.best_epoch = len(records)
             progress.best_accuracy = records[-1].get("validation_accuracy", -1.0) if records else -1.0
-        if progress.best_epoch or not progress.finished(self.options):
-            return
+        if progress.finished(self.options) and not (progress.best_epoch and self.last_is_seen):
+            self.judge_last()
+
+    @property
+    def last_is_seen(self) -> bool:
+        """Whether nothing is to be evaluated after the epochs that are done, as after the last one asked for."""
+        progress = self.progress
+        is_due = len(self.validation_ids) and progress.epoch == self.options.epochs
+        return not is_due or "validation_accuracy" in progress.records[-1]
+
+    def judge_last(self) -> None:
+        """Evaluate the last epoch of a run that is asked for no more, and make it the best if no other is."""
+        progress = self.progress
         if progress.step:
             raise RecipeError(
-                f"{self.folder} holds a run within its epoch {progress.epoch + 1} and no best model; "
-                f"resume it with epochs of at least {progress.epoch + 1}"
+                f"{self.folder} holds a run within its epoch {progress.epoch + 1}, and no model of epoch "
+                f"{progress.epoch} that could be evaluated; resume it with epochs of at least {progress.epoch + 1}"
             )
-        if len(self.validation_ids):
-            progress.best_accuracy = self.evaluate(progress.records[-1])[-1].accuracy
-        progress.best_epoch = progress.epoch
-        self.save("best")
+        accuracy = self.evaluate(progress.records[-1])[-1].accuracy if len(self.validation_ids) else -1.0
+        if not progress.best_epoch or accuracy > progress.best_accuracy:
+            progress.best_epoch, progress.best_accuracy = progress.epoch, accuracy
+            self.save("best")
         self.save("last")
 
     def train_epoch(self) -> None:

@@ -77,26 +77,39 @@ def forget_torn_last(folder: Path, problem: str) -> None:
     checkpoint.remove_newest(folder / "last")
 
 
-def records_before_lost_best(folder: Path, *, is_in_last: bool) -> Sequence[dict[str, Any]] | None:
-    """The records until the best checkpoint that is whole, where the newest is lost, which is told and removed.
+def records_before_lost_best(folder: Path, best_epoch: int, *, is_in_last: bool) -> Sequence[dict[str, Any]] | None:
+    """The records until the best checkpoint that is whole, where that of the best epoch is lost, which is told.
+
+    A newer one is removed: the run was killed before the last checkpoint of that epoch was written. So is a torn one.
 
     Args:
         folder: of the run.
+        best_epoch: of which epoch the best checkpoint is to be.
         is_in_last: whether the last checkpoint has the lost weights too.
 
     Returns:
-        None where the newest is whole; nothing where none is.
+        None where it is whole; nothing where none is.
     """
-    best, problem, _ = checkpoint.newest_whole(folder / "best")
-    if best is not None and not problem:
+    records, problem = _best_records(folder)
+    if len(records) > best_epoch:
+        checkpoint.remove_newest(folder / "best")
+        records, problem = _best_records(folder)
+        if len(records) > best_epoch:
+            records = []
+    if len(records) == best_epoch and not problem:
         return None
-    records = checkpoint.load_records(best) if best is not None else []
     kept = f"keeping that of epoch {len(records)}" if records else "none is left"
     if is_in_last:
         kept = "it is made again from the last one"
     _logger.warning("%s: the best checkpoint is lost; %s", problem or folder, kept)
     checkpoint.remove_newest(folder / "best")
     return records
+
+
+def _best_records(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """The records until the newest whole best checkpoint, and what was wrong with the one after it."""
+    best, problem, _ = checkpoint.newest_whole(folder / "best")
+    return ([] if best is None else checkpoint.load_records(best)), problem
 
 
 @contextmanager
