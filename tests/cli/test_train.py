@@ -119,9 +119,11 @@ def test_the_same_command_without_overwriting_goes_on_after_an_interruption_of_o
     assert (trained / "sum" / "seed-2" / "notes.txt").read_text() == "mine"
 
 
-def test_data_that_nothing_can_be_scored_on_cost_no_earlier_run(
+def test_what_cannot_be_trained_or_scored_costs_no_earlier_run(
     trained: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
 ) -> None:
+    said = failing("train", "toy.yaml", "-o", "run", "--overwrite", "--seeds", "1", "2", "training.curriculum=[[0, 1]]")
+    assert "no training example is for the stage of the curriculum up to 0" in said
     monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: TaskData(toy_data(20, divided=False), "toys"))
     said = failing("train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "--overwrite")
     assert "these data are not divided" in said

@@ -659,6 +659,15 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
             run(tmp_path / place)
 
 
+def test_an_earlier_run_that_cannot_be_deleted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(checkpoint, "remove", denied)
+    with pytest.raises(RecipeError, match=rf"cannot write {tmp_path}: Permission denied; make it writable"):
+        run(tmp_path, overwrite=True)
+
+
 def test_a_second_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from treemem.training.run_folder import held\n"
@@ -691,8 +700,13 @@ def test_an_option_that_no_checkpoint_can_hold_is_refused_before_training(
         fit(MoreX(), NETWORK.replace(hidden_size=np.int64(3)), toy_data(), OPTIONS, output=tmp_path)
 
 
-def test_a_run_that_cannot_begin_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_run_that_cannot_begin_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
+    with pytest.raises(RecipeError, match="no training example is for the stage"):
+        run(tmp_path, overwrite=True, epochs=2, curriculum=[[0, 1]])
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(RecipeError, match="tensorboard is not installed"):
+        run(tmp_path, overwrite=True, tensorboard=True)
     with pytest.raises(RecipeError, match="no option"):
         fit(MoreX(), NETWORK.replace(hidden_sise=3), toy_data(), OPTIONS, output=tmp_path, overwrite=True)
     assert treemem.load(tmp_path)

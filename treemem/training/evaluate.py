@@ -108,6 +108,7 @@ def evaluate(
     Raises:
         RecipeError: no such split, no example in it, or examples without labels.
         VocabularyError: a label that the model does not know.
+        CellError: the network's outputs are not numbers, as after a training that diverged.
     """
     examples = model.task.examples(forest_of(data))
     chosen = examples.part(split)

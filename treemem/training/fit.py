@@ -23,6 +23,7 @@ from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
+from treemem.records import writing
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -33,7 +34,7 @@ from treemem.training.curriculum import examples_of_epoch
 from treemem.training.fit_result import FitResult
 from treemem.training.learning_rate import plateau_scheduler, rate_scheduler
 from treemem.training.options import TrainingOptions
-from treemem.training.progress import RunLog, epoch_line, progress_bar
+from treemem.training.progress import RunLog, epoch_line, progress_bar, summary_writer
 from treemem.training.resuming import (
     Saved,
     check_vacant,
@@ -111,6 +112,7 @@ def fit(
         CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as where a disk is full;
             the one before it stays.
         VocabularyError: data with a label that the task does not know.
+        CellError: the network's outputs are not numbers, as after a training that diverged.
         ProcessLostError: another process of the same run ended.
     """
     options = TrainingOptions() if options is None else options
@@ -127,7 +129,10 @@ def fit(
         with processes.agreeing():
             run = _Run(task, network, data, options, folder, progress, networks)
         check_same_training(processes.gathered(run.terms))
-        processes.in_first(lambda: clear(folder, overwrite))
+        with processes.agreeing():
+            if processes.is_first:
+                with writing(folder):
+                    clear(folder, overwrite)
         nodes = run.train_nodes * options.epochs // processes.count
         alone = torch.random.fork_rng(devices=run.cuda_devices)
         with alone, torch_threads(options.threads), announced_run(nodes):
@@ -137,6 +142,18 @@ def fit(
                     run.train_epoch()
                     run.end_epoch()
         return run.result()
+
+
+def check_fit(
+    task: Task, network: NetworkConfig, data: Forest | DataSet, options: TrainingOptions, *, output: str | Path
+) -> None:
+    """Refuse what :func:`fit` would refuse of its arguments, whatever is in ``output``; nothing is written.
+
+    Raises:
+        RecipeError, VocabularyError: as ``fit`` does.
+    """
+    with joined_processes().agreeing():
+        _Run(task, network, data, options, Path(output), shown=None, networks=None)
 
 
 class _Run:
@@ -161,6 +178,9 @@ class _Run:
         self.train_ids, self.validation_ids = _parts(self.examples)
         if options.schedule == "plateau" and not len(self.validation_ids):
             raise RecipeError('schedule "plateau" needs validation examples, and these data have none')
+        examples_of_epoch(self.train_ids, self.examples, 0, options.curriculum)  # the stage with the fewest
+        if options.tensorboard and self.processes.is_first:
+            summary_writer()
         self.train_nodes = self.examples.forest.num_nodes * len(self.train_ids) // max(1, len(self.examples))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import RecipeError
 from treemem.records import json_line, replacing, writing
 from treemem.training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 def progress_bar(total: int, what: str, shown: bool | None) -> Any:
@@ -24,6 +27,19 @@ def progress_bar(total: int, what: str, shown: bool | None) -> Any:
     if not launched_processes().is_first:
         disable = True
     return tqdm(total=total, desc=what, unit=" examples", disable=disable, dynamic_ncols=True, leave=False)
+
+
+def summary_writer() -> type[SummaryWriter]:
+    """What writes TensorBoard's event files.
+
+    Raises:
+        RecipeError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise RecipeError("tensorboard is not installed; pip install 'treemem[log]'") from error
+    return SummaryWriter
 
 
 class RunLog:
@@ -45,13 +61,9 @@ class RunLog:
             temporary.write_text("".join(json_line(record) for record in records), encoding="utf-8")
         self._writer: Any = None
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise RecipeError("tensorboard is not installed; pip install 'treemem[log]'") from error
             self._curves = path.parent / "tensorboard"
             with writing(self._curves):
-                self._writer = SummaryWriter(str(self._curves), purge_step=len(records) + 1)
+                self._writer = summary_writer()(str(self._curves), purge_step=len(records) + 1)
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Append one epoch's record, or nothing where it cannot be written as a whole."""

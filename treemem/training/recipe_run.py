@@ -15,6 +15,7 @@ from treemem.errors import RecipeError
 from treemem.hub_client import is_address
 from treemem.records import replacing, write_records, writing
 from treemem.task import SPLITS, Task, TaskData
+from treemem.training.fit import check_fit
 from treemem.training.metrics import score_row
 from treemem.training.networks_folder import RESULTS, recorded_digest, take_back_results, write_results
 from treemem.training.recipes import Recipe, format_recipe
@@ -74,7 +75,8 @@ def train_recipe(
         data: the data that the recipe asks for.
         output: folder of the run.
         overwrite: delete the runs of these networks from these seeds, all of them before the first is trained, so that
-            after an interruption the same call without it goes on.
+            after an interruption the same call without it goes on; nothing is deleted where a network or its training
+            would be refused.
         other_scores: names of files in a network's folder that hold scores too: what is trained anew takes them back.
 
     Yields:
@@ -89,6 +91,8 @@ def train_recipe(
     check_scorable(examples, TEST)
     digest = data_digest(examples)
     if overwrite:
+        for name, network in recipe.networks.items():
+            check_fit(task, network, data.forest, recipe.training, output=Path(output) / name)
         with processes.agreeing():
             if processes.is_first:
                 folders = [Path(output) / name for name in recipe.networks]
