@@ -34,6 +34,7 @@ from treemem.training import (
     study,
 )
 from treemem.training.fit import fit
+from treemem.training.run_folder import writing_alone
 from treemem.trees.forest import Forest
 from treemem.trees.vocabulary import Vocabulary
 
@@ -116,6 +117,16 @@ def test_runs_that_another_study_records_meanwhile_stay(tmp_path: Path, monkeypa
     monkeypatch.setattr(study, "fit", with_another)
     run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
     assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-2", "sum/seed-1"]
+
+
+def test_one_process_at_a_time_is_let_into_a_folder_to_write(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    other = os.open(tmp_path, os.O_RDONLY)
+    with writing_alone(tmp_path), pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    assert not list(tmp_path.iterdir())
 
 
 def test_trees_that_another_study_replaced_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

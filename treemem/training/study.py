@@ -87,15 +87,17 @@ def run_study(
         task: what to learn.
         runs: what to run.
         forests: labelled trees to train on by name, divided into splits.
-        folder: for the runs and what they share.
-        results: the JSONL file of the records.
+        folder: for the runs and what they share. Several studies may be at work in one folder if their runs have
+            different names, and trees of one name are the same.
+        results: the JSONL file of the records; several studies may write it likewise.
         files: further labelled trees to score, by name.
         splits: which parts of its own forest each run is scored on; leave the test out while anything is chosen.
         processes: runs at a time, one thread each.
 
     Raises:
         RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
-            other options now; a process that was killed; a call from processes that ``torchrun`` launched.
+            other options now; trees that another study replaced by its own; a process that was killed; a call from
+            processes that ``torchrun`` launched.
         ParseError: ``results`` holds something else than records of a study.
         TreememError: what training raised in a run, after all other runs were done. Any other error, as where memory
             runs out, ends the study at once; the same call goes on from the last checkpoints.
