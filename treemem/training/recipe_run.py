@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +20,7 @@ from treemem.training.networks_folder import RESULTS, recorded_digest, take_back
 from treemem.training.recipes import Recipe, format_recipe
 from treemem.training.resuming import clear
 from treemem.training.run_folder import check_empty, held, holds_run
-from treemem.training.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder
+from treemem.training.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder, seed_of
 from treemem.training.state import data_digest
 from treemem.training.study import packed_answers, weights_digest
 
@@ -162,5 +161,5 @@ def network_folder_of(model: str | Path) -> Path | None:
     if is_address(model) or checkpoint.is_pretrained_name(model):
         return None
     place = checkpoint.read(model)[0].resolve()
-    seed = next((folder for folder in (place, place.parent) if re.fullmatch(r"seed-\d+", folder.name)), None)
+    seed = next((folder for folder in (place, place.parent) if seed_of(folder) is not None), None)
     return seed.parent if seed is not None and (seed.parent / RECIPE).is_file() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,6 +92,12 @@ def fit_seeds(
 def seed_folder(output: str | Path, seed: int) -> Path:
     """The folder of the run from that seed, among those in ``output``."""
     return Path(output) / f"seed-{seed}"
+
+
+def seed_of(run: Path) -> int | None:
+    """The seed of a folder that :func:`seed_folder` named; None for any other."""
+    found = re.fullmatch(r"seed-(\d+)", run.name)
+    return None if found is None else int(found[1])
 
 
 def check_scorable(examples: Examples, split: str | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from treemem.training.networks_folder import RESULTS, recorded_digest
 from treemem.training.paired import Comparison, compare
 from treemem.training.recipe_run import ANSWERS, RECIPE, TEST
 from treemem.training.recipes import Recipe, load_recipe
-from treemem.training.seeds import mean_scores, seed_folder
+from treemem.training.seeds import mean_scores, seed_folder, seed_of
 from treemem.training.state import data_digest
 from treemem.training.study import read_study, right_answers, weights_digest
 
@@ -108,20 +107,20 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
     """
     if network.answers:
         return network
-    runs = sorted(run for run in network.folder.glob("seed-*/") if re.fullmatch(r"seed-\d+", run.name))
+    runs = {seed: run for run in sorted(network.folder.glob("seed-*/")) if (seed := seed_of(run)) is not None}
     if recipe is None:
         if not (network.folder / RECIPE).is_file():
             return network
         recipe = load_recipe(network.folder / RECIPE)
-        own = [seed_folder(network.folder, seed) for seed in recipe.seeds or [recipe.training.seed]]
-        runs = [run for run in runs if run in own]
+        own = recipe.seeds or [recipe.training.seed]
+        runs = {seed: run for seed, run in runs.items() if seed in own}
     task = recipe.make_task()
     data = task.make_data(recipe.data)
     digest = data_digest(task.examples(data.forest))
     if recorded_digest(network.folder) not in ("", digest):
         raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
     evaluations = {
-        int(run.name.removeprefix("seed-")): evaluate(
+        seed: evaluate(
             checkpoint.load(run),
             data,
             split=TEST,
@@ -129,7 +128,7 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
             threads=recipe.training.threads,
             title=f"{network.name}, {run.name}",
         )
-        for run in runs
+        for seed, run in runs.items()
     }
     answers = {seed: evaluation.right for seed, evaluation in evaluations.items()}
     scores = mean_scores([evaluation.scores for evaluation in evaluations.values()])
