@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.errors import CellError, GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.registry import Registry
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -219,6 +220,9 @@ class Task(ABC):
     """Which fields of :meth:`records_of` a line of text has, in order."""
     record_fields: ClassVar[Mapping[str, str]] = {}
     """The fields that :meth:`read_examples` reads of a record, and what they hold."""
+    scoring_options: ClassVar[frozenset[str]] = frozenset()
+    """Which of its options tell how scores are given and change neither networks nor data, so that a trained model can
+    be scored with others."""
 
     @property
     def token_form(self) -> TokenForm:
@@ -525,17 +529,11 @@ class Model(nn.Module):
         if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
             raise RecipeError("the cache is one of another network or of another index; make one of these")
         plan = loader.plan()
-        modes = [(module, module.training) for module in self.modules()]
-        self.eval()
         done: list[Tensor] = []
-        try:
-            with torch.no_grad():
-                for encodings in self._encodings(loader, plan, cache):
-                    done.append(self.head(encodings).cpu())
-                    advance(len(done[-1]))
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        with in_evaluation_mode(self):
+            for encodings in self._encodings(loader, plan, cache):
+                done.append(self.head(encodings).cpu())
+                advance(len(done[-1]))
         if not done:
             return torch.empty(0)
         outputs = torch.cat(done)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
 from treemem.errors import CellError, GraphError, RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
 from treemem.schedule import TreeBatch
@@ -126,13 +127,8 @@ def _by_paths(
 
 def _outputs(model: Model, batch: TreeBatch, rows_of_all: int) -> torch.Tensor:
     """The outputs for one batch, on the CPU; nothing is left changed for whoever goes through the batches."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), announced_run(rows_of_all):
-            return model(batch.to(model.device)).cpu()
-    finally:
-        model.train(was_training)
+    with in_evaluation_mode(model), announced_run(rows_of_all):
+        return model(batch.to(model.device)).cpu()
 
 
 def _scores(outputs: torch.Tensor) -> torch.Tensor:

@@ -40,6 +40,9 @@ from treemem.trees.forest import Forest
 _PLAIN, _STACKED = COMPARED
 
 
+_RECORD_FIELDS = ("row", "training", "data", "files", "scores", "right")
+
+
 def write_page(results: Path, page: Path, equations: Forest) -> None:
     """Write the page, and its plots beside it, from the records of the studies in ``results`` that there are.
 
@@ -51,7 +54,7 @@ def write_page(results: Path, page: Path, equations: Forest) -> None:
     Raises:
         RecipeError: the records are of other equations.
     """
-    studies = {name: read_study(results / f"{name}.jsonl") for name in (TOKEN_READER, *STUDIES)}
+    studies = {name: read_study(results / f"{name}.jsonl", _RECORD_FIELDS) for name in (TOKEN_READER, *STUDIES)}
     hash_of_data = data_digest(EquationVerification().examples(equations))
     hashes = {run["data"]["hash"] for runs in studies.values() for run in runs if run["data"]["name"] == "data"}
     others = hashes - {hash_of_data}

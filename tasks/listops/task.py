@@ -101,6 +101,7 @@ class ListOps(Task):
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ListOpsDataOptions
     text_columns: ClassVar[tuple[str, ...]] = ("label", "tree")
+    scoring_options: ClassVar[frozenset[str]] = frozenset({"group_by"})
     record_fields: ClassVar[Mapping[str, str]] = {
         "tree": "the expression, plain or in binary brackets (or expression, or Source)",
         "label": "the digit that it comes to (or Target)",

@@ -91,6 +91,11 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
             field that is none, then what contradicts. Columns count in that field.
         RecipeError: there is no such file.
     """
+    return _read(path, format, labelled, SPLITS)
+
+
+def _read(path: str | os.PathLike[str], format: str | None, labelled: bool, splits: Sequence[str]) -> LogicPairs:
+    """A file whose pairs are of ``splits``, or do not say of which they are."""
     source = os.fspath(path)
     rows: list[_Row] = []
     try:
@@ -103,9 +108,13 @@ def read_logic(path: str | os.PathLike[str], *, format: str | None = None, label
                 fields = ["", *fields]
             row = _checked_row(fields, record.line, source, labelled)
             try:
-                rows.append(row._replace(split=split_of(record.fields)))
+                split = split_of(record.fields)
             except ParseError as error:
                 raise error.at(record.line, source) from error
+            if split and split not in splits:
+                wanted = f"pairs of {' and '.join(splits)} alone in a file of this name"
+                raise ParseError(f"this pair is of the split {split}", expected=wanted, line=record.line, source=source)
+            rows.append(row._replace(split=split))
     except ParseError:
         _pairs(rows, source)  # a line before this one may be wrong too
         raise
@@ -214,7 +223,7 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
 
     Raises:
         RecipeError: there is no such folder, no such files in it, or two that would give the same pairs.
-        ParseError: as :func:`read_logic`.
+        ParseError: as :func:`read_logic`, or a pair that says that it is of another split than its file.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -227,7 +236,7 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
             f"test1, ..."
         )
     _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
-    parts = [read_logic(path) for _, path in found]
+    parts = [_read(path, None, True, [match[1]]) for match, path in found]
     split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])
     return replace(joined(parts), split=split), split == "test"
 

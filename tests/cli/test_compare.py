@@ -115,7 +115,9 @@ def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[.
     results = trained / "sum" / "results.jsonl"
     shutil.copytree(trained / "sum", folder / "deeper")
     (folder / "deeper" / "results.jsonl").write_text(results.read_text().replace('"height"', '"length"'))
-    assert "these networks are of different tasks" in failing("compare", "run", "deeper")
+    said = failing("compare", "run", "deeper")
+    assert "these networks are of different tasks" in said
+    assert "or of one whose scores were told apart by different things" in said
     (trained / "sum" / "answers.jsonl").write_text('{"seed": 1}\n')
     assert "answers.jsonl, line 1, column 1: this record has no data and no right" in failing("compare", "run")
     results.write_text("{")

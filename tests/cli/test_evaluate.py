@@ -54,6 +54,28 @@ def test_options_of_the_task_may_be_set_too(capsys: pytest.CaptureFixture[str]) 
     assert " 15 |" in rows[-1]
 
 
+def test_examples_of_a_file_may_be_told_apart_by_another_option_of_the_task(
+    folder: Path, capsys: pytest.CaptureFixture[str], failing: Callable[..., str]
+) -> None:
+    checkpoint.save("model", Model(ListOps(), NetworkConfig("TreeRNN", {"hidden_size": 2})))
+    (folder / "own.tsv").write_text("9\t[MAX 2 9 [MIN 4 7 ] 0 ]\n3\t[MIN 3 4 ]\n")
+    assert main(["evaluate", "model", "own.tsv", "task_options.group_by=depth", "--device", "cpu"]) == 0
+    head, *_ = capsys.readouterr().out.splitlines()
+    assert "depth 1 |" in head
+    assert "depth 2 |" in head
+    said = failing("evaluate", "model", "own.tsv", "task_options.group_by=depth", "data.test_size=3")
+    assert "leave out data.test_size=3, or DATA" in said
+
+
+@pytest.mark.parametrize("data", [[], ["own.csv"]])
+def test_options_that_a_model_was_not_trained_with_are_refused(
+    data: list[str], folder: Path, failing: Callable[..., str]
+) -> None:
+    (folder / "own.csv").write_text(EQUATIONS)
+    said = failing("evaluate", "equation_verification", *data, "task_options.numeric=true")
+    assert "task_options.numeric is True, and the model was trained with False" in said
+
+
 @pytest.mark.parametrize(
     ("place", "name"), [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/best/..")]
 )

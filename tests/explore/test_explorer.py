@@ -357,6 +357,9 @@ def test_the_model_is_left_as_it_was() -> None:
     model = equation_model().train()
     page_data(model, EQUATIONS)
     assert model.training
+    model.encoder.eval()  # as of a part that is frozen
+    page_data(model, EQUATIONS)
+    assert (model.training, model.encoder.training) == (True, False)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 

@@ -464,6 +464,17 @@ def test_a_finished_run_whose_best_checkpoint_is_torn_gives_the_one_before_it(
     assert treemem.load(tmp_path)
 
 
+def test_a_whole_best_checkpoint_that_was_put_in_the_place_of_a_torn_one_is_kept(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"count": 200, "learning_rate": 0.02, "seed": 7, "epochs": 4}
+    run(tmp_path, **given)
+    checkpoint.remove_newest(tmp_path / "best")
+    (tmp_path / "best.before").rename(tmp_path / "best")
+    before = len(checkpoint.load_records(tmp_path / "best"))
+    for _ in range(2):
+        assert run(tmp_path, **given, resume=True).best_epoch == before
+        assert len(checkpoint.load_records(tmp_path / "best")) == before
+
+
 def test_a_finished_run_that_lost_its_best_checkpoints_gives_the_last(tmp_path: Path) -> None:
     first = run(tmp_path)
     for name in ("best", "best.before"):

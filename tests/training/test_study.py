@@ -119,6 +119,35 @@ def test_runs_that_another_study_records_meanwhile_stay(tmp_path: Path, monkeypa
     assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-2", "sum/seed-1"]
 
 
+def test_trees_and_records_are_written_while_other_studies_of_the_same_place_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    place, link = tmp_path / "place", tmp_path / "elsewhere" / "link.jsonl"
+    place.mkdir()
+    link.parent.mkdir()
+    link.symlink_to(place / "study.jsonl")
+    (place / "study.jsonl").touch()
+    written = []
+
+    def while_others_wait(folder: Path, write: Callable[..., Any]) -> Callable[..., Any]:
+        def written_alone(*rest: Any, **options: Any) -> Any:
+            other = os.open(folder, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(other)
+            written.append(folder.name)
+            return write(*rest, **options)
+
+        return written_alone
+
+    monkeypatch.setattr(study, "write_records", while_others_wait(place, write_records))
+    monkeypatch.setattr(Forest, "save", while_others_wait(tmp_path / "runs", Forest.save))
+    run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=link, splits=("test",))
+    assert written == ["runs", "place"]
+    assert [record["run"] for record in read_study(place / "study.jsonl")] == ["sum/seed-1"]
+
+
 def test_one_process_at_a_time_is_let_into_a_folder_to_write(tmp_path: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
     other = os.open(tmp_path, os.O_RDONLY)
@@ -246,6 +275,13 @@ def test_a_line_without_the_fields_of_a_study_is_told(tmp_path: Path) -> None:
     write_records(tmp_path / "study.jsonl", [{"run": "sum/seed-1"}])
     with pytest.raises(ParseError, match=r"study\.jsonl, line 1.* has no network and no training and"):
         run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
+
+
+def test_a_field_that_a_record_of_an_earlier_form_has_not_is_told(tmp_path: Path) -> None:
+    write_records(tmp_path / "study.jsonl", [{"run": "new", "right": {}}, {"run": "old", "right": None}])
+    assert len(read_study(tmp_path / "study.jsonl", ["run"])) == 2
+    with pytest.raises(ParseError, match=r"study\.jsonl, line 2.* has no right"):
+        read_study(tmp_path / "study.jsonl", ["run", "right"])
 
 
 @pytest.mark.parametrize("changed", ["training", "data"])

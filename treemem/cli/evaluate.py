@@ -61,8 +61,9 @@ def _run(options: Namespace) -> None:
     from treemem.training.evaluate import evaluate
     from treemem.training.recipe_run import network_folder_of
 
-    if options.data is not None and options.set:
-        raise UsageError("--set is for data that are generated; leave it out, or DATA")
+    of_data = [override for override in options.set if not override.startswith("task_options.")]
+    if options.data is not None and of_data:
+        raise UsageError(f"--set is for data that are generated; leave out {of_data[0]}, or DATA")
     if options.batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, not {options.batch_size}")
     split = options.split or (_EVERYTHING if options.data is not None else SPLITS[2])
@@ -106,13 +107,18 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     """The examples of the file, or those that the model's run, which is in ``folder``, or its task generates.
 
     The task is the model's, with the options that are set.
+
+    Raises:
+        RecipeError: an option that the model was not trained with, and that tells more than how scores are given.
     """
     from treemem.training.recipe_run import RECIPE
     from treemem.training.recipes import load_recipe, load_task_data
 
-    if options.data is not None:
-        return model.task, model.task.read_examples(options.data, format=options.format)
     given: dict[str, Any] = {"task_options": model.task.options}
+    if options.data is not None:
+        task, _ = load_task_data(model.task.name, options.set, given)
+        _check_same(model.task, task)
+        return task, task.read_examples(options.data, format=options.format)
     recipe = None if folder is None else load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("the data are those of the run")
@@ -120,7 +126,18 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     else:
         _logger.info("no run of this model is known here, so the data are those that its task generates")
     task, data_options = load_task_data(model.task.name, options.set, given)
+    _check_same(model.task, task)
     return task, task.make_data(data_options).forest
+
+
+def _check_same(trained: Task, task: Task) -> None:
+    for option, value in trained.options.items():
+        if option not in task.scoring_options and task.options[option] != value:
+            free = " and ".join(sorted(task.scoring_options)) or "none"
+            raise RecipeError(
+                f"task_options.{option} is {task.options[option]!r}, and the model was trained with {value!r}; options "
+                f"of this task that a trained model can be scored with others of: {free}"
+            )
 
 
 def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliability:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.errors import GraphError, TreememError
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import induced_trees, remove_brackets, sentence_f1
 from treemem.nn.attention_encoder import AttentionEncoder
@@ -88,7 +89,6 @@ class Recording:
     attends_by: str = "layer"
 
 
-@torch.no_grad()
 def record(model: Model, examples: Examples) -> Recording:
     """Run a model over examples and keep what it did, in evaluation mode.
 
@@ -99,9 +99,7 @@ def record(model: Model, examples: Examples) -> Recording:
     index = SubtreeIndex(examples.forest, model.vocabulary)
     recording = Recording(has_nodes=isinstance(model.encoder, TreeNetwork))
     outputs, encodings = [], []
-    was_training = model.training
-    model.eval()
-    try:
+    with in_evaluation_mode(model):
         for first in range(0, len(examples), _AT_ONCE):
             chosen = slice(first, first + _AT_ONCE)
             batch = TreeBatch.from_index(index, chosen, trees_per_example=examples.trees_per_example)
@@ -109,8 +107,6 @@ def record(model: Model, examples: Examples) -> Recording:
             outputs.append(model.head(states).cpu())
             root = states if isinstance(states, torch.Tensor) else states.root
             encodings.append(root.double().cpu().numpy())
-    finally:
-        model.train(was_training)
     recording.outputs, recording.encodings = torch.cat(outputs), np.concatenate(encodings)
     return recording
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.induction.distances import tree_from_distances
 from treemem.induction.pointers import tree_from_pointer_probabilities
 from treemem.nn.ordered_memory import OrderedMemory
@@ -116,18 +117,14 @@ def _trees_of_batch(
 
 def _as_for_scoring(encoder: SequenceEncoder, batch: TreeBatch) -> SequenceStates:
     """What the encoder gives of each sequence as if alone, without dropout; afterwards it is as it was."""
-    modes = [(module, module.training) for module in encoder.modules()]
     memory = encoder if isinstance(encoder, OrderedMemory) else None
     padding = None if memory is None else memory.padding
-    encoder.eval()
     try:
         if memory is not None:
             memory.padding = "right"
-        with torch.no_grad():
+        with in_evaluation_mode(encoder):
             return encoder(batch, trace=True)
     finally:
-        for module, mode in modes:
-            module.training = mode
         if memory is not None and padding is not None:
             memory.padding = padding
 

@@ -23,9 +23,14 @@ def array_for_words(values: ArrayLike, words: Sequence[str], wanted: str) -> NDA
     Raises:
         GraphError: rows of unequal length, which make no array.
     """
-    if isinstance(values, torch.Tensor):
-        values = values.detach().to("cpu", torch.float64 if values.is_floating_point() else values.dtype).numpy()
     try:
-        return np.asarray(values)
+        return np.asarray(_without_tensors(values))
     except ValueError as error:
         raise GraphError(f"{len(words)} tokens need {wanted}, not rows of unequal length") from error
+
+
+def _without_tensors(values: Any) -> Any:
+    """``values`` with NumPy's arrays in the place of tensors, those within lists too."""
+    if isinstance(values, torch.Tensor):
+        return values.detach().to("cpu", torch.float64 if values.is_floating_point() else values.dtype).numpy()
+    return [_without_tensors(value) for value in values] if isinstance(values, list | tuple) else values

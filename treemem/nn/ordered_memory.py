@@ -71,7 +71,7 @@ class OrderedMemory(SequenceEncoder):
         slots: how many there are. ``layer.slots = 24`` changes it at any time, and ``layer.options`` with it; a
             checkpoint holds the number that the recipe named, and so it is with ``padding``.
         evaluation_slots: how many there are in evaluation mode, ``layer.eval()``, which validation, tests and
-            predictions run in; None: ``slots``. It may be changed in the same way.
+            predictions run in; None: ``slots``, else these alone count there. It may be changed in the same way.
         form: how a tree is written; what fits the trees of a task is its ``token_form``.
         embedding_size: width of the tokens' vectors; ``hidden_size`` by default.
         embedding_bound: the tokens' vectors start uniformly within plus and minus so much, as the authors' for logic

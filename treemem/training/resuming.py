@@ -102,7 +102,8 @@ def records_before_lost_best(folder: Path, best_epoch: int, *, is_in_last: bool)
     if is_in_last:
         kept = "it is made again from the last one"
     _logger.warning("%s: the best checkpoint is lost; %s", problem or folder, kept)
-    checkpoint.remove_newest(folder / "best")
+    if problem:
+        checkpoint.remove_newest(folder / "best")
     return records
 
 

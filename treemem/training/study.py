@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
-from treemem.records import read_records, write_records, writing
+from treemem.records import checked_place, read_records, write_records, writing
 from treemem.task import SPLITS, Model, NetworkConfig, Score, Task
 from treemem.training.evaluate import evaluate
 from treemem.training.fit import fit
@@ -92,7 +92,7 @@ def run_study(
         results: the JSONL file of the records; several studies may write it likewise.
         files: further labelled trees to score, by name.
         splits: which parts of its own forest each run is scored on; leave the test out while anything is chosen.
-        processes: runs at a time, one thread each.
+        processes: runs at a time, each with the ``threads`` of its training; None of these: all.
 
     Raises:
         RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
@@ -125,13 +125,16 @@ def run_study(
     file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
     whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
     waiting = [run for run in runs if run.name not in whole]
+    digests = {**hashes, **file_hashes}
     if waiting:
         with writing(results.parent):
             results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
-            for name, forest in {**forests, **files}.items():
-                if not _holds(folder / _TREES / name, task, {**hashes, **file_hashes}[name]):
-                    forest.save(folder / _TREES / name)
+            folder.mkdir(parents=True, exist_ok=True)
+            with writing_alone(folder):
+                for name, forest in {**forests, **files}.items():
+                    if not _holds(folder / _TREES / name, task, digests[name]):
+                        forest.save(folder / _TREES / name)
     jobs = [_Job(task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
     failed: list[TreememError] = []
     for job, done in _done(jobs, processes):
@@ -162,7 +165,7 @@ def _recorded(results: Path) -> dict[str, dict[str, Any]]:
 
 def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Record a run beside what the file holds now, where another process may have recorded other runs."""
-    with writing_alone(results.parent):
+    with writing_alone(checked_place(results).parent):
         records = _recorded(results)
         records[done["run"]] = _merged(records.get(done["run"]), done)
         write_records(results, _of_one_form(_in_order(records, names)))
@@ -199,7 +202,7 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
         return []
     found = []
     for record in read_records(results):
-        missing = [field for field in fields if field not in record.fields]
+        missing = [field for field in fields if record.fields.get(field) is None]
         if missing:
             problem = f"this record has no {' and no '.join(missing)}"
             raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))

@@ -161,7 +161,8 @@ def check_one_task(networks: Sequence[TrainedNetwork]) -> None:
     for network in networks:
         if network.group != networks[0].group:
             raise RecipeError(
-                f"these networks are of different tasks: scores of {networks[0].folder} are by {networks[0].group}, "
+                "these networks are of different tasks, or of one whose scores were told apart by different things: "
+                f"scores of {networks[0].folder} are by {networks[0].group}, "
                 f"those of {network.folder} by {network.group}"
             )
 

@@ -143,8 +143,9 @@ def test_modes_are_left_as_they_are_between_batches_too(untrained) -> None:
     equations = blank_out(Forest.from_trees([parse_equation("x = x")] * 3), make_candidates())
     model = untrained()
     model.train()
+    model.encoder.eval()  # as of a part that is frozen
     for _ in filling_scores(model, equations.forest, equations.blanks, rows_at_once=1):
-        assert model.training
+        assert (model.training, model.encoder.training) == (True, False)
         assert torch.is_grad_enabled()
 
 

@@ -141,6 +141,16 @@ def test_a_folder_may_have_a_file_for_each_number_of_operations(tmp_path: Path) 
     assert is_test.tolist() == [False, False, False, True]
 
 
+def test_a_pair_that_is_in_the_file_of_another_split_than_its_own_is_refused(tmp_path: Path) -> None:
+    pair = '{"label": "=", "left": "a", "right": "a", "split": "%s"}\n'
+    (tmp_path / "test.jsonl").write_text(pair % "test" + pair % "")
+    (tmp_path / "train.jsonl").write_text(pair % "train")
+    assert read_logic_folder(tmp_path)[1].tolist() == [False, True, True]
+    (tmp_path / "train.jsonl").write_text(pair % "train" + pair % "test")
+    with pytest.raises(ParseError, match=r"train\.jsonl, line 2.* is of the split test.*pairs of train alone"):
+        read_logic_folder(tmp_path)
+
+
 def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="must hold"):
         read_logic_folder(tmp_path)

@@ -1,0 +1,22 @@
+"""Modules that are run as for scoring, and left as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def in_evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Within: no dropout and no gradients. Afterwards each module is in the mode that it was in, a frozen one too."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
