@@ -3,7 +3,7 @@
 With no arguments this generates ListOps expressions of up to 30 tokens, trains Ordered Memory and LSTM on them, tests
 both on as long ones and on ones of 31 to 50 tokens, and prints their accuracy by length, how the trees that Ordered
 Memory found compare with the given ones, which it never saw, and two of these trees. With
-`--size 20000 --epochs 3` it takes minutes. A run that was interrupted goes on where it stopped.
+`--size 20000 --epochs 3` it takes two minutes. A run that was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
