@@ -223,4 +223,4 @@ def _write_trees(
         of_tree = np.repeat(right, examples.trees_per_example)[several]
         runs[name] = RunTrees(found[name], of_tree.tolist())
     gold, _ = gold_trees(examples)
-    write_tree_page(page, gold, runs, title=title, most=_SENTENCES_ON_A_PAGE)
+    write_tree_page(page, gold, runs, title=title, most=_SENTENCES_ON_A_PAGE, overwrite=True)

@@ -47,19 +47,18 @@ _BIN_ENDS = np.array([10, 20, 30, 50, *range(100, 1001, 100)], np.int64)
 def _networks() -> dict[str, NetworkConfig]:
     size = {"hidden_size": 128}
     attention = {**size, "num_heads": 8, "feedforward_size": 512, "dropout": 0.1}
+    memory = {
+        **size,
+        "embedding_size": 128,
+        "slots": 21,
+        "dropout": 0.1,
+        "memory_dropout": 0.3,
+        "input_dropout": 0.1,
+        "padding": "left",
+    }
     return {
-        "Ordered Memory": NetworkConfig(
-            "OrderedMemory",
-            {
-                **size,
-                "embedding_size": 128,
-                "slots": 21,
-                "dropout": 0.1,
-                "memory_dropout": 0.3,
-                "input_dropout": 0.1,
-                "padding": "left",
-            },
-        ),
+        "Ordered Memory": NetworkConfig("OrderedMemory", memory),
+        "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**memory, "cell": "rnn"}),
         "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": 8, "num_layers": 1, "input_dropout": 0.1}),
         "LSTM": NetworkConfig("LSTM", {**size, "input_dropout": 0.1}),
         "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 21}),

@@ -193,6 +193,10 @@ class LogicRecords(RecordReader):
             raise ParseError(_ONE_SIDE, "\t".join(parts), 0, expected)
         if len(parts) < 2:
             raise ParseError("one part between tabs, and a pair has two formulas", "\t".join(parts), 0, expected)
+        number, label = ["", "", *parts[:-2]][-2:]
+        if label not in ("", *RELATIONS) or (number and not number.isdecimal()):
+            before = "\t".join(parts[:-2])
+            raise ParseError(f"{shorten(before)} before the two formulas", "\t".join(parts), 0, expected)
         return dict(zip(_HEADER[2:], parts[-2:], strict=True))
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
@@ -227,7 +231,8 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise RecipeError(f"there is no folder {folder}")
+        is_file = folder.exists()
+        raise RecipeError(f"{folder} is a file; name its folder" if is_file else f"there is no folder {folder}")
     found = [(match, path) for path in folder.iterdir() if (match := _FILE_NAME.match(path.name))]
     found.sort(key=lambda each: (SPLITS.index(each[0][1]), int(each[0][2] or -1)))
     if not {match[1] for match, _ in found} >= {"train", "test"}:

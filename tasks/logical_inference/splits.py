@@ -57,6 +57,8 @@ def _sorts_of_leaf(leaf: Tree) -> frozenset[str]:
     names = leaf.label.split("|")
     if "" in names:
         raise RecipeError(f"{shorten(leaf.label)} in the pattern; alternatives are joined without blanks: {AND}|{OR}")
+    if ANY_SUBTREE in names[1:] + names[:-1]:
+        raise RecipeError(f"{shorten(leaf.label)} in the pattern; {ANY_SUBTREE} stands for anything, and so alone")
     for name in names:
         if name not in _SORT_OF_WORD:
             words = [ANY_SUBTREE, *WORDS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_path, checked_probability
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.nn.heads import ClassifierHead, RelationHead
+from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import (
     SPLITS,
     Examples,
@@ -50,6 +52,8 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 _LABEL = "the place of a relation among the seven, or -1 (not said), for each formula"
+
+_logger = logging.getLogger(__name__)
 
 
 def _networks() -> dict[str, NetworkConfig]:
@@ -225,6 +229,8 @@ class LogicalInference(Task):
         kept = np.flatnonzero(split != "")
         pairs = pairs[kept]
         forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest
+        if options.path is not None:
+            source += _leaked(SubtreeIndex(forest, self.vocabulary), forest, split[kept], options.path)
         data = {"label": pairs.label, "split": split[kept], "operations": pairs.operations}
         forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
         return TaskData(forest, _card(source, options, split, is_validation is not None))
@@ -255,7 +261,8 @@ class LogicalInference(Task):
         text = decode_source(text)
         sides = text.split("\t")
         if len(sides) != 2:
-            raise ParseError(f"{len(sides)} parts between tabs", text, 0, "LEFT<TAB>RIGHT")
+            parts = "one part, without a tab" if len(sides) == 1 else f"{len(sides)} parts between tabs"
+            raise ParseError(parts, text, 0, "LEFT<TAB>RIGHT")
         return Tree(PAIR, [parse_logic(side, form=self.form) for side in sides])
 
     @property
@@ -330,6 +337,20 @@ def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options
     found = f"hold_out={options.hold_out!r} occurs in {held_out.sum()} of {len(held_out)} pairs"
     longer = f"those with it that are for the test and have more than {options.max_training_operations} operations"
     return f"{problem}: {found}; training and validation have those without it, the test {longer}"
+
+
+def _leaked(index: SubtreeIndex, pairs: Forest, split: NDArray[np.str_], path: str) -> str:
+    """What the card says of training pairs that are to validate or test with, too, which is also warned of."""
+    sides = index.number[pairs.begin[1:] - 1].reshape(-1, 2)
+    pair = sides[:, 0] * index.num_distinct + sides[:, 1]
+    known = int(np.isin(pair[split == "train"], pair[split != "train"]).sum())
+    if not known:
+        return ""
+    _logger.warning(
+        "%d of the %d pairs to train on, of %s, are among those to validate and test with, too",
+        known, int((split == "train").sum()), path,
+    )  # fmt: skip
+    return f", {known} of whose training pairs are among those to validate and test with, too"
 
 
 def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_], has_validation_files: bool) -> str:

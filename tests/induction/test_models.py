@@ -11,6 +11,8 @@ from treemem.induction import induced_trees, remove_brackets, tree_from_distance
 from treemem.nn import RNN, OrderedMemory, TreeRNN
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Model, NetworkConfig
+from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
@@ -161,6 +163,9 @@ def test_the_encoder_is_left_in_the_mode_it_was_in() -> None:
 def test_an_encoder_without_a_trace_is_told() -> None:
     with pytest.raises(RecipeError, match="RNN traces nothing; trees are read out of the pointers of OrderedMemory"):
         induced_trees(RNN(4, VOCABULARY, form="leaves"), BATCH)
+    whole = Model(ListOps(), NetworkConfig("OrderedMemory", {"hidden_size": 4}))
+    with pytest.raises(RecipeError, match=r"Model is no sequence encoder; give its \.encoder; trees are read out of"):
+        induced_trees(whole, BATCH)  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="TreeRNN is no sequence encoder; trees are read out of"):
         induced_trees(TreeRNN(4, VOCABULARY), BATCH)
     with pytest.raises(RecipeError, match="StandIn traces gates, states; trees are read"):

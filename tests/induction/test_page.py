@@ -162,3 +162,13 @@ def test_pages_that_cannot_be_made_are_told(tmp_path: Path) -> None:
         tree_page(GOLD, RUNS, most=0)
     with pytest.raises(RecipeError, match=r"cannot write .*: there is no folder"):
         write_tree_page(tmp_path / "missing" / "page.html", GOLD, RUNS)
+
+
+def test_a_page_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    with pytest.raises(RecipeError, match=r"page\.html exists; choose another name"):
+        write_tree_page(page, GOLD, RUNS)
+    assert page.read_text() == "mine"
+    write_tree_page(page, GOLD, RUNS, overwrite=True)
+    assert "<html" in page.read_text()

@@ -336,8 +336,11 @@ def test_the_page_of_trees_has_sentences_of_examples_that_every_run_has_right(
 ) -> None:
     drawn: dict[str, tuple[Sequence[Tree], dict[str, RunTrees], str]] = {}
 
-    def draw(page: Path, gold: Sequence[Tree], runs: dict[str, RunTrees], *, title: str, most: int) -> None:
+    def draw(
+        page: Path, gold: Sequence[Tree], runs: dict[str, RunTrees], *, title: str, most: int, overwrite: bool
+    ) -> None:
         assert page.parent == study
+        assert overwrite
         drawn[page.name] = gold, runs, title
 
     monkeypatch.setattr(sequence_study, "write_tree_page", draw)

@@ -66,7 +66,9 @@ def induced_trees(
     """
     name = type(encoder).__name__
     if not isinstance(encoder, SequenceEncoder):
-        raise RecipeError(f"{name} is no sequence encoder; {_READABLE}")
+        its_own = getattr(encoder, "encoder", None)
+        hint = "; give its .encoder" if isinstance(its_own, SequenceEncoder) else ""
+        raise RecipeError(f"{name} is no sequence encoder{hint}; {_READABLE}")
     checked_count("sentences_at_once", sentences_at_once)
     checked_choice("gate", gate, get_args(Gate))
     if layer is not None:

@@ -82,16 +82,20 @@ def write_tree_page(
     title: str = "Trees that differ and yet compute the same",
     sentences: Sequence[int] | None = None,
     most: int = 30,
+    overwrite: bool = False,
 ) -> None:
     """Write :func:`tree_page` to an HTML file.
 
     Args:
         path: the file.
         gold, runs, title, sentences, most: as there.
+        overwrite: replace the file where it is there.
 
     Raises:
-        RecipeError, GraphError: as there; or the file cannot be written.
+        RecipeError, GraphError: as there; or the file is there, or cannot be written.
     """
+    if not overwrite and Path(path).exists():
+        raise RecipeError(f"{path} exists; choose another name, or overwrite it")
     text = tree_page(gold, runs, title=title, sentences=sentences, most=most)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

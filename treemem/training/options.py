@@ -164,7 +164,7 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
         if total >= epochs:
             raise RecipeError(
                 f"the stages of the curriculum take {total} epochs, which leaves none of epochs={epochs} for all "
-                "examples; choose more epochs, or shorter stages"
+                "examples; choose more epochs, shorter stages, or none (curriculum=0)"
             )
         return stages
     if not _is_whole(given):

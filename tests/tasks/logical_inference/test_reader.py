@@ -10,6 +10,7 @@ import pytest
 
 from treemem.errors import ParseError, RecipeError
 from treemem.tasks.logical_inference import RELATIONS, read_logic, read_logic_folder
+from treemem.tasks.logical_inference.reader import LogicRecords
 
 
 def test_the_published_files_are_read_whole_and_every_label_holds(shared_data: Path) -> None:
@@ -149,6 +150,20 @@ def test_a_pair_that_is_in_the_file_of_another_split_than_its_own_is_refused(tmp
     (tmp_path / "train.jsonl").write_text(pair % "train" + pair % "test")
     with pytest.raises(ParseError, match=r"train\.jsonl, line 2.* is of the split test.*pairs of train alone"):
         read_logic_folder(tmp_path)
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("label,left,right\n=,a,a\n")
+    with pytest.raises(RecipeError, match=r"own\.csv is a file; name its folder"):
+        read_logic_folder(tmp_path / "own.csv")
+
+
+@pytest.mark.parametrize("line", ["a\tb\tc", "zzz\ta\tb", "99\tzzz\ta\tb", "zzz\t=\ta\tb"])
+def test_what_stands_before_a_pair_must_be_its_label_and_number(line: str) -> None:
+    with pytest.raises(ParseError, match="before the two formulas"):
+        LogicRecords().fields_of_line(line.split("\t"))
+    for good in ("a\tb", "=\ta\tb", "\ta\tb", "3\t=\ta\tb", "\t\ta\tb"):
+        assert LogicRecords().fields_of_line(good.split("\t")) == {"left": "a", "right": "b"}
 
 
 def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:

@@ -218,6 +218,7 @@ def test_fewer_pairs_for_training_are_some_of_them_and_leave_the_others() -> Non
         ({"hold_out": "_"}, "'_' is none of A, B, C"),
         ({"hold_out": "( and|xor ( not _ ) )"}, "the word 'xor'; did you mean or"),
         ({"hold_out": "( and | or _ )"}, r"alternatives are joined without blanks: and\|or"),
+        ({"hold_out": "( a|_ ( and b ) )"}, r"'a\|_' in the pattern; _ stands for anything, and so alone"),
         ({"hold_out": "( and| _ )"}, r"'and\|' in the pattern; alternatives are joined without blanks"),
         ({"hold_out": "( _ _ _ )"}, "has 3 items, and those of formulas have two"),
         ({"hold_out": "( not ( _ ) )"}, "has 1 item, and"),
@@ -364,3 +365,18 @@ def test_unlabelled_pairs_and_unknown_splits() -> None:
     wrong = sides.with_data(tree_data={"split": np.array(["training", "training"])})
     with pytest.raises(RecipeError, match="holds 'training'; it must be one of"):
         task.examples(wrong)
+
+
+def test_training_pairs_that_are_tested_on_too_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train.tsv").write_text("=\ta\ta\n#\ta\tb\n#\tb\ta\n#\tb\tc\n")
+    (tmp_path / "validation.tsv").write_text("#\tc\ta\n#\ta\tb\n")
+    (tmp_path / "test.tsv").write_text("=\ta\ta\n#\ta\tb\n")
+    for form in ("binary", "operators"):
+        caplog.clear()
+        found = LogicalInference(form=form).make_data(LogicDataOptions(path=str(tmp_path)))  # type: ignore[arg-type]
+        assert "2 of the 4 pairs to train on" in caplog.text
+        assert ", 2 of whose training pairs are among those to validate and test with, too" in found.card
+    caplog.clear()
+    (tmp_path / "train.tsv").write_text("#\tb\ta\n")
+    assert "among those" not in LogicalInference().make_data(LogicDataOptions(path=str(tmp_path))).card
+    assert not caplog.text
