@@ -158,6 +158,24 @@ def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:
     assert said == b""
 
 
+def test_ctrl_c_is_heard_while_the_program_is_imported() -> None:
+    code = """
+import sys
+
+class CtrlC:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "treemem.cli.program":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, CtrlC)
+from treemem.cli import main
+sys.exit(main(["--version"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nstopped\n")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 def test_a_run_that_ctrl_c_stopped_goes_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "toy.yaml", "--networks", "sum", "-o", "run"]

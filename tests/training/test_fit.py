@@ -587,8 +587,10 @@ def test_a_run_whose_rate_depends_on_its_epochs_cannot_be_given_others(
     tmp_path: Path, options: dict[str, object]
 ) -> None:
     first = run(tmp_path, **options)
+    (chosen,) = (f"{name}={value!r}" for name, value in options.items())
     for epochs in (2, 4):
-        with pytest.raises(RecipeError, match=f"holds another run: epochs was 3 and is {epochs} now"):
+        said = rf"holds another run: epochs was 3 and is {epochs} now \(by {chosen} the learning rate of each step"
+        with pytest.raises(RecipeError, match=said):
             run(tmp_path, epochs=epochs, resume=True, **options)
     assert run(tmp_path, resume=True, **options).records == first.records
 

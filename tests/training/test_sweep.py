@@ -92,6 +92,19 @@ def test_a_field_is_not_varied_twice(recipe: str) -> None:
         plan_trials(recipe, twice, trials=1)
 
 
+def test_no_point_is_drawn_twice_and_more_trials_than_points_are_refused(recipe: str) -> None:
+    varied = [Variation.parse("training.batch_size=4,8"), Variation.parse("training.epochs=1:3")]
+    planned = plan_trials(recipe, varied, trials=6)
+    assert {(trial.recipe.training.batch_size, trial.recipe.training.epochs) for trial in planned} == {
+        *((4, 1), (4, 2), (4, 3), (8, 1), (8, 2), (8, 3)),
+    }
+    assert plan_trials(recipe, varied, trials=4) == planned[:4]
+    with pytest.raises(RecipeError, match=r"6 different values were drawn of training.batch_size and training.epochs,"):
+        plan_trials(recipe, varied, trials=7)
+    with pytest.raises(RecipeError, match=r"1 value was drawn of training.epochs, .*ask for 1 trial, vary more"):
+        plan_trials(recipe, [Variation.parse("training.epochs=2,2")], trials=2)
+
+
 def test_no_test_example_is_trained_on_or_scored(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[str]] = []
     fit = sweep.fit

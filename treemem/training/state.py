@@ -135,16 +135,19 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults:
         RecipeError: it names each thing that differs.
     """
     before, now = _completed(saved, defaults), _completed(asked, defaults)
-    different = [
-        _difference(name, before.get(name), now[name])
+    different = {
+        name: _difference(name, before.get(name), now[name])
         for name in now
         if before.get(name) != now[name]
         # epochs count where the rate varies; that only one of the two runs has them, its schedule or warmup tells
         and (name != "epochs" or name in before)
-    ]
+    }
+    if "epochs" in different:
+        by = " and ".join(f"{name}={now[name]!r}" for name in ("schedule", "warmup") if now[name] != defaults[name])
+        different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
     if different:
         raise RecipeError(
-            f"{place} holds another run: {'; '.join(different)}. Go on with the same as before, {_ANOTHER_RUN}"
+            f"{place} holds another run: {'; '.join(different.values())}. Go on with the same as before, {_ANOTHER_RUN}"
         )
 
 

@@ -26,6 +26,7 @@ from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
 TRIALS = "trials.jsonl"
+_MOST_DRAWS = 10_000  # for a trial, of points that other trials have
 _DIGITS = 4  # of a number that is drawn; more where the range is narrow beside its numbers
 _FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm is to be uniform"
 
@@ -147,7 +148,7 @@ def plan_trials(
     seed: int = 0,
     seeds: Sequence[int] = (),
 ) -> list[Trial]:
-    """Draw the values of a sweep, and check that they make recipes.
+    """Draw the values of a sweep, none of them twice, and check that they make recipes.
 
     Args:
         source: the recipe, as :func:`~treemem.training.recipes.load_recipe` takes it.
@@ -155,11 +156,12 @@ def plan_trials(
         trials: how many.
         overrides: ``FIELD=VALUE`` each, the same for all trials.
         network: which of the recipe's; the first by default.
-        seed: of the draws; those of a trial depend on this and its number alone.
+        seed: of the draws; those of a trial depend on this and its number alone, not on how many there are.
         seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
 
     Raises:
-        RecipeError: no such recipe, field, network or value, a field that no trial is trained by, or one given twice.
+        RecipeError: no such recipe, field, network or value, a field that no trial is trained by, one given twice, or
+            more trials than there are points to draw.
     """
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
@@ -172,13 +174,33 @@ def plan_trials(
         if fields.count(field) > 1:
             raise RecipeError(f"{field} is varied twice; give all its values at once")
         _check_trained(field, name, seeds)
-    planned = []
+    planned: list[Trial] = []
+    drawn: set[tuple[str, ...]] = set()
     for number in range(1, trials + 1):
-        random = np.random.default_rng([seed, number])
-        values = {variation.field: variation.draw(random) for variation in chosen}
+        values = _drawn(chosen, np.random.default_rng([seed, number]), drawn)
         recipe = load_recipe(source, [*overrides, *_overrides(values)]).with_networks([name])
         planned.append(Trial(number, values, recipe, tuple(seeds)))
     return planned
+
+
+def _drawn(variations: Sequence[Variation], random: np.random.Generator, drawn: set[tuple[str, ...]]) -> dict[str, Any]:
+    """The values of the next trial, by field, that none of ``drawn`` has; it is added to these.
+
+    Raises:
+        RecipeError: none such was drawn.
+    """
+    for _ in range(_MOST_DRAWS):
+        values = {variation.field: variation.draw(random) for variation in variations}
+        point = tuple(_overrides(values))
+        if point not in drawn:
+            drawn.add(point)
+            return values
+    fields, count = " and ".join(variation.field for variation in variations), len(drawn)
+    found = "1 value was" if count == 1 else f"{count} different values were"
+    raise RecipeError(
+        f"{found} drawn of {fields}, and then no other in {_MOST_DRAWS:,} draws; ask for {count} "
+        f"trial{'s' if count > 1 else ''}, vary more, or train each trial from several --seeds"
+    )
 
 
 def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
