@@ -235,6 +235,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_replaceable(path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Refuse to write where something is, unless it may be replaced; before work is done for it.
+
+    Raises:
+        RecipeError: it is there, and ``overwrite`` does not hold.
+    """
+    if not overwrite and Path(path).exists():
+        raise RecipeError(f"{path} exists already; choose another place, or say overwrite=True to replace it")
+
+
 def checked_place(path: str | os.PathLike[str]) -> Path:
     """Where a file is written that is to be found at ``path``: there, or where a link leads to.
 

@@ -38,8 +38,6 @@ from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 
 _PLAIN, _STACKED = COMPARED
-
-
 _RECORD_FIELDS = ("row", "training", "data", "files", "scores", "right")
 
 

@@ -18,7 +18,7 @@ from treemem.explore.html_page import html_page
 from treemem.explore.label_table import LabelTable, printable_line
 from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
-from treemem.records import replacing
+from treemem.records import check_replaceable, replacing
 from treemem.task import Examples, Model, Task
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY
@@ -73,8 +73,7 @@ def explore(
         PosixPath('page.html')
     """
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise RecipeError(f"{path} exists already; choose another place, or say overwrite=True to replace it")
+    check_replaceable(path, overwrite)
     if path.suffix.lower() not in (".html", ".htm", ""):
         raise RecipeError(f"{path} would be a page of HTML by another name; let it end in .html")
     if not isinstance(model, Model):

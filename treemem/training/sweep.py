@@ -22,6 +22,7 @@ from treemem.records import read_records, write_records, writing
 from treemem.training.fit import DivergedError, FitResult, fit
 from treemem.training.recipes import Recipe, load_recipe, read_yaml, recipe_fields
 from treemem.training.run_folder import check_empty, held, holds_run
+from treemem.training.seeds import seed_folder
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -349,7 +350,7 @@ def _results(trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
     """What came of each seed; of the recipe's own in the folder itself."""
     recipe = trial.recipe
     task, network = recipe.make_task(), recipe.networks[trial.network]
-    runs = {folder / f"seed-{seed}": replace(recipe.training, seed=seed) for seed in trial.seeds}
+    runs = {seed_folder(folder, seed): replace(recipe.training, seed=seed) for seed in trial.seeds}
     runs = runs or {folder: recipe.training}
     return [fit(task, network, forest, options, output=place, resume=True) for place, options in runs.items()]
 
