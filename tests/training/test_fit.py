@@ -975,7 +975,7 @@ def test_the_bar_shows_loss_when_asked_for(
         ({"curriculum": [[2, 1, 1]]}, r"must be pairs of a difficulty and a number of epochs.*not \[\[2, 1, 1\]\]"),
         ({"curriculum": [[2, 0]]}, r"a number of epochs, at least 1, such as .*, not \[\[2, 0\]\]"),
         ({"curriculum": [[3, 1], [2, 1]]}, r"become more difficult one by one, not \[\[3, 1\], \[2, 1\]\]"),
-        ({"epochs": 3, "curriculum": [[2, 2], [3, 1]]}, "take 3 epochs, which leaves none of epochs=3 for all"),
+        ({"epochs": 3, "curriculum": [[2, 2], [3, 1]]}, r"leaves none of epochs=3 for all .*\(curriculum=0\)"),
         ({"epochs": 3, "curriculum": 4}, "curriculum must be at most epochs, which is 3, not 4"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1"),

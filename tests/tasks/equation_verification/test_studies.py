@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from treemem.errors import RecipeError
+from treemem.errors import ParseError, RecipeError
 from treemem.records import write_records
 from treemem.task import SPLITS, Model, Score
 from treemem.tasks.equation_verification import reproduce
@@ -138,6 +138,13 @@ def test_records_of_other_equations_are_refused(tmp_path: Path) -> None:
     write_records(tmp_path / "table-2.jsonl", [record_of(STUDIES["table-2"]()[0], 0.8)])
     with pytest.raises(RecipeError, match="are of other equations"):
         write_page(tmp_path, tmp_path / "page.md", EQUATIONS[:300])
+
+
+def test_a_record_without_what_the_page_reads_is_told_by_its_line(tmp_path: Path) -> None:
+    whole = record_of(STUDIES["table-2"]()[0], 0.8)
+    write_records(tmp_path / "table-2.jsonl", [whole, {**whole, "run": "older", "right": None}])
+    with pytest.raises(ParseError, match=r"table-2\.jsonl, line 2.* has no right; expected a record of this study"):
+        write_page(tmp_path, tmp_path / "page.md", EQUATIONS)
 
 
 def test_the_token_reader_learns_from_the_training_part_alone() -> None:

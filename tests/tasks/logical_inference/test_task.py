@@ -358,6 +358,14 @@ def test_the_task_is_registered() -> None:
     assert TASKS.find("logical_inference") is LogicalInference
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("( a ( and b ) )", "one part, without a tab"), ("a\tb\tc", "3 parts between tabs")]
+)
+def test_a_text_that_is_no_pair_is_told(text: str, said: str) -> None:
+    with pytest.raises(ParseError, match=f"{said}.* expected LEFT<TAB>RIGHT"):
+        LogicalInference().parse(text)
+
+
 def test_unlabelled_pairs_and_unknown_splits() -> None:
     task = LogicalInference()
     sides = Forest.from_trees(task.parse("a\tb").children)
@@ -369,13 +377,13 @@ def test_unlabelled_pairs_and_unknown_splits() -> None:
 
 def test_training_pairs_that_are_tested_on_too_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "train.tsv").write_text("=\ta\ta\n#\ta\tb\n#\tb\ta\n#\tb\tc\n")
-    (tmp_path / "validation.tsv").write_text("#\tc\ta\n#\ta\tb\n")
+    (tmp_path / "validation.tsv").write_text("#\tb\tc\n#\ta\tb\n")
     (tmp_path / "test.tsv").write_text("=\ta\ta\n#\ta\tb\n")
     for form in ("binary", "operators"):
         caplog.clear()
         found = LogicalInference(form=form).make_data(LogicDataOptions(path=str(tmp_path)))  # type: ignore[arg-type]
-        assert "2 of the 4 pairs to train on" in caplog.text
-        assert ", 2 of whose training pairs are among those to validate and test with, too" in found.card
+        assert "3 of the 4 pairs to train on" in caplog.text
+        assert ", 3 of whose training pairs are among those to validate and test with, too" in found.card
     caplog.clear()
     (tmp_path / "train.tsv").write_text("#\tb\ta\n")
     assert "among those" not in LogicalInference().make_data(LogicDataOptions(path=str(tmp_path))).card
