@@ -11,8 +11,8 @@ from pathlib import Path
 
 import treemem
 from treemem.explore import explore
+from treemem.runs import load_recipe, recipe_names
 from treemem.task import TASKS
-from treemem.training import load_recipe, recipe_names
 
 site = Path(sys.argv[1]).resolve()
 assert Path(treemem.__file__).resolve().is_relative_to(site), f"imported {treemem.__file__}, not the one in {site}"

@@ -23,8 +23,7 @@ from typing import Any
 from treemem import Forest, RecipeError, TreememError
 from treemem.explore import accuracy_table, overall_table, plot_accuracy
 from treemem.records import write_records
-from treemem.tasks.equation_verification import read_equations
-from treemem.training import (
+from treemem.runs import (
     FitResult,
     data_digest,
     default_folder,
@@ -37,8 +36,9 @@ from treemem.training import (
     train_recipe,
     write_results,
 )
-from treemem.training.networks_folder import CARD, EVALUATION, RESULTS
-from treemem.training.recipe_run import check_folder
+from treemem.runs.networks_folder import CARD, EVALUATION, RESULTS
+from treemem.runs.recipe_run import check_folder
+from treemem.tasks.equation_verification import read_equations
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}
 

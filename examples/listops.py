@@ -26,10 +26,7 @@ from treemem import Forest, Tree, TreememError
 from treemem.errors import RecipeError
 from treemem.explore import accuracy_table
 from treemem.nn import ONLSTM, OrderedMemory
-from treemem.tasks.listops import ListOps
-from treemem.tasks.sequence_results import tree_table
-from treemem.tasks.sequence_study import found_trees, gold_trees, tree_scores
-from treemem.training import (
+from treemem.runs import (
     Recipe,
     data_digest,
     default_folder,
@@ -39,8 +36,11 @@ from treemem.training import (
     train_recipe,
     write_results,
 )
-from treemem.training.networks_folder import CARD, RESULTS
-from treemem.training.recipe_run import check_folder
+from treemem.runs.networks_folder import CARD, RESULTS
+from treemem.runs.recipe_run import check_folder
+from treemem.tasks.listops import ListOps
+from treemem.tasks.sequence_results import tree_table
+from treemem.tasks.sequence_study import found_trees, gold_trees, tree_scores
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, percent_of
+from treemem.runs import read_study
 from treemem.task import Task
 from treemem.tasks.sequence_study import BASELINES, TREE_FIELDS, TREES, tree_page_name
 from treemem.tasks.study_tables import (
@@ -21,7 +22,6 @@ from treemem.tasks.study_tables import (
     rows_of_networks,
     training_seed,
 )
-from treemem.training import read_study
 
 
 def sequence_section(records: Records, results: Path, pages: Path, task: type[Task], command: str, about: str) -> str:

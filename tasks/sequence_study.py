@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checkpoint import load
+from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 from treemem.induction import (
     RunTrees,
@@ -23,10 +24,10 @@ from treemem.induction import (
 )
 from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
+from treemem.model import Model
 from treemem.records import write_records
-from treemem.task import Examples, Model
-from treemem.training import Recipe, StudyRun, load_recipe, read_study, run_study
-from treemem.training.study import weights_digest
+from treemem.runs import Recipe, StudyRun, load_recipe, read_study, run_study
+from treemem.runs.study import weights_digest
 from treemem.trees.tree import Tree
 
 STUDY = "small"

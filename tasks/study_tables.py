@@ -10,15 +10,17 @@ import numpy as np
 
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
-from treemem.task import NetworkConfig, PublishedFigure, Score, Task
-from treemem.training import TrainingOptions, compare, mean_scores, recorded_scores, right_answers
-from treemem.training.state import defaults_of
+from treemem.metrics.score import PublishedFigure, Score
+from treemem.networks import NetworkConfig
+from treemem.runs import TrainingOptions, compare, mean_scores, recorded_scores, right_answers
+from treemem.runs.state import defaults_of
+from treemem.task import Task
 
 RUN_FIELDS = ("row", "network", "training", "data", "weights", "parameters", "seconds", "scores")
 """What pages of results read out of the record of a run."""
 
 Records = list[dict[str, Any]]
-"""Of runs, as :func:`treemem.training.run_study` gives them."""
+"""Of runs, as :func:`treemem.runs.run_study` gives them."""
 
 
 def training_seed(record: Mapping[str, Any]) -> int:

@@ -22,7 +22,8 @@ from toy_task import KindSum, MoreX, toy_data
 import treemem
 from treemem import checkpoint
 from treemem.errors import CheckpointError, RecipeError
-from treemem.task import Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.trees.vocabulary import Vocabulary
 
 FILES = ["config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "training_state.pt"]
@@ -165,7 +166,7 @@ import sys
 import toy_task
 from treemem.checkpoint import load, load_pretrained, pretrained_names
 from treemem.task import TASKS
-from treemem.training.recipes import recipe_names
+from treemem.runs.recipe import recipe_names
 class Interactive(toy_task.MoreX):
     name = "interactive"
 TASKS.register("interactive", Interactive)

@@ -23,7 +23,7 @@ import treemem.tasks.listops
 from treemem import Tree
 from treemem.ops import compile_steps
 from treemem.records import read_records
-from treemem.training import load_recipe, recipe_run
+from treemem.runs import load_recipe, recipe_run
 from treemem.trees import parse_equation
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -20,7 +20,9 @@ from treemem import checkpoint
 from treemem.cli import main
 from treemem.errors import CheckpointError, RecipeError
 from treemem.hub_client import HubAddress
-from treemem.task import Model, NetworkConfig, Score
+from treemem.metrics.score import Score
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 
 FILES = {"config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "manifest.json"}
 

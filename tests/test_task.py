@@ -10,24 +10,20 @@ import torch
 from toy_task import KindSum, MoreX, toy_data
 
 import treemem
+from treemem.data.examples import label_numbers, split_numbers
 from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError, VocabularyError
+from treemem.model import Model
+from treemem.networks import NETWORKS, NetworkConfig
 from treemem.nn import RowCache
+from treemem.registry import Registry
+from treemem.runs.recipe import load_recipe
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import (
-    NETWORKS,
-    SPLITS,
-    TASKS,
-    Model,
-    NetworkConfig,
-    Registry,
-    label_numbers,
-    split_numbers,
-)
-from treemem.training.recipes import load_recipe
+from treemem.task import TASKS
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 
@@ -294,7 +290,7 @@ def test_importing_treemem_imports_nothing_heavy() -> None:
 def test_using_the_library_does_not_import_what_it_does_not_use() -> None:
     unused = ["dgl", "sympy", "sklearn", "lightning_fabric", "matplotlib", "pyarrow", "networkx", "jsonargparse"]
     code = (
-        "import sys, treemem, treemem.training, treemem.explore, treemem.nn; treemem.TreeBatch, treemem.load\n"
+        "import sys, treemem, treemem.runs, treemem.explore, treemem.nn; treemem.TreeBatch, treemem.load\n"
         f"print([name for name in {unused} if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from treemem.data.examples import Examples, TaskData
 from treemem.errors import ParseError
+from treemem.metrics.accuracy import binary_scores
+from treemem.metrics.score import Score
+from treemem.networks import NETWORKS, NetworkConfig
 from treemem.nn.encodings import Encodings, root_encodings
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import NETWORKS, SPLITS, TASKS, Examples, NetworkConfig, Score, Task, TaskData
-from treemem.training.metrics import binary_scores
+from treemem.task import TASKS, Task
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

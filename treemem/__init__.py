@@ -43,8 +43,8 @@ _HOME = {
     "predict_shards": "treemem.predict",
 }
 _ROOMS = (
-    *("calibration", "checkpoint", "conversion", "explore", "hub", "induction", "nn", "ops", "predict"),
-    *("schedule", "task", "tasks", "training", "trees"),
+    *("checkpoint", "conversion", "explore", "hub", "induction", "nn", "ops", "predict"),
+    *("data", "metrics", "model", "networks", "runs", "schedule", "task", "tasks", "trees"),
 )
 
 __all__ = [

@@ -22,9 +22,11 @@ from treemem import hub_client
 from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.hub_client import HubAddress
+from treemem.model import Model, weights_of
+from treemem.networks import NetworkConfig
 from treemem.plain_data import plain_data
 from treemem.records import cannot_write, json_line
-from treemem.task import TASKS, Model, NetworkConfig, Task, task_folder, task_folders, weights_of
+from treemem.task import TASKS, Task, task_folder, task_folders
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
@@ -226,7 +228,7 @@ def set_temperature(path: str | os.PathLike[str], temperature: float) -> None:
     Args:
         path: the folder of the checkpoint: of a run, its ``best``. Where it is the one before a checkpoint that is
             torn or lost, it takes the place of that.
-        temperature: see :mod:`treemem.calibration`.
+        temperature: see :mod:`treemem.metrics.calibration`.
 
     Raises:
         CheckpointError: it is torn or altered, or cannot be written, or the temperature is no positive number.

@@ -13,7 +13,9 @@ import yaml
 from treemem import checkpoint, hub_client
 from treemem.errors import RecipeError
 from treemem.hub_client import HubAddress
-from treemem.task import TASKS, Model, Score
+from treemem.metrics.score import Score
+from treemem.model import Model
+from treemem.task import TASKS
 
 CARD = "README.md"
 _OWN_CARDS = (CARD, "CARD.md")

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from treemem.checkpoint import load, load_pretrained
 from treemem.errors import RecipeError, TreememError
 from treemem.explore import markdown_table
+from treemem.model import Model
 from treemem.ops.threads import torch_threads
 from treemem.records import write_records
-from treemem.task import Model
+from treemem.runs.progress import progress_bar
 from treemem.tasks.equation_completion.blanks import checked_seed_of_draws
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_completion.completion import Engine, complete, filling_scores
@@ -28,7 +29,6 @@ from treemem.tasks.equation_completion.readers import BlankedEquations, blanked_
 from treemem.tasks.equation_completion.suggestions import fill
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE
-from treemem.training.progress import progress_bar
 
 GENERATED = "generated"
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from treemem.checked_options import checked_choice
 from treemem.errors import CellError, GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.model import Model
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
 from treemem.schedule import TreeBatch
-from treemem.task import Model
 from treemem.tasks.equation_completion.blanks import Blanks, checked_seed_of_draws
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_completion.filling import Fillings, filled_forest

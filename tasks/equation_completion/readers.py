@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treemem.errors import GraphError, RecipeError, TreememError
+from treemem.runs.state import data_digest
 from treemem.tasks.equation_completion.blanks import Blanks, checked_seed_of_draws, draw_blanks, place_blanks
 from treemem.tasks.equation_completion.candidates import Candidates
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.published_records import MISSING, published_tree, read_published_records
-from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.tree import Tree

@@ -21,9 +21,11 @@ import numpy as np
 
 from treemem.checkpoint import load
 from treemem.errors import RecipeError
+from treemem.model import Model
 from treemem.ops.threads import torch_threads
 from treemem.records import write_records, writing
-from treemem.task import Model
+from treemem.runs import packed_answers, read_study
+from treemem.runs.progress import progress_bar
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_completion.completion import complete
 from treemem.tasks.equation_completion.ranks import RANKS, Completion, commonest_first
@@ -31,8 +33,6 @@ from treemem.tasks.equation_completion.readers import BlankedEquations, blanked_
 from treemem.tasks.equation_completion.results_page import COMMAND, write_page
 from treemem.tasks.equation_verification.study_data import StudyData
 from treemem.tasks.study_command import run_command
-from treemem.training import packed_answers, read_study
-from treemem.training.progress import progress_bar
 
 SETS = ("generated", "published_sample")
 """The true test equations of the studies of equation verification, and a sample of the published ones."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from treemem.explore import markdown_table, plot_accuracy
+from treemem.metrics.score import Score
 from treemem.records import replacing
-from treemem.task import Score
+from treemem.runs import mean_scores
 from treemem.tasks.equation_completion.ranks import SHOWN, TOP
 from treemem.tasks.study_tables import Records, comparisons, grouped, percent
-from treemem.training import mean_scores
 
 _BASE = "Tree-LSTM"
 _CONSTANT = "commonest values first"

@@ -9,7 +9,7 @@ import numpy as np
 
 from treemem.checked_options import checked_count
 from treemem.errors import ParseError, VocabularyError
-from treemem.task import Model
+from treemem.model import Model
 from treemem.tasks.equation_completion.blanks import Blanks
 from treemem.tasks.equation_completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_completion.completion import Engine, filling_scores
@@ -61,7 +61,7 @@ def fill(
         CellError: scores that are not numbers.
 
     Example:
-        >>> from treemem.task import Model
+        >>> from treemem.model import Model
         >>> from treemem.tasks.equation_verification import EquationVerification
         >>> model = Model(EquationVerification(), EquationVerification.networks["Tree-LSTM"])
         >>> len(fill(model, "sin(x)^2 + ? = 1", top=3))

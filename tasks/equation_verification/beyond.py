@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from treemem.task import NetworkConfig
+from treemem.networks import NetworkConfig
+from treemem.runs import StudyRun, TrainingOptions
 from treemem.tasks.equation_verification.studies import COMPARED, PUBLISHED_TRAINING, SEEDS
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import StudyRun, TrainingOptions
 
 SEARCH_TRAINING = dataclasses.replace(PUBLISHED_TRAINING, epochs=10)
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from treemem.errors import RecipeError, TreememError
 from treemem.records import replacing
-from treemem.task import SPLITS
 from treemem.tasks.equation_verification.balance import balanced_equations
 from treemem.tasks.equation_verification.corruption import EDIT_SHARES, CorruptionOptions
 from treemem.tasks.equation_verification.expressions import ExpressionTable
@@ -31,6 +30,7 @@ from treemem.tasks.equation_verification.quotas import PUBLISHED_SIZE, checked_s
 from treemem.tasks.equation_verification.shallow_reader import shallow_results
 from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 
 VERSION = "1"
 """Data sets of different versions differ although size and seed are the same."""

@@ -12,13 +12,13 @@ import numpy as np
 from treemem import checkpoint
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
-from treemem.task import Score
+from treemem.metrics.score import Score
+from treemem.runs import TrainingOptions, recorded_scores
+from treemem.runs.state import data_digest
+from treemem.runs.study import weights_digest
 from treemem.tasks.equation_verification.results_tables import METRICS
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.study_tables import overall
-from treemem.training import TrainingOptions, recorded_scores
-from treemem.training.state import data_digest
-from treemem.training.study import weights_digest
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
 

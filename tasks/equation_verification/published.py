@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.task import PublishedFigure
+from treemem.metrics.score import PublishedFigure
 
 SOURCE = "Arabshahi et al. 2020, table 2"
 """Trained on depth 1-7, tested on depth 8-13 of 41,894 equations; mean and deviation of three seeds."""

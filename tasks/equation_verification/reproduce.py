@@ -14,7 +14,8 @@ from typing import Any
 
 from treemem.errors import RecipeError
 from treemem.records import write_records, writing
-from treemem.task import SPLITS
+from treemem.runs import read_study, run_study
+from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.results_page import write_page
@@ -28,9 +29,8 @@ from treemem.tasks.equation_verification.study_list import (
 )
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.study_command import check_studies, run_command, study_parser
-from treemem.training import read_study, run_study
-from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 
 _HELD = ("all", "some", "none")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.explore import accuracy_table, markdown_table, plot_accuracy
-from treemem.task import SPLITS
+from treemem.runs import OddsCount
 from treemem.tasks.equation_verification.beyond import BEST, CHANGES, SEARCH_TRAINING, TOGETHER, Change
 from treemem.tasks.equation_verification.results_tables import (
     COMMAND,
@@ -28,8 +28,8 @@ from treemem.tasks.study_tables import (
     overall,
     percent,
 )
-from treemem.training import OddsCount
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 
 
 def search_section(records: Records) -> str:

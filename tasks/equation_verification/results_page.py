@@ -8,8 +8,10 @@ from pathlib import Path
 
 from treemem.errors import RecipeError
 from treemem.explore import accuracy_table, markdown_table, percent_of, plot_accuracy
+from treemem.metrics.score import Score
 from treemem.records import replacing
-from treemem.task import SPLITS, Score
+from treemem.runs import read_study
+from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES, SOURCE
 from treemem.tasks.equation_verification.results_beyond import best_section, search_section
 from treemem.tasks.equation_verification.results_tables import (
@@ -33,9 +35,8 @@ from treemem.tasks.study_tables import (
     overall,
     percent,
 )
-from treemem.training import read_study
-from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 
 _PLAIN, _STACKED = COMPARED
 _RECORD_FIELDS = ("row", "training", "data", "files", "scores", "right")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treemem.explore import accuracy_table, markdown_table
+from treemem.runs import right_answers
 from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
 from treemem.tasks.study_tables import Records, mean_over_seeds, metric_cells, percent
-from treemem.training import right_answers
 from treemem.trees.forest import Forest
 
 COMMAND = "python -m treemem.tasks.equation_verification.reproduce"

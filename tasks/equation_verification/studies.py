@@ -7,13 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treemem.task import SPLITS
+from treemem.runs import StudyRun, TrainingOptions, binary_scores, packed_answers, score_row
+from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification.shallow_reader import TokenReader
 from treemem.tasks.equation_verification.study_data import SHARES, part_name
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import StudyRun, TrainingOptions, binary_scores, packed_answers, score_row
-from treemem.training.state import data_digest
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 
 SEEDS = (12093, 12345, 45678)
 TABLE_2 = (

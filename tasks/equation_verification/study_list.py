@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from treemem.runs import StudyRun
 from treemem.tasks.equation_verification.beyond import best_runs, search_runs, together_runs
 from treemem.tasks.equation_verification.studies import (
     ablation_runs,
@@ -11,7 +12,6 @@ from treemem.tasks.equation_verification.studies import (
     sample_efficiency_runs,
     table_2_runs,
 )
-from treemem.training import StudyRun
 
 STUDIES: dict[str, Callable[[], list[StudyRun]]] = {
     "rates": rate_runs,

@@ -15,23 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.checked_options import checked_count
+from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers, without_empty
 from treemem.errors import GraphError, RecipeError, near_names
+from treemem.metrics.accuracy import binary_scores
+from treemem.metrics.score import PublishedFigure, Score
+from treemem.networks import NetworkConfig
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
-from treemem.task import (
-    SPLITS,
-    Examples,
-    NetworkConfig,
-    PublishedFigure,
-    Score,
-    Task,
-    TaskData,
-    label_numbers,
-    split_and_group,
-    split_numbers,
-    without_empty,
-)
+from treemem.task import Task
 from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.more_data import with_more_training
@@ -40,11 +32,11 @@ from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, read_equations
 from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
-from treemem.training.metrics import binary_scores
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_count, checked_path
+from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.task import SPLITS, TaskData
 from treemem.tasks.listops.evaluation import values_of
 from treemem.tasks.listops.expression_sets import IID, find_set
 from treemem.tasks.listops.generator import ListOpsDistribution, Sampler, draw_distinct
 from treemem.tasks.listops.readers import read_expressions
 from treemem.trees.listops import ListOpsForm
 from treemem.trees.listops_arrays import Expressions, join
+from treemem.trees.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.task import PublishedFigure
+from treemem.metrics.score import PublishedFigure
 
 SOURCE = "Shen et al. 2019, figure 3a"
 """Trained on 90,000 expressions, tested on 10,000 of the same distribution; states of 128 numbers."""

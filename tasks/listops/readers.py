@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
+from treemem.data.examples import without_empty
 from treemem.errors import ParseError
 from treemem.records import Record, format_of, read_records
-from treemem.task import without_empty
 from treemem.tasks.listops.evaluation import values_of
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops

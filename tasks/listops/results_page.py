@@ -6,12 +6,12 @@ from pathlib import Path
 
 from treemem.explore import markdown_table
 from treemem.records import replacing
+from treemem.runs import read_study
 from treemem.tasks.listops.published import EARLIER_SOURCE, PUBLISHED_FIGURES, SOURCE
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import STUDY
 from treemem.tasks.study_tables import RUN_FIELDS, Records, as_published, examples_by_group, greatest_group
-from treemem.training import read_study
 
 COMMAND = f"python -m treemem.tasks.{ListOps.name}.reproduce"
 

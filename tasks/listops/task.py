@@ -13,23 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
+from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import RecipeError, VocabularyError
+from treemem.metrics.accuracy import class_scores
+from treemem.metrics.score import PublishedFigure, Score
+from treemem.networks import NetworkConfig
 from treemem.nn.heads import ClassifierHead
-from treemem.task import (
-    Examples,
-    NetworkConfig,
-    PublishedFigure,
-    Score,
-    Task,
-    TaskData,
-    label_numbers,
-    split_and_group,
-    split_numbers,
-)
+from treemem.task import Task
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.tasks.listops.readers import ListOpsRecords, read_listops
-from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, format_listops, parse_listops

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.task import PublishedFigure
+from treemem.metrics.score import PublishedFigure
 
 SOURCE = "Shen et al. 2019 (Ordered Memory), table 1"
 """Test accuracy by number of operations, after training on at most 6; A, B and C are the systematic splits."""

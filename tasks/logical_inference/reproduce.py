@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from treemem.errors import RecipeError
+from treemem.runs import run_study
 from treemem.tasks.logical_inference.results_page import write_page
 from treemem.tasks.logical_inference.studies import (
     gold_tree_runs,
@@ -25,7 +26,6 @@ from treemem.tasks.logical_inference.studies import (
 from treemem.tasks.logical_inference.task import LogicalInference
 from treemem.tasks.sequence_study import run_small, small_recipe
 from treemem.tasks.study_command import check_studies, run_command, study_parser
-from treemem.training import run_study
 
 STUDIES = ("gold-trees-trials", "gold-trees", "gold-trees-longer", "gold-trees-held-out", "small")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of, plot_accuracy
+from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import replacing
-from treemem.task import PublishedFigure, Score
+from treemem.runs import read_study
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES, SOURCE, published_split
 from treemem.tasks.logical_inference.studies import ALL_PAIRS, GOLD_TREES, HELD_OUT
 from treemem.tasks.logical_inference.task import LogicalInference
@@ -28,7 +29,6 @@ from treemem.tasks.study_tables import (
     rows_of_networks,
     scores_on,
 )
-from treemem.training import read_study
 
 COMMAND = f"python -m treemem.tasks.{LogicalInference.name}.reproduce"
 _LONGEST_TRAINED = 6  # operations

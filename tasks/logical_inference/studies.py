@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from treemem.task import NetworkConfig
+from treemem.networks import NetworkConfig
+from treemem.runs import StudyRun, TrainingOptions
 from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
-from treemem.training import StudyRun, TrainingOptions
 from treemem.trees.forest import Forest
 
 SEEDS = (1111, 2222, 3333)

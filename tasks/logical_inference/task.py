@@ -14,21 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_path, checked_probability
+from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.metrics.accuracy import class_scores
+from treemem.metrics.score import PublishedFigure, Score
+from treemem.networks import NetworkConfig
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.task import (
-    SPLITS,
-    Examples,
-    NetworkConfig,
-    PublishedFigure,
-    Score,
-    Task,
-    TaskData,
-    label_numbers,
-    split_and_group,
-    split_numbers,
-)
+from treemem.task import Task
 from treemem.tasks.logical_inference.generator import generate_logic
 from treemem.tasks.logical_inference.operator_form import with_operators
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
@@ -42,10 +35,10 @@ from treemem.tasks.logical_inference.reader import (
 )
 from treemem.tasks.logical_inference.relations import RELATIONS
 from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
-from treemem.training.metrics import class_scores
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
+from treemem.trees.record_reader import SPLITS
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree

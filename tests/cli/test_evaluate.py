@@ -10,7 +10,8 @@ import toy_task
 
 from treemem import checkpoint
 from treemem.cli import main
-from treemem.task import Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.tasks.listops import ListOps
 from treemem.trees.vocabulary import Vocabulary
 

@@ -9,9 +9,10 @@ import pytest
 
 from treemem.cli import main
 from treemem.records import read_records
-from treemem.task import SPLITS, TASKS
+from treemem.task import TASKS
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions
+from treemem.trees.record_reader import SPLITS
 
 SMALL = ["data.training_size=10", "data.validation_size=5", "data.test_size=5", "data.pool=0"]
 

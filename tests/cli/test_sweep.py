@@ -10,8 +10,8 @@ from toy_task import MoreX, toy_data
 
 from treemem import checkpoint
 from treemem.cli import main
-from treemem.training import data_digest, sweep
-from treemem.training.sweep import without_test
+from treemem.runs import data_digest, sweep
+from treemem.runs.sweep import without_test
 
 SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
 VARIED = ["--vary", "training.learning_rate=0.001:0.1:log", "--vary", "networks.sum.options.hidden_size=2,3"]

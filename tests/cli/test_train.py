@@ -10,9 +10,10 @@ import pytest
 from toy_task import MoreX, toy_data
 
 from treemem.cli import main
+from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.task import PublishedFigure, TaskData
-from treemem.training import load_recipe, recipe_run
+from treemem.metrics.score import PublishedFigure
+from treemem.runs import load_recipe, recipe_run
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treemem.cli import main
-from treemem.training import load_recipe
+from treemem.runs import load_recipe
 
 
 def test_what_is_printed_is_the_recipe_with_its_overrides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

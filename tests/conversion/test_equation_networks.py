@@ -12,7 +12,7 @@ from published_state_dicts import Weights, equation_weights, save_weights, whole
 import treemem
 from treemem.conversion import convert
 from treemem.errors import CheckpointError, RecipeError
-from treemem.task import Model
+from treemem.model import Model
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 

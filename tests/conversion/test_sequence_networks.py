@@ -18,8 +18,8 @@ from torch.nn import functional
 import treemem
 from treemem.conversion import convert
 from treemem.errors import CheckpointError, RecipeError
+from treemem.model import Model
 from treemem.nn.sequence_encoder import SequenceEncoder
-from treemem.task import Model
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "sequence"
 # The published numbers of the tokens of `[SM 6 [MAX 5 9 ] ]` and of `( a ( and b ) )`.

@@ -18,9 +18,9 @@ from toy_task import MoreX, toy_data
 import treemem
 from treemem import Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, predict_file
 from treemem.explore import explore
+from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
-from treemem.task import NetworkConfig
-from treemem.training import TrainingOptions, fit, load_recipe
+from treemem.runs import TrainingOptions, fit, load_recipe
 from treemem.trees import parse_brackets, parse_equation
 
 VOCABULARY = Vocabulary(["x", "y"], [("Add", 2)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from documentation.page_blocks import DOCS, python_blocks, run_page
 
-import treemem.training
+import treemem.runs
 from treemem.task import TASKS
 
 MODELS = [f"models/{path.name}" for path in sorted((DOCS / "models").glob("*.md")) if path.name != "index.md"]
@@ -38,7 +38,7 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(page: str) -> None:
 
 def test_the_reference_of_training_leaves_nothing_out() -> None:
     page = (DOCS / "api" / "training.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"auto\w+:: treemem\.training\.(\w+)", page)) == sorted(treemem.training.__all__)
+    assert sorted(re.findall(r"auto\w+:: treemem\.training\.(\w+)", page)) == sorted(treemem.runs.__all__)
 
 
 def test_a_page_that_shows_something_else_is_found_out(tmp_path: Path) -> None:

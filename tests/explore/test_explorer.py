@@ -17,8 +17,9 @@ from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError,
 from treemem.explore import explore
 from treemem.explore.explorer import page_data
 from treemem.induction import induced_trees, sentence_f1
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference

@@ -16,7 +16,8 @@ from page_reading import PageData, numbers_of
 
 from treemem.explore import explore
 from treemem.explore.decimals import shown
-from treemem.task import Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.trees.tree import Tree

@@ -7,7 +7,7 @@ import pytest
 from treemem.errors import RecipeError
 from treemem.explore.plots import accuracy_figure, plot_accuracy
 from treemem.explore.tables import accuracy_table, overall_table
-from treemem.task import PublishedFigure, Score
+from treemem.metrics.score import PublishedFigure, Score
 
 SCORES = {
     "Tree-LSTM": [Score(8, 20, 0.9, 0.5), Score(10, 10, 0.8, 0.6), Score("all", 30, 0.8667, 0.53)],

@@ -8,10 +8,11 @@ from tree_strategies import random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.induction import induced_trees, remove_brackets, tree_from_distances, tree_from_pointer_probabilities
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.nn import RNN, OrderedMemory, TreeRNN
 from treemem.nn.sequence_encoder import Reading, SequenceEncoder
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Model, NetworkConfig
 from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest

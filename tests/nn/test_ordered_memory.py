@@ -13,9 +13,10 @@ from tree_strategies import VOCABULARY, random_forest
 import treemem
 from treemem import checkpoint
 from treemem.errors import GraphError, RecipeError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.nn import OrderedMemory
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Model, NetworkConfig
 
 VARIANTS: list[dict[str, Any]] = [{}, {"bidirectional": True}, {"cell": "rnn"}, {"engine": "naive", "slots": 3}]
 

@@ -16,10 +16,11 @@ from tree_strategies import VOCABULARY, random_forest
 import treemem
 import treemem.nn
 from treemem.errors import GraphError, RecipeError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.runs import TrainingOptions, fit
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Model, NetworkConfig
-from treemem.training import TrainingOptions, fit
 from treemem.trees.tree import Tree
 
 NETWORKS = [

@@ -10,10 +10,11 @@ from toy_task import MoreX, toy_data
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.nn import Transformer
 from treemem.nn.attention_encoder import attention_weights, sinusoids
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Model, NetworkConfig
 
 SMALL: dict[str, Any] = {"num_layers": 2, "num_heads": 2, "feedforward_size": 5}
 LENGTHS = torch.tensor([4, 1, 0, 6])

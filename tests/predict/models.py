@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from treemem.task import TASKS, Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.task import TASKS
 
 
 def small_model(

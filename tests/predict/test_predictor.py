@@ -11,8 +11,9 @@ import torch
 from models import small_model
 
 from treemem.errors import ParseError, RecipeError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, chunks
-from treemem.task import Model, NetworkConfig
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_equation

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from treemem.runs import load_recipe, recipe_names
 from treemem.task import TASKS
-from treemem.training import load_recipe, recipe_names
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name.endswith("/published")])

@@ -7,12 +7,12 @@ import pytest
 from markdown_pages import table_below
 
 from treemem.errors import RecipeError
+from treemem.metrics.score import Score
 from treemem.records import write_records
-from treemem.task import Score
+from treemem.runs import TrainingOptions, score_row
 from treemem.tasks.listops import ListOps
 from treemem.tasks.sequence_results import sequence_section
 from treemem.tasks.sequence_study import BASELINES, tree_page_name
-from treemem.training import TrainingOptions, score_row
 
 NETWORKS = ("A", "B")
 GROUPS = {10: 3, 20: 7, "all": 10}

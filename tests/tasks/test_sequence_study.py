@@ -14,11 +14,14 @@ import pytest
 from study_folders import must_not_run, records
 
 from treemem.checkpoint import load
+from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 from treemem.induction import RunTrees, baseline_trees, corpus_f1, induced_trees, mean_sentence_f1, remove_brackets
+from treemem.model import Model
 from treemem.records import write_records
+from treemem.runs import Recipe, evaluate, parse_recipe
+from treemem.runs.study import weights_digest
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Examples, Model
 from treemem.tasks import sequence_study
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.sequence_study import (
@@ -30,8 +33,6 @@ from treemem.tasks.sequence_study import (
     small_runs,
     tree_scores,
 )
-from treemem.training import Recipe, evaluate, parse_recipe
-from treemem.training.study import weights_digest
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -212,7 +213,7 @@ def test_runs_are_scored_on_every_split_of_the_data_of_the_recipe(finished: Call
 
 def test_what_is_recorded_is_neither_trained_nor_compared_again(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in (study / "results").iterdir()}
-    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    monkeypatch.setattr(sys.modules["treemem.runs.study"], "fit", must_not_run)
     monkeypatch.setattr(sequence_study, "found_trees", must_not_run)
     shutil.rmtree(study / "runs")
     run(study, "logical_inference", 1, 2)
@@ -257,7 +258,7 @@ def test_a_study_that_gets_another_seed_trains_that_alone_and_compares_all(tmp_p
 def test_a_study_whose_recorded_runs_are_gone_says_so_before_it_trains_another(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    monkeypatch.setattr(sys.modules["treemem.runs.study"], "fit", must_not_run)
     shutil.rmtree(study / "runs" / "logical_inference" / "small" / "ON-LSTM" / "seed-2")
     with pytest.raises(RecipeError, match=r"all runs of ON-LSTM .*seed-2 is gone.* out of .*small\.jsonl"):
         run(study, "logical_inference", 1, 2, 3)
@@ -267,7 +268,7 @@ def test_a_study_whose_recorded_runs_are_gone_says_so_before_it_trains_another(
 def test_a_folder_with_weights_of_another_run_is_refused_before_anything_is_trained_or_recorded(
     study: Path, monkeypatch: pytest.MonkeyPatch, lost: str | None, seeds: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    monkeypatch.setattr(sys.modules["treemem.runs.study"], "fit", must_not_run)
     folder = study / "runs" / "logical_inference" / "small" / "ON-LSTM"
     (folder / "seed-1").rename(folder / "other")
     (folder / "seed-2").rename(folder / "seed-1")
@@ -309,7 +310,7 @@ def test_trees_that_were_compared_before_another_network_failed_are_kept(
 def test_an_interrupted_study_keeps_what_was_done_and_goes_on_to_the_same_records(
     finished: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study_module, networks = sys.modules["treemem.training.study"], ["LSTM", "ON-LSTM"]
+    study_module, networks = sys.modules["treemem.runs.study"], ["LSTM", "ON-LSTM"]
     fit, left = study_module.fit, 4
 
     def stopping(*given: Any, **named: Any) -> Any:

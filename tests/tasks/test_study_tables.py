@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.task import PublishedFigure, Score
+from treemem.metrics.score import PublishedFigure, Score
+from treemem.runs import packed_answers, score_row
 from treemem.tasks.study_tables import (
     as_published,
     comparisons,
@@ -18,7 +19,6 @@ from treemem.tasks.study_tables import (
     percent,
     training_seed,
 )
-from treemem.training import packed_answers, score_row
 
 
 def record(row: str, seed: int, accuracy: float = 0.5, right: str = "1111", seconds: float = 900.0) -> dict[str, Any]:

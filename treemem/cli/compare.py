@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from treemem.cli.command import Command, CommandParser, UsageError, add_overrides, check_place
 
 if TYPE_CHECKING:
-    from treemem.training.trained_networks import TrainedNetwork
+    from treemem.runs.trained_networks import TrainedNetwork
 
 _logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table, plot_accuracy
-    from treemem.training.recipes import load_recipe
-    from treemem.training.trained_networks import check_one_task, networks_of_run, table_names, with_answers
+    from treemem.runs.recipe import load_recipe
+    from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names, with_answers
 
     if options.set and options.recipe is None:
         raise UsageError("--set is about the recipe; name it with --recipe")
@@ -55,7 +55,7 @@ def _run(options: Namespace) -> None:
 def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
     """How the first network differs from each of the others."""
     from treemem.explore import markdown_table
-    from treemem.training.trained_networks import compare_networks
+    from treemem.runs.trained_networks import compare_networks
 
     (first, reference), *others = networks.items()
     head = [f"{first} less", "points", "95 % interval", "only the first right", "only the other right", "p by seed"]

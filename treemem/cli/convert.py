@@ -76,7 +76,7 @@ def _options_in(path: str | None) -> dict[str, Any]:
 
 def _option(text: str) -> tuple[str, Any]:
     """``NAME=VALUE`` as a name and what the value says in YAML."""
-    from treemem.training.recipes import read_yaml
+    from treemem.runs.recipe import read_yaml
 
     name, equals, value = text.partition("=")
     if not equals:

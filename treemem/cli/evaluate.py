@@ -24,9 +24,10 @@ from treemem.cli.command import (
 from treemem.errors import RecipeError, near_names
 
 if TYPE_CHECKING:
-    from treemem.calibration import Reliability
-    from treemem.task import Model, Task
-    from treemem.training.evaluate import Evaluation
+    from treemem.metrics.calibration import Reliability
+    from treemem.model import Model
+    from treemem.runs.evaluate import Evaluation
+    from treemem.task import Task
     from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -56,10 +57,10 @@ def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import accuracy_table
     from treemem.records import replacing
-    from treemem.task import SPLITS
-    from treemem.training.accelerator import find_device
-    from treemem.training.evaluate import evaluate
-    from treemem.training.recipe_run import network_folder_of
+    from treemem.runs.accelerator import find_device
+    from treemem.runs.evaluate import evaluate
+    from treemem.runs.recipe_run import network_folder_of
+    from treemem.trees.record_reader import SPLITS
 
     of_data = [override for override in options.set if not override.startswith("task_options.")]
     if options.data is not None and of_data:
@@ -111,8 +112,8 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     Raises:
         RecipeError: an option that the model was not trained with, and that tells more than how scores are given.
     """
-    from treemem.training.recipe_run import RECIPE
-    from treemem.training.recipes import load_recipe, load_task_data
+    from treemem.runs.recipe import load_recipe, load_task_data
+    from treemem.runs.recipe_run import RECIPE
 
     given: dict[str, Any] = {"task_options": model.task.options}
     if options.data is not None:
@@ -141,7 +142,7 @@ def _check_same(trained: Task, task: Task) -> None:
 
 
 def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliability:
-    from treemem.calibration import reliability
+    from treemem.metrics.calibration import reliability
 
     labels = evaluation.labels
     if labels is None:
@@ -152,7 +153,7 @@ def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliab
 def _as_json(
     model: Model, name: str, evaluation: Evaluation, found: Reliability, options: Namespace, split: str
 ) -> dict[str, Any]:
-    from treemem.training.metrics import score_row
+    from treemem.metrics.accuracy import score_row
 
     return {
         "checkpoint": options.checkpoint,

@@ -38,7 +38,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import explore
-    from treemem.training.accelerator import find_device
+    from treemem.runs.accelerator import find_device
 
     if options.output is None:
         raise UsageError("where to? give -o PAGE, such as page.html")

@@ -39,7 +39,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.records import format_of, write_records
-    from treemem.training.recipes import load_task_data
+    from treemem.runs.recipe import load_task_data
 
     if options.output is None:
         raise UsageError("where to? give -o FILE or -o FOLDER")

@@ -26,7 +26,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
-    from treemem.training.recipes import load_task_data
+    from treemem.runs.recipe import load_task_data
 
     name, texts = (options.words[0], options.words[1:]) if options.task is None else (options.task, options.words)
     if not texts:

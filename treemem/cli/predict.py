@@ -40,7 +40,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.predict import TreePredictor, predict_file
-    from treemem.training.accelerator import find_device
+    from treemem.runs.accelerator import find_device
 
     if options.output is None:
         raise UsageError("where to? give -o OUTPUT, or -o - for standard output")

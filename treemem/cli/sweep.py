@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
 
 if TYPE_CHECKING:
-    from treemem.training.sweep import Trial
+    from treemem.runs.sweep import Trial
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -38,9 +38,9 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.cli.train import logged_in
-    from treemem.training.accelerator import find_device
-    from treemem.training.recipe_run import default_folder
-    from treemem.training.sweep import TRIALS, Variation, check_folder, plan_trials, run_trials
+    from treemem.runs.accelerator import find_device
+    from treemem.runs.recipe_run import default_folder
+    from treemem.runs.sweep import TRIALS, Variation, check_folder, plan_trials, run_trials
 
     if options.trials is None:
         raise UsageError("how many trials? give --trials N")
@@ -66,7 +66,7 @@ def _run(options: Namespace) -> None:
 def _told(planned: Sequence[Trial], records: Sequence[Mapping[str, Any]], recipe: str, overrides: Sequence[str]) -> str:
     """A table of the trials, and the command that trains the best of them."""
     from treemem.explore import markdown_table, percent_of
-    from treemem.training.sweep import best_trial
+    from treemem.runs.sweep import best_trial
 
     rows = [["trial", *planned[0].values, "validation accuracy"]]
     for trial, record in zip(planned, records, strict=True):

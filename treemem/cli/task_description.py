@@ -14,8 +14,8 @@ import docstring_parser
 
 from treemem.checkpoint import pretrained_names
 from treemem.explore.tables import markdown_table, percent_of
+from treemem.runs.recipe import recipe_names
 from treemem.task import TASKS, Task
-from treemem.training.recipes import recipe_names
 
 _WIDTH = 100
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")

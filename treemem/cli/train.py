@@ -14,8 +14,10 @@ from jsonargparse import Namespace
 from treemem.cli.command import Command, CommandParser, add_overrides
 
 if TYPE_CHECKING:
-    from treemem.task import Score, Task, TaskData
-    from treemem.training.recipes import Recipe
+    from treemem.data.examples import TaskData
+    from treemem.metrics.score import Score
+    from treemem.runs.recipe import Recipe
+    from treemem.task import Task
 
 _logger = logging.getLogger(__name__)
 _TABLE = "table.md"
@@ -36,10 +38,10 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.data_parallel import joined_processes
-    from treemem.training.accelerator import find_device
-    from treemem.training.networks_folder import EVALUATION
-    from treemem.training.recipe_run import check_folder, default_folder, train_recipe
-    from treemem.training.recipes import load_recipe
+    from treemem.runs.accelerator import find_device
+    from treemem.runs.networks_folder import EVALUATION
+    from treemem.runs.recipe import load_recipe
+    from treemem.runs.recipe_run import check_folder, default_folder, train_recipe
 
     processes = joined_processes()
     seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
@@ -63,10 +65,10 @@ def _run(options: Namespace) -> None:
 
 def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
     """Print the scores of the networks in the folder of a run, and write them there as a table and a plot."""
-    from treemem.training.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
-    from treemem.training.recipe_run import write_text
-    from treemem.training.run_folder import LOG
-    from treemem.training.state import data_digest
+    from treemem.runs.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
+    from treemem.runs.recipe_run import write_text
+    from treemem.runs.run_folder import LOG
+    from treemem.runs.state import data_digest
 
     digest = data_digest(task.examples(data.forest))
     rows = gathered_rows(output, list(recipe.networks), digest)
@@ -86,7 +88,7 @@ def logged_in(folder: Path) -> Iterator[None]:
         RecipeError: the folder cannot be written.
     """
     from treemem.records import writing
-    from treemem.training.run_folder import LOG
+    from treemem.runs.run_folder import LOG
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +105,7 @@ def logged_in(folder: Path) -> Iterator[None]:
 
 def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
     from treemem.explore import accuracy_table, overall_table
-    from treemem.training.recipe_run import TEST
+    from treemem.runs.recipe_run import TEST
 
     shown = [figure for figure in task.published if (figure.split, figure.metric) == (TEST, "accuracy")]
     about = "; published figures are of the published data" if shown else ""  # and the run's may be any

@@ -16,7 +16,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
-    from treemem.training.recipes import format_recipe, load_recipe
+    from treemem.runs.recipe import format_recipe, load_recipe
 
     print(format_recipe(load_recipe(options.recipe, options.set).with_networks(options.networks)), end="")
 

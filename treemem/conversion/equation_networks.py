@@ -9,8 +9,8 @@ from treemem.checked_options import checked_flag
 from treemem.conversion.plan import Piece, Plan, checked_network_options, linear
 from treemem.conversion.state_dict_file import PublishedWeights
 from treemem.errors import RecipeError
+from treemem.networks import NetworkConfig
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
-from treemem.task import NetworkConfig
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.vocabulary import Vocabulary
 

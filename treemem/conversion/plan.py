@@ -11,7 +11,9 @@ from torch import Tensor
 
 from treemem.conversion.state_dict_file import PublishedWeights
 from treemem.errors import RecipeError, near_names
-from treemem.task import TASKS, Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.task import TASKS
 from treemem.trees.vocabulary import Vocabulary
 
 Index = tuple[Any, ...]  # of whole numbers, slices and lists, as tensors are indexed

@@ -15,7 +15,7 @@ from treemem.conversion.plan import Plan
 from treemem.conversion.sequence_networks import plan_on_lstm, plan_ordered_memory
 from treemem.conversion.state_dict_file import PublishedWeights, read_state_dict
 from treemem.errors import CheckpointError, RecipeError
-from treemem.task import Model
+from treemem.model import Model
 
 PublishedCode = Literal["recursiveMemNet", "Ordered-Memory", "Ordered-Neurons"]
 _PLANS: dict[PublishedCode, Callable[..., Plan]] = {

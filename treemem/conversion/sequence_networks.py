@@ -8,7 +8,8 @@ from typing import Any
 from treemem.conversion.plan import Piece, Plan, checked_network_options, linear
 from treemem.conversion.state_dict_file import PublishedWeights
 from treemem.errors import RecipeError
-from treemem.task import TASKS, NetworkConfig, Task
+from treemem.networks import NetworkConfig
+from treemem.task import TASKS, Task
 from treemem.trees.tokens import token_table
 
 TABLE = "embedding.weight"

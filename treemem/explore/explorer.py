@@ -12,14 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
+from treemem.data.examples import Examples
 from treemem.errors import RecipeError, TreememError
 from treemem.explore.decimals import coded, packed, shown
 from treemem.explore.html_page import html_page
 from treemem.explore.label_table import LabelTable, printable_line
 from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
+from treemem.model import Model
 from treemem.records import check_replaceable, replacing
-from treemem.task import Examples, Model, Task
+from treemem.task import Task
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest

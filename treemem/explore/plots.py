@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from treemem.errors import GraphError, RecipeError
 from treemem.explore.label_table import short_label
 from treemem.explore.tables import scored_alike
+from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import read_records, replacing
-from treemem.task import PublishedFigure, Score
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:

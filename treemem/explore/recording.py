@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.data.examples import Examples
 from treemem.errors import GraphError, TreememError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import induced_trees, remove_brackets, sentence_f1
+from treemem.model import Model
 from treemem.nn.attention_encoder import AttentionEncoder
 from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.sequence_encoder import SequenceEncoder
@@ -23,7 +25,6 @@ from treemem.nn.tree_states import TreeStates
 from treemem.nn.universal_transformer import UniversalTransformer
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import Examples, Model
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import forest_tokens, token_table
 from treemem.trees.tree import Tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from treemem.task import PublishedFigure, Score
+from treemem.metrics.score import PublishedFigure, Score
 
 
 def accuracy_table(

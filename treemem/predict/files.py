@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError, near_names
+from treemem.model import Model
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of
 from treemem.predict.graphs import read_graphs
 from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import FIELDS, TreePredictor
 from treemem.records import FORMATS, checked_place, format_of, is_packed, json_line, read_records, write_records
-from treemem.task import Model
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import RecordReader
 from treemem.trees.tree import Tree

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from treemem import checkpoint as checkpoints
 from treemem.checked_options import checked_count, checked_probability
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.model import Model
 from treemem.nn.row_cache import RowCache
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.task import Model
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from treemem import checkpoint
-from treemem.task import Model
+from treemem.model import Model
 from treemem.tasks.equation_verification import EquationVerification
 
 MakeModel = Callable[..., Model]

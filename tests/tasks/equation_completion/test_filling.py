@@ -6,7 +6,8 @@ import torch
 from toy_task import MoreX
 
 from treemem.errors import CellError, GraphError, RecipeError
-from treemem.task import Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.tasks.equation_completion import (
     Blanks,
     Candidates,

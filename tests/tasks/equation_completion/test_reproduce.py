@@ -10,9 +10,9 @@ import pytest
 
 from treemem import checkpoint
 from treemem.records import write_records
+from treemem.runs import right_answers
 from treemem.tasks.equation_completion import reproduce
 from treemem.tasks.equation_verification.study_data import StudyData
-from treemem.training import right_answers
 
 SEEDS = (1, 2)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from markdown_pages import table_below
 
-from treemem.task import Score
+from treemem.metrics.score import Score
+from treemem.runs import packed_answers
 from treemem.tasks.equation_completion import results_page
 from treemem.tasks.equation_completion.ranks import RANKS, TOP
 from treemem.tasks.equation_completion.results_page import write_page
-from treemem.training import packed_answers
 
 GROUPS = {8: 3, 9: 5, "all": 8}
 """Equations by depth."""

@@ -8,10 +8,10 @@ import pytest
 import treemem
 from treemem.checkpoint import load_pretrained, pretrained_folder
 from treemem.errors import CheckpointError, RecipeError
+from treemem.runs import StudyRun, TrainingOptions, read_study, run_study
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import StudyRun, TrainingOptions, read_study, run_study
 
 TASK = EquationVerification()
 EQUATIONS = generate_equations(400, seed=1).forest

@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from treemem.errors import ParseError, RecipeError
+from treemem.metrics.score import Score
+from treemem.model import Model
 from treemem.records import write_records
-from treemem.task import SPLITS, Model, Score
+from treemem.runs import OddsCount, StudyRun, packed_answers, right_answers, score_row
+from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification import reproduce
 from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
 from treemem.tasks.equation_verification.generator import generate_equations
@@ -20,8 +23,7 @@ from treemem.tasks.equation_verification.studies import SEEDS, TABLE_2, TOKEN_RE
 from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER, StudyData
 from treemem.tasks.equation_verification.study_list import STUDIES
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.training import OddsCount, StudyRun, packed_answers, right_answers, score_row
-from treemem.training.state import data_digest
+from treemem.trees.record_reader import SPLITS
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -8,7 +8,9 @@ import torch
 
 import treemem
 from treemem.errors import CellError, GraphError, ParseError, RecipeError, VocabularyError
-from treemem.task import TASKS, Model
+from treemem.model import Model
+from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
+from treemem.task import TASKS
 from treemem.tasks.equation_verification import (
     EquationDataOptions,
     EquationVerification,
@@ -17,7 +19,6 @@ from treemem.tasks.equation_verification import (
 )
 from treemem.tasks.equation_verification.generator import generate_equations
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
-from treemem.training import TrainingOptions, evaluate, fit, load_recipe
 from treemem.trees.equation_labels import LEAF_LABELS
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest

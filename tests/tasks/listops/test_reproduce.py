@@ -9,8 +9,8 @@ from markdown_pages import table_below
 from study_folders import must_not_run, records, run_command
 
 from treemem.checkpoint import load
+from treemem.runs import Recipe, evaluate, parse_recipe
 from treemem.tasks.listops import reproduce
-from treemem.training import Recipe, evaluate, parse_recipe
 
 
 def tiny_recipe(task: str) -> Recipe:
@@ -54,7 +54,7 @@ def test_the_study_is_run_once_and_its_scores_are_the_tables_of_the_page(
 
     before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
     assert {path.name for path in before} == {"small.jsonl", "small-trees.jsonl"}
-    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    monkeypatch.setattr(sys.modules["treemem.runs.study"], "fit", must_not_run)
     for studies in (["small"], []):
         (tmp_path / "page.md").unlink()
         assert run(tmp_path, *studies) == 0

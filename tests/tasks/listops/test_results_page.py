@@ -9,11 +9,11 @@ from markdown_pages import table_below
 
 import treemem.tasks.listops
 from treemem.errors import RecipeError
+from treemem.metrics.score import Score
 from treemem.records import write_records
-from treemem.task import Score
+from treemem.runs import StudyRun, score_row
 from treemem.tasks.listops.results_page import write_page
 from treemem.tasks.sequence_study import small_recipe, small_runs
-from treemem.training import StudyRun, score_row
 
 GROUPS = {10: 100, 50: 300, "all": 400}
 

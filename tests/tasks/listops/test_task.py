@@ -8,10 +8,12 @@ import pytest
 
 import treemem
 from treemem.errors import ParseError, RecipeError, VocabularyError
-from treemem.task import TASKS, Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.runs import TrainingOptions, evaluate, fit, parse_recipe
+from treemem.task import TASKS
 from treemem.tasks.listops import PUBLISHED_FIGURES, ListOps, ListOpsDataOptions
 from treemem.tasks.listops.task import GroupBy, arguments_bin, length_bin, most_arguments, num_tokens
-from treemem.training import TrainingOptions, evaluate, fit, parse_recipe
 from treemem.trees import Forest, parse_listops
 from treemem.trees.listops import ListOpsForm
 from treemem.trees.listops_arrays import expressions_of_lines

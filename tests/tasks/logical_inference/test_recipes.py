@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from treemem.model import Model
+from treemem.runs import load_recipe
 from treemem.schedule import TreeBatch
-from treemem.task import Model
 from treemem.tasks.logical_inference import RELATIONS, LogicalInference
-from treemem.training import load_recipe
 from treemem.trees import Forest
 
 PAIRS = ["( ( not a ) ( and b ) )\tb", "a\t( a ( or c ) )", "f\tf"]

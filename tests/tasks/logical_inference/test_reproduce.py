@@ -11,6 +11,8 @@ from markdown_pages import table_below
 from study_folders import must_not_run, records, run_command
 
 from treemem.checkpoint import load
+from treemem.runs import Recipe, StudyRun, evaluate, parse_recipe
+from treemem.runs.state import data_digest
 from treemem.tasks.logical_inference import RELATIONS, LogicalInference, LogicDataOptions, generate_logic, reproduce
 from treemem.tasks.logical_inference.studies import (
     GOLD_TREES,
@@ -28,8 +30,6 @@ from treemem.tasks.logical_inference.studies import (
     trial_pairs,
     trial_runs,
 )
-from treemem.training import Recipe, StudyRun, evaluate, parse_recipe
-from treemem.training.state import data_digest
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_studies_are_run_once_and_their_scores_are_the_tables_of_the_page(
 
     before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
     assert {path.name for path in before} == {*(f"{study}.jsonl" for study in studies), "small-trees.jsonl"}
-    monkeypatch.setattr(sys.modules["treemem.training.study"], "fit", must_not_run)
+    monkeypatch.setattr(sys.modules["treemem.runs.study"], "fit", must_not_run)
     (tmp_path / "page.md").unlink()
     assert run(tmp_path, *studies, "--data", str(data)) == 0
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == text

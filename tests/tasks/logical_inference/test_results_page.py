@@ -11,8 +11,10 @@ import torch
 from markdown_pages import table_below
 
 from treemem.errors import RecipeError
+from treemem.metrics.score import Score
+from treemem.model import Model
 from treemem.records import write_records
-from treemem.task import Model, Score
+from treemem.runs import StudyRun, packed_answers, score_row
 from treemem.tasks.logical_inference import LogicalInference
 from treemem.tasks.logical_inference.results_page import write_page
 from treemem.tasks.logical_inference.studies import (
@@ -25,7 +27,6 @@ from treemem.tasks.logical_inference.studies import (
     longer_runs,
 )
 from treemem.tasks.sequence_study import small_recipe, small_runs
-from treemem.training import StudyRun, packed_answers, score_row
 
 DATA = (ALL_PAIRS, *HELD_OUT)
 OPERATIONS = range(13)

@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from treemem.checkpoint import load
+from treemem.data.examples import Examples
 from treemem.errors import GraphError, ParseError, RecipeError
-from treemem.task import SPLITS, TASKS, Examples, Model, NetworkConfig
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.runs import TrainingOptions, evaluate, fit
+from treemem.task import TASKS
 from treemem.tasks.logical_inference import (
     LogicalInference,
     LogicDataOptions,
@@ -25,9 +29,9 @@ from treemem.tasks.logical_inference import (
     truth_tables,
 )
 from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
-from treemem.training import TrainingOptions, evaluate, fit
 from treemem.trees.forest import Forest
 from treemem.trees.logic import LogicForm, parse_logic
+from treemem.trees.record_reader import SPLITS
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from treemem.runs.learning_rate import plateau_scheduler, rate_factor, rate_scheduler
+
+
+def factors(steps: int, schedule: str, warmup: float = 0.0) -> list[float]:
+    return [rate_factor(step, steps, schedule, warmup) for step in range(steps)]
+
+
+def test_each_schedule_begins_at_the_full_rate_and_falls_to_zero_after_the_last_step() -> None:
+    assert factors(4, "constant") == [1.0, 1.0, 1.0, 1.0]
+    assert factors(4, "linear") == [1.0, 0.75, 0.5, 0.25]
+    assert factors(4, "cosine") == pytest.approx([1.0, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2])
+    for schedule in ("linear", "cosine"):
+        assert rate_factor(4, 4, schedule, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_warmup_rises_to_the_full_rate_and_leaves_the_schedule_the_other_steps(schedule: str) -> None:
+    found = factors(10, schedule, 0.45)
+    assert found[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert found[4:] == factors(6, schedule)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 0.9), (3, math.nextafter(1, 0)), (10**6, 1 - 2**-53)])
+def test_every_step_of_a_short_or_almost_wholly_rising_run_has_a_rate(steps: int, warmup: float) -> None:
+    for schedule in ("constant", "linear", "cosine"):
+        for step in (0, steps - 1, steps):
+            assert 0 <= rate_factor(step, steps, schedule, warmup) <= 1
+        assert rate_factor(0, steps, schedule, warmup) > 0
+
+
+def test_a_scheduler_that_begins_in_the_middle_goes_on_as_the_whole_one() -> None:
+    def rates(done: int) -> list[float]:
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=9.0)
+        scheduler = rate_scheduler(optimizer, 0.1, "cosine", 0.25, steps=8, done=done)
+        found = []
+        for _ in range(done, 8):
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return found
+
+    assert rates(0) == [0.1 * factor for factor in factors(8, "cosine", 0.25)]
+    for done in range(1, 9):
+        assert rates(done) == rates(0)[done:]
+
+
+# From the rate 8, halved after more than one evaluation in a row without a better accuracy: an equal one is no better,
+# one that is better by the least is.
+ACCURACIES = [0.5, 0.5, 0.50001, 0.4, 0.50001, 0.5, 0.5, 0.6, 0.5]
+RATES = [8.0, 8.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 2.0]
+
+
+def test_the_rate_falls_after_more_evaluations_than_patience_without_a_better_accuracy() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, accuracies=[])
+    found = []
+    for accuracy in ACCURACIES:
+        scheduler.step(accuracy)
+        found.append(optimizer.param_groups[0]["lr"])
+    assert found == RATES
+
+
+def test_a_plateau_scheduler_that_has_seen_accuracies_goes_on_as_the_whole_one() -> None:
+    for seen in range(len(ACCURACIES) + 1):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATES[seen - 1] if seen else 1.0)
+        scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, accuracies=ACCURACIES[:seen])
+        found = [optimizer.param_groups[0]["lr"]]
+        for accuracy in ACCURACIES[seen:]:
+            scheduler.step(accuracy)
+            found.append(optimizer.param_groups[0]["lr"])
+        assert found == [8.0, *RATES][seen:]
+
+
+def test_a_small_rate_falls_on_a_plateau_like_a_large_one() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    plateau_scheduler(optimizer, 2e-8, 0.5, 0, accuracies=[0.5, 0.5, 0.5])
+    assert optimizer.param_groups[0]["lr"] == 0.5e-8

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from toy_task import KindSum, MoreX, ToyDataOptions
+
+from treemem.errors import RecipeError
+from treemem.networks import NETWORKS, NetworkConfig
+from treemem.runs.options import TrainingOptions
+from treemem.runs.recipe import (
+    format_recipe,
+    load_recipe,
+    load_task_data,
+    parse_recipe,
+    recipe_names,
+)
+from treemem.trees.vocabulary import Vocabulary
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    return {
+        "task": "more_x",
+        "data": {"count": 50},
+        "networks": {"sum": {"network": "KindSum", "options": {"hidden_size": 3}}},
+        "training": {"epochs": 2, "learning_rate": "1e-2"},
+        **changes,
+    }
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content(**changes)))
+    return path
+
+
+def test_a_recipe_is_read_into_dataclasses(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, seeds=[1, 2]))
+    assert recipe.make_task() == MoreX()
+    assert recipe.data == ToyDataOptions(count=50)
+    assert recipe.networks == {"sum": NetworkConfig("KindSum", {"hidden_size": 3})}
+    assert recipe.training == TrainingOptions(epochs=2, learning_rate=0.01)
+    assert recipe.seeds == (1, 2)
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    recipe = parse_recipe({"task": "more_x", "networks": content()["networks"]})
+    assert recipe.training == TrainingOptions()
+    assert recipe.data == ToyDataOptions()
+    assert recipe.seeds == ()
+
+
+def test_any_field_can_be_overridden(tmp_path: Path) -> None:
+    overrides = [
+        "training.epochs=5",
+        "training.clip=0.5",
+        "training.schedule=cosine",
+        "training.averaging=0.99",
+        "data.seed=3",
+        "networks.sum.options.dropout=0.1",
+        "task_options.strict=true",
+        "seeds=[4, 5]",
+    ]
+    recipe = load_recipe(written(tmp_path), overrides)
+    assert recipe.training.epochs == 5
+    assert recipe.training.clip == 0.5
+    assert (recipe.training.schedule, recipe.training.averaging) == ("cosine", 0.99)
+    assert recipe.data.seed == 3
+    assert recipe.networks["sum"].options == {"hidden_size": 3, "dropout": 0.1}
+    assert recipe.make_task() == MoreX(strict=True)
+    assert recipe.seeds == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"trainin": {}}, "no field 'trainin'; did you mean training"),
+        ({"training": {"epoch": 2}}, r"no field 'training\.epoch'; did you mean epochs"),
+        ({"training": {"epochs": "many"}}, r"training\.epochs.*a whole number, not many"),
+        ({"training": {"epochs": 2.5}}, r"training\.epochs.*a whole number, not 2\.5"),
+        ({"training": {"epochs": 0}}, "epochs must be at least 1"),
+        ({"training": 3}, "training must be fields"),
+        ({"data": {"cuont": 2}}, r"no field 'data\.cuont'; did you mean count"),
+        ({"data": {"count": "x"}}, r"data\.count.*a whole number"),
+        ({"networks": {"a": {"netwrk": "KindSum"}}}, r"no field 'networks\.a\.netwrk'; did you mean network"),
+        ({"networks": {"a": {"network": "KindSun"}}}, "no network 'KindSun'; did you mean KindSum"),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden": 1}}}}, "did you mean hidden_size"),
+        ({"networks": {"a": {}}}, "network"),
+        ({"networks": ["KindSum"]}, "networks must be names"),
+        ({"networks": {}}, "the field 'networks' is missing"),
+        ({"task": "more_z"}, "no task 'more_z'; did you mean more_x"),
+        ({"task": None}, "the field 'task' is missing"),
+        ({"networks": {"a": {"network": "KindSum", "options": {}}}}, r"networks\.a\.options: .*required.*hidden_size"),
+        (
+            {"networks": {"a": {"network": "KindSum", "options": {"hidden_size": "abc"}}}},
+            "hidden_size.*whole number.*abc",
+        ),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": -1}}}}, r"networks\.a\.options: .*-1"),
+        ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": 10**30}}}}, "'hidden_size': 1000"),
+        ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 0}}}}, "hidden_size must be at least 1"),
+        ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 3, "leaf": "x"}}}}, "leaf.*'embedding'"),
+        ({"task_options": {"strict": "maybe"}}, "task_options: .*strict.*true or false, not maybe"),
+        ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
+        ({"seeds": ["a"]}, "seeds.*a whole number"),
+        ({"seeds": [1, -1]}, r"seeds must be from 0 to 2\^63 - 1, not -1$"),
+        ({"seeds": [1, 2**63]}, r"seeds must be from 0 to 2\^63 - 1, not 9223372036854775808$"),
+        ({"seeds": [1, 2, 1]}, "seeds must differ, not 1, 2, 1$"),
+        ({"seeds": 3}, r"seeds.*: must be a list, such as \[3\], not 3$"),
+    ],
+)
+def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        load_recipe(written(tmp_path, **changes))
+    assert "recipe.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("training.epochs", "write FIELD=VALUE"),
+        ("training..epochs=3", "write FIELD=VALUE"),
+        ("task.name=x", "'task' has no fields"),
+        ("training.epochs=[", "is no YAML value"),
+        ("training.epohcs=3", "did you mean epochs"),
+        ("training.epochs=0", r"^the override 'training\.epochs=0': epochs must be at least 1"),
+        ("networks.sum.options.hidden_size=1e2", r'options: "hidden_size": must be a whole number, not 100\.0$'),
+        (
+            "networks.sum.options={hidden_size: 3, dropout: maybe}",
+            r'sum\.options: "dropout": must be a number, not maybe$',
+        ),
+        ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
+        ("training.epochs=2024-13-45", "is no YAML value"),
+        ("training.schedule=cosin", r'schedule=cosin\': schedule must be "constant", "cosine", "linear" or'),
+        ("training.averaging=often", r'"training\.averaging": must be a number or null, not often$'),
+        ("training.curriculum=3", "curriculum must be at most epochs, which is 2, not 3"),
+        ("training.curriculum=[[5]]", r"must be a whole number or \[\[int, int\], \.\.\.\], not \[\[5\]\]$"),
+        ("training.epochs=!!int ''", "is no YAML value"),
+        ("training.epochs=" + "[" * 50_000, r"is no YAML value"),
+        ("training=" + "[" * 200 + "]" * 200, "training must be fields"),
+    ],
+)
+def test_an_override_that_makes_no_sense_is_refused_by_its_name(tmp_path: Path, override: str, problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem) as caught:
+        load_recipe(written(tmp_path), ["training.batch_size=4", override, "data.seed=3"])
+    assert "recipe.yaml" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_file_is_blamed_for_its_own_mistakes_whatever_the_overrides(tmp_path: Path) -> None:
+    path = written(tmp_path, training={"epochs": 0})
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: epochs must be at least 1"):
+        load_recipe(path, ["training.batch_size=4"])
+    assert load_recipe(path, ["training.epochs=1"]).training.epochs == 1
+    with pytest.raises(RecipeError, match=r"^the override 'seeds=x': "):
+        load_recipe(path, ["training.epochs=1", "seeds=x"])
+
+
+def test_options_of_networks_are_read_as_the_types_they_are_declared_with(tmp_path: Path) -> None:
+    options = {"hidden_size": "4", "dropout": "1e-1"}
+    recipe = load_recipe(written(tmp_path, networks={"sum": {"network": "KindSum", "options": options}}))
+    assert recipe.networks["sum"].options == {"hidden_size": 4, "dropout": 0.1}
+
+
+def test_a_network_whose_types_only_checkers_see_and_one_made_by_a_function_are_checked_by_making_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(KindSum):
+        def __init__(self, hidden_size: OnlyForCheckers, vocabulary: Vocabulary, **more: float) -> None:  # noqa: F821
+            super().__init__(hidden_size, vocabulary, **more)
+
+    def made(vocabulary: Vocabulary, hidden_size: int = 2) -> KindSum:
+        assert torch.linspace(0, 1, hidden_size).tolist()[0] == 0
+        return KindSum(hidden_size, vocabulary)
+
+    monkeypatch.setattr(NETWORKS, "_targets", {**NETWORKS._targets, "Late": Late, "made": made})
+    for name, size in (("Late", 3), ("made", 4)):
+        networks = {"a": {"network": name, "options": {"hidden_size": size}}}
+        assert parse_recipe(content(networks=networks)).networks["a"].options == {"hidden_size": size}
+        networks["a"]["options"] = {"hidden_size": "abc"}
+        with pytest.raises(RecipeError, match=r"networks\.a\.options: .*abc"):
+            parse_recipe(content(networks=networks))
+
+
+@pytest.mark.parametrize("text", ["task: more_x\ntask: more_x\n", "training: {epochs: 3, 'epochs': 4}\ntask: more_x\n"])
+def test_a_field_given_twice_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: the field '(task|epochs)' is given twice .*line \d"):
+        load_recipe(path)
+
+
+def test_merged_fields_may_be_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    network = "network: KindSum, options: {hidden_size: 3}"
+    networks = f"  a: &a {{{network}}}\n  b: &b {{<<: *a, options: {{hidden_size: 4}}}}\n  c: {{<<: *b}}\n"
+    path.write_text(f"task: more_x\nnetworks:\n{networks}")
+    assert load_recipe(path).networks["c"].options == {"hidden_size": 4}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- a\n", "a: [", "a: !!python/object/apply:os.getcwd []\n", "\xff", "[" * 50_000, "a: !!int ''", "2024-13-45"],
+    ids=range(8),
+)
+def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(RecipeError, match=r"recipe\.yaml"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("task_options.numeric=maybe", "task_options: .*numeric.*true or false, not maybe"),
+        ("task_options.decoder_activation=softplus", "task_options: .*decoder_activation.*softplus"),
+        ("networks.Tree-LSTM.options.hidden_size=1e2", "Tree-LSTM.options: .*hidden_size.*a whole number"),
+        (
+            "networks.Tree-LSTM+stack+normalize+no-op.options.no_op=maybe",
+            "no-op.options: .*no_op.*true or false.*maybe",
+        ),
+        ("networks.Tree-LSTM+stack+normalize+no-op.options.stack_size=0", "stack_size must be at least 1, not 0"),
+    ],
+)
+def test_options_of_the_packaged_task_and_networks_are_checked_with_the_recipe(override: str, problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        load_recipe("equation_verification/small", [override])
+
+
+def test_an_unknown_recipe_names_the_near_ones() -> None:
+    with pytest.raises(RecipeError, match="did you mean equation_verification/small"):
+        load_recipe("equation_verification/smal")
+    with pytest.raises(RecipeError, match="no recipe 'nothing'"):
+        load_recipe("nothing")
+
+
+def test_the_recipes_of_the_tasks_can_be_read() -> None:
+    names = recipe_names()
+    assert {"equation_verification/small", "equation_verification/published"} <= set(names)
+    for name in names:
+        assert load_recipe(name).networks
+
+
+def test_a_recipe_can_be_narrowed_to_networks_of_its_own_or_of_its_task() -> None:
+    recipe = load_recipe("equation_verification/small")
+    assert recipe.with_networks(None) is recipe
+    assert list(recipe.with_networks(["Tree-RNN", "Tree-LSTM"]).networks) == ["Tree-RNN", "Tree-LSTM"]
+    with pytest.raises(RecipeError, match=r"no network 'tree-lstmm'; did you mean Tree-LSTM"):
+        recipe.with_networks(["tree-lstmm"])
+
+
+@pytest.mark.parametrize("name", ["../evil", "..", "/tmp/evil", "a\\b"])
+def test_the_name_of_a_network_leads_to_no_other_folder(name: str) -> None:
+    with pytest.raises(RecipeError, match="name a folder"):
+        parse_recipe({"task": "equation_verification", "networks": {name: {"network": "TreeLSTM"}}})
+
+
+def test_the_name_of_a_network_is_a_text(tmp_path: Path) -> None:
+    network = {"network": "KindSum", "options": {"hidden_size": 3}}
+    assert list(load_recipe(written(tmp_path, networks={"1": network, "no": network})).networks) == ["1", "no"]
+    with pytest.raises(RecipeError, match="the network's name 1 is no text; write it in quotes"):
+        load_recipe(written(tmp_path, networks={1: network, "1": network}))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_printed_recipe_is_an_equal_recipe(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(format_recipe(recipe), encoding="utf-8")
+    assert load_recipe(path) == recipe
+
+
+def test_options_of_a_tasks_data_are_at_their_defaults_but_for_the_overrides() -> None:
+    assert load_task_data("more_x") == (MoreX(), ToyDataOptions())
+    found = load_task_data("more_x", ["data.count=7", "task_options.strict=true"])
+    assert found == (MoreX(strict=True), ToyDataOptions(count=7))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("data.cuont=3", "the override .data.cuont=3.: no field 'data.cuont'; did you mean count"),
+        ("data.count=many", "the override .data.count=many.: .*count"),
+        ("training.epochs=3", "no field 'training'; there are task, task_options, data"),
+        ("task_options.strcit=true", "did you mean strict"),
+        ("data", "write FIELD=VALUE"),
+    ],
+)
+def test_a_wrong_override_of_a_tasks_data_is_named(override: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        load_task_data("more_x", ["data.seed=1", override])

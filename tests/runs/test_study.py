@@ -1,0 +1,416 @@
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_task import KindSum, MoreX, scored_batches, toy_data
+
+import treemem
+from treemem import RecipeError
+from treemem.errors import ParseError
+from treemem.metrics.score import Score
+from treemem.networks import NetworkConfig
+from treemem.records import write_records
+from treemem.runs import (
+    StudyRun,
+    TrainingOptions,
+    data_digest,
+    evaluate,
+    read_study,
+    recorded_scores,
+    right_answers,
+    run_study,
+    score_row,
+    study,
+)
+from treemem.runs.fit import fit
+from treemem.runs.run_folder import writing_alone
+from treemem.trees.forest import Forest
+from treemem.trees.vocabulary import Vocabulary
+
+SUM = NetworkConfig("KindSum", {"hidden_size": 3})
+TRAINING = TrainingOptions(epochs=2, batch_size=16, learning_rate=0.1)
+
+
+def runs(*seeds: int, epochs: int = 2) -> list[StudyRun]:
+    return [
+        StudyRun(f"sum/seed-{seed}", "sum", SUM, dataclasses.replace(TRAINING, seed=seed, epochs=epochs))
+        for seed in seeds
+    ]
+
+
+def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: Path) -> None:
+    data, other = toy_data(), toy_data(20, seed=1, divided=False)
+    found = run_study(
+        MoreX(), runs(1, 2), {"data": data}, folder=tmp_path / "runs", results=tmp_path / "new" / "study.jsonl",
+        files={"other": other}, processes=2,
+    )  # fmt: skip
+    assert [record["run"] for record in found] == ["sum/seed-1", "sum/seed-2"]
+    alone = fit(MoreX(), SUM, data, dataclasses.replace(TRAINING, seed=2), output=tmp_path / "alone")
+    for part, (forest, split) in {"test": (data, "test"), "other": (other, None)}.items():
+        expected = evaluate(alone.model, forest, split=split)
+        score = found[1]["scores"][part][-1]
+        assert score["accuracy"] == expected.overall.accuracy
+        assert score["network"] == "sum"
+        assert right_answers(found[1], part).tolist() == expected.right.tolist()
+        assert recorded_scores(found[1], part) == expected.scores
+    assert found[1]["best_epoch"] == alone.best_epoch
+    assert set(found[1]["scores"]) == {"train", "validation", "test", "other"}
+    assert read_study(tmp_path / "new" / "study.jsonl") == found
+
+
+def test_runs_are_scored_in_batches_and_threads_of_their_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = scored_batches(monkeypatch)
+    run = dataclasses.replace(runs(1)[0], training=TrainingOptions(epochs=1, evaluation_batch_size=6, threads=2))
+    given = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("test",)}
+    run_study(MoreX(), [run], {"data": toy_data()}, files={"other": toy_data(18, divided=False)}, **given)
+    validation, test, other = 12, 12, 18
+    assert seen == [(6, 2)] * ((validation + test + other) // 6)
+
+
+def test_records_of_another_kind_are_refused_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "study.jsonl").write_text('{"run": "a", "row": "b"}\n{"run": "c"}\n', encoding="utf-8")
+    assert [record["run"] for record in read_study(tmp_path / "study.jsonl", ["run"])] == ["a", "c"]
+    with pytest.raises(ParseError, match=r"study\.jsonl, line 2.* has no row; expected a record of this study"):
+        read_study(tmp_path / "study.jsonl", ["run", "row"])
+
+
+def test_a_recorded_run_with_stages_of_a_curriculum_is_known_again(tmp_path: Path) -> None:
+    staged = dataclasses.replace(TRAINING, curriculum=((2, 1),))
+    planned = [StudyRun("sum/seed-1", "sum", SUM, staged)]
+    given = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("validation",)}
+    first = run_study(MoreX(), planned, {"data": toy_data()}, **given)
+    assert run_study(MoreX(), planned, {"data": toy_data()}, **given) == first
+
+
+def test_what_is_recorded_is_not_run_again_and_what_is_missing_is(tmp_path: Path) -> None:
+    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
+    first = run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results, splits=("validation",))
+    assert set(first[0]["scores"]) == {"validation"}
+    shutil.rmtree(tmp_path / "runs")
+    both = run_study(MoreX(), runs(2, 1), data, folder=tmp_path / "runs", results=results, splits=("validation",))
+    assert both[1] == first[0]
+    assert not (tmp_path / "runs" / "sum" / "seed-1").exists()
+    assert [record["run"] for record in read_study(results)] == ["sum/seed-2", "sum/seed-1"]
+
+
+def test_runs_that_another_study_records_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("test",)}
+
+    def with_another(*rest: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        run_study(MoreX(), runs(2), {"data": toy_data()}, **given)
+        return fit(*rest, **options)
+
+    monkeypatch.setattr(study, "fit", with_another)
+    run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
+    assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-2", "sum/seed-1"]
+
+
+def test_trees_and_records_are_written_while_other_studies_of_the_same_place_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    place, link = tmp_path / "place", tmp_path / "elsewhere" / "link.jsonl"
+    place.mkdir()
+    link.parent.mkdir()
+    link.symlink_to(place / "study.jsonl")
+    (place / "study.jsonl").touch()
+    written = []
+
+    def while_others_wait(folder: Path, write: Callable[..., Any]) -> Callable[..., Any]:
+        def written_alone(*rest: Any, **options: Any) -> Any:
+            other = os.open(folder, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(other)
+            written.append(folder.name)
+            return write(*rest, **options)
+
+        return written_alone
+
+    monkeypatch.setattr(study, "write_records", while_others_wait(place, write_records))
+    monkeypatch.setattr(Forest, "save", while_others_wait(tmp_path / "runs", Forest.save))
+    run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=link, splits=("test",))
+    assert written == ["runs", "place"]
+    assert [record["run"] for record in read_study(place / "study.jsonl")] == ["sum/seed-1"]
+
+
+def test_one_process_at_a_time_is_let_into_a_folder_to_write(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    other = os.open(tmp_path, os.O_RDONLY)
+    with writing_alone(tmp_path), pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    assert not list(tmp_path.iterdir())
+
+
+def test_trees_that_another_study_replaced_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "splits": ("test",)}
+
+    def with_another(*rest: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        run_study(MoreX(), runs(3), {"data": toy_data(seed=9)}, results=tmp_path / "other.jsonl", **given)
+        return fit(*rest, **options)
+
+    monkeypatch.setattr(study, "fit", with_another)
+    with pytest.raises(RecipeError, match=r"trees/data holds other trees than this study was called with"):
+        run_study(MoreX(), runs(1, 2), {"data": toy_data()}, results=tmp_path / "study.jsonl", **given)
+    assert [record["run"] for record in read_study(tmp_path / "study.jsonl")] == ["sum/seed-1"]
+    assert not (tmp_path / "runs" / "sum" / "seed-2").exists()
+
+
+def test_saved_trees_are_written_again_only_where_they_are_others_or_torn(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("test",)}
+    label = tmp_path / "runs" / "trees" / "data" / "label.npy"
+    run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
+    before = label.stat().st_ino
+    run_study(MoreX(), runs(2), {"data": toy_data()}, **given)
+    assert label.stat().st_ino == before
+    label.write_bytes(label.read_bytes()[:-8])
+    assert len(run_study(MoreX(), runs(3), {"data": toy_data()}, **given)) == 1
+
+
+def test_a_run_whose_record_lacks_a_file_is_scored_again_from_its_folder(tmp_path: Path) -> None:
+    data, results, folder = {"data": toy_data()}, tmp_path / "study.jsonl", tmp_path / "runs"
+    other, more = (toy_data(20, seed=seed, divided=False) for seed in (1, 2))
+    first = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": other})
+    log = (folder / "sum" / "seed-1" / "metrics.jsonl").read_bytes()
+    second = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"more": more})
+    assert (folder / "sum" / "seed-1" / "metrics.jsonl").read_bytes() == log, "nothing was trained again"
+    assert second[0]["scores"].keys() - first[0]["scores"].keys() == {"more"}
+    assert second[0]["scores"]["other"] == first[0]["scores"]["other"]
+    assert second[0]["files"].keys() == {"other", "more"}
+    assert {**second[0], "files": 0, "scores": 0, "right": 0, "odds": 0} == {
+        **first[0], "files": 0, "scores": 0, "right": 0, "odds": 0,
+    }  # fmt: skip
+    assert run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": other}) == second
+
+
+def test_another_file_of_the_same_name_is_scored_anew_for_every_run(tmp_path: Path) -> None:
+    data, results, folder = {"data": toy_data()}, tmp_path / "study.jsonl", tmp_path / "runs"
+    first, second = (toy_data(20, seed=seed, divided=False) for seed in (1, 2))
+    run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": first})
+    found = run_study(MoreX(), runs(1, 2), data, folder=folder, results=results, files={"other": second})
+    assert len({record["files"]["other"] for record in found}) == 1
+    expected = evaluate(treemem.load(folder / "sum" / "seed-1"), second)
+    assert right_answers(found[0], "other").tolist() == expected.right.tolist()
+
+
+def test_scores_of_other_weights_are_not_kept(tmp_path: Path) -> None:
+    data, results, folder = {"data": toy_data()}, tmp_path / "study.jsonl", tmp_path / "runs"
+    first, second = (toy_data(20, seed=seed, divided=False) for seed in (1, 2))
+    before = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"first": first})
+    write_records(results, [{**before[0], "weights": "of another machine"}])
+    after = run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"second": second})
+    assert after[0]["weights"] == before[0]["weights"]
+    assert after[0]["scores"].keys() == {"train", "validation", "test", "second"}
+
+
+def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:
+    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
+    run = StudyRun("lstm", "lstm", NetworkConfig("TreeLSTM", {"hidden_size": 2}), TRAINING)
+    first = run_study(MoreX(), [run], data, folder=tmp_path / "runs", results=results)
+    spelled = dataclasses.replace(run, network=run.network.replace(dropout=0.0))
+    assert run_study(MoreX(), [spelled], data, folder=tmp_path / "runs", results=results) == first
+
+
+def test_a_recorded_run_of_a_network_with_a_pair_for_an_option_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfPairs(KindSum):
+        def __init__(self, hidden_size: int, vocabulary: Vocabulary, *, sizes: Sequence[int] = (1, 2)) -> None:
+            super().__init__(hidden_size, vocabulary)
+
+    monkeypatch.setattr(NetworkConfig, "constructor", lambda self, networks=None: OfPairs)
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
+    run = StudyRun("sum", "sum", SUM.replace(sizes=(4, 4)), TRAINING)
+    record = record_of(run, toy_data())
+    write_records(given["results"], [record])
+    found = run_study(MoreX(), [run], {"data": toy_data()}, **given)
+    assert found[0]["network"]["options"] == {"hidden_size": 3, "sizes": [4, 4]}
+    with pytest.raises(RecipeError, match="with other network"):
+        run_study(MoreX(), [dataclasses.replace(run, network=SUM)], {"data": toy_data()}, **given)
+
+
+def record_of(run: StudyRun, data: Forest) -> dict[str, Any]:
+    """A record with scores of nothing, as if the run had been made."""
+    return {
+        "run": run.name,
+        "row": run.row,
+        "network": dataclasses.asdict(run.network),
+        "training": dataclasses.asdict(run.training),
+        "data": {"name": run.data, "hash": data_digest(MoreX().examples(data))},
+        "scores": {"train": [], "validation": [], "test": []},
+    }
+
+
+def test_new_runs_are_recorded_beside_records_of_an_earlier_form(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
+    earlier = record_of(runs(1)[0], toy_data())
+    write_records(given["results"], [earlier])
+    for _ in range(2):
+        found = run_study(MoreX(), runs(1, 2), {"data": toy_data()}, **given)
+        assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-1", "sum/seed-2"]
+    assert {name: found[0][name] for name in earlier} == earlier
+    assert found[0]["weights"] is None
+    scored = run_study(MoreX(), runs(1), {"data": toy_data()}, **given, files={"other": toy_data(20, divided=False)})
+    assert scored[0]["weights"] is not None
+
+
+def test_a_line_without_the_fields_of_a_study_is_told(tmp_path: Path) -> None:
+    write_records(tmp_path / "study.jsonl", [{"run": "sum/seed-1"}])
+    with pytest.raises(ParseError, match=r"study\.jsonl, line 1.* has no network and no training and"):
+        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
+
+
+def test_a_field_that_a_record_of_an_earlier_form_has_not_is_told(tmp_path: Path) -> None:
+    write_records(tmp_path / "study.jsonl", [{"run": "new", "right": {}}, {"run": "old", "right": None}])
+    assert len(read_study(tmp_path / "study.jsonl", ["run"])) == 2
+    with pytest.raises(ParseError, match=r"study\.jsonl, line 2.* has no right"):
+        read_study(tmp_path / "study.jsonl", ["run", "right"])
+
+
+@pytest.mark.parametrize("changed", ["training", "data"])
+def test_a_record_of_other_options_or_data_is_refused(tmp_path: Path, changed: str) -> None:
+    results = tmp_path / "study.jsonl"
+    run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=results)
+    again = runs(1, epochs=3 if changed == "training" else 2)
+    data = toy_data(seed=9 if changed == "data" else 0)
+    with pytest.raises(RecipeError, match=f"'sum/seed-1' with other {changed}; .*that line and .*/runs/sum/seed-1, to"):
+        run_study(MoreX(), again, {"data": data}, folder=tmp_path / "runs", results=results)
+
+
+def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp_path: Path) -> None:
+    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
+    record = run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results)[0]
+    for name in ("optimizer", "schedule", "warmup", "averaging", "curriculum"):
+        del record["training"][name]
+    write_records(results, [record])
+    assert run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results) == [record]
+    averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
+    with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
+        run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
+
+
+@pytest.mark.parametrize("group", ["depth", "operations", "set of expressions", "group"])
+def test_scores_come_back_whatever_the_task_calls_its_groups(group: str) -> None:
+    scores = [Score(8, 10, 0.5, 0.6, 0.1, 0.2, 0.3), Score("all", 10, 0.5, 0.6, deviation=0.4)]
+    record = {"scores": {"test": [score_row("sum", score, group) for score in scores], "train": []}}
+    assert recorded_scores(record, "test") == scores
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="one name"):
+        run_study(MoreX(), runs(1, 1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
+
+
+def test_right_answers_come_back_as_they_were_packed() -> None:
+    bits = np.array([1, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0], bool)
+    packed = base64.b64encode(np.packbits(bits).tobytes()).decode()
+    assert right_answers({"right": {"test": [11, packed]}}, "test").tolist() == bits.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "files", "message"),
+    [
+        ({"name": "../outside"}, {}, "within the study's folder"),
+        ({"name": "/outside"}, {}, "within the study's folder"),
+        ({"name": "trees/data"}, {}, "keeps its trees"),
+        ({"data": "dta"}, {}, "wants the forest 'dta'; there are data"),
+        ({}, {"train": 1}, "name of a forest or of a split"),
+        ({}, {"data": 1}, "name of a forest or of a split"),
+        ({}, {"..": 1}, "within the study's folder"),
+    ],
+)
+def test_names_that_would_overwrite_something_are_refused(
+    tmp_path: Path, changes: dict[str, str], files: dict[str, int], message: str
+) -> None:
+    run = dataclasses.replace(runs(1)[0], **changes)  # type: ignore[arg-type]
+    others = dict.fromkeys(files, toy_data(20))
+    with pytest.raises(RecipeError, match=message):
+        run_study(MoreX(), [run], {"data": toy_data()}, folder=tmp_path / "runs", results=tmp_path / "s", files=others)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_needs_a_process(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="processes must be at least 1"):
+        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "s", processes=0)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_that_fails_stops_no_other_and_is_told_at_the_end(tmp_path: Path, processes: int) -> None:
+    bad = dataclasses.replace(runs(1)[0], network=NetworkConfig("KindSum", {"hiden_size": 3}))
+    results = tmp_path / "study.jsonl"
+    with pytest.raises(RecipeError, match="hiden_size"):
+        run_study(
+            MoreX(), [bad, *runs(2)], {"data": toy_data()}, folder=tmp_path / "runs", results=results,
+            processes=processes,
+        )  # fmt: skip
+    assert [record["run"] for record in read_study(results)] == ["sum/seed-2"]
+
+
+SCRIPT = """
+import signal, sys
+sys.path.insert(0, sys.argv[2])
+from toy_task import MoreX, toy_data
+from test_study import runs
+from treemem.runs import run_study
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
+    long = runs(1, 2, epochs=1_000_000)
+    run_study(MoreX(), long, {"data": toy_data()}, folder=sys.argv[1], results=sys.argv[1] + "/s.jsonl", processes=2)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_a_study_that_is_killed_or_interrupted(tmp_path: Path, how: signal.Signals) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    study = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path), str(here)],
+        env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        logs = [tmp_path / run.name / "metrics.jsonl" for run in runs(1, 2)]
+        assert comes_true(lambda: all(log.exists() and log.stat().st_size for log in logs)), "both runs train"
+        workers = children_of(study.pid)
+        assert len(workers) >= 2
+        study.send_signal(how)
+        study.wait(60)
+    finally:
+        study.kill()
+        study.wait()
+    assert comes_true(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers)), "and end with it"
+
+
+def children_of(process: int) -> list[int]:
+    stats = [(int(path.parent.name), path.read_text()) for path in Path("/proc").glob("[0-9]*/stat")]
+    return [number for number, stat in stats if int(stat.rsplit(")", 1)[1].split()[1]) == process]
+
+
+def comes_true(condition: Callable[[], bool], seconds: float = 120) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from toy_task import toy_data
+
+from treemem.errors import RecipeError
+from treemem.records import write_records
+from treemem.runs import sweep
+from treemem.runs.fit import DivergedError
+from treemem.runs.sweep import Variation, best_trial, plan_trials, run_trials, without_test
+
+
+def run_sweep(
+    recipe: str, variations: list[Variation], *, trials: int, output: Path, seed: int = 0, overwrite: bool = False
+) -> list[dict[str, Any]]:
+    return run_trials(plan_trials(recipe, variations, trials=trials, seed=seed), output, overwrite=overwrite)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    content = {
+        "task": "more_x",
+        "data": {"count": 40},
+        "networks": {"sum": {"network": "KindSum", "options": {"hidden_size": 2}}},
+        "training": {"epochs": 1, "batch_size": 8},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "variation"),
+    [
+        ("a.b=1,x,null", Variation("a.b", (1, "x", None))),
+        ("a=[1,2],[3]", Variation("a", ([1, 2], [3]))),
+        ("a=5", Variation("a", (5,))),
+        ("a=1:9", Variation("a", (), 1, 9)),
+        ("a=1e-3:0.1:log", Variation("a", (), 0.001, 0.1, True)),
+        ("a=iid:31-50", Variation("a", ("iid:31-50",))),
+    ],
+)
+def test_a_variation_is_read(text: str, variation: Variation) -> None:
+    assert Variation.parse(text) == variation
+    assert isinstance(Variation.parse("a=1:9").low, int)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a", "=1", "a=", "a..b=1", "a=3:1", "a=0:1:log", "a=[1", "a=x: 1", "a=2024-13-45", "a=!!int ''"),
+        *("a=16:32:8", "a=1:9:lin", "a=16:32,64:128"),
+    ],
+)
+def test_what_is_no_variation_is_refused(text: str) -> None:
+    with pytest.raises(RecipeError, match="cannot vary"):
+        Variation.parse(text)
+
+
+def test_drawn_values_lie_in_their_range() -> None:
+    random = np.random.default_rng(0)
+    whole = [Variation.parse("a=2:4").draw(random) for _ in range(50)]
+    assert set(whole) == {2, 3, 4}
+    logs = [Variation.parse("a=1e-4:1.0:log").draw(random) for _ in range(200)]
+    assert 1e-4 <= min(logs) < 1e-3
+    assert 0.3 < np.mean(np.array(logs) < 1e-2) < 0.7
+    assert {Variation.parse("a=x,y").draw(random) for _ in range(20)} == {"x", "y"}
+    assert isinstance(Variation.parse("a=1:100:log").draw(random), int)
+
+
+@pytest.mark.parametrize("text", ["a=0.9999:0.99999", "a=10000.2:10000.4", "a=0.9999:0.99999:log", "a=-2.0:-1.9999"])
+def test_of_a_narrow_range_many_values_are_drawn_and_none_outside(text: str) -> None:
+    variation = Variation.parse(text)
+    drawn = [variation.draw(np.random.default_rng(seed)) for seed in range(100)]
+    assert variation.low <= min(drawn) <= max(drawn) <= variation.high
+    assert len(set(drawn)) > 70
+
+
+def test_a_wide_range_is_drawn_in_four_digits() -> None:
+    drawn = Variation.parse("a=0.001:100.0").draw(np.random.default_rng(0))
+    assert drawn == float(f"{drawn:.4g}")
+
+
+def test_a_field_is_not_varied_twice(recipe: str) -> None:
+    twice = [Variation.parse("training.batch_size=2,4"), Variation.parse("training.batch_size=8,16")]
+    with pytest.raises(RecipeError, match=r"training\.batch_size is varied twice"):
+        plan_trials(recipe, twice, trials=1)
+
+
+def test_no_point_is_drawn_twice_and_more_trials_than_points_are_refused(recipe: str) -> None:
+    varied = [Variation.parse("training.batch_size=4,8"), Variation.parse("training.epochs=1:3")]
+    planned = plan_trials(recipe, varied, trials=6)
+    assert {(trial.recipe.training.batch_size, trial.recipe.training.epochs) for trial in planned} == {
+        *((4, 1), (4, 2), (4, 3), (8, 1), (8, 2), (8, 3)),
+    }
+    assert plan_trials(recipe, varied, trials=4) == planned[:4]
+    with pytest.raises(RecipeError, match=r"6 different values were drawn of training.batch_size and training.epochs,"):
+        plan_trials(recipe, varied, trials=7)
+    with pytest.raises(RecipeError, match=r"1 value was drawn of training.epochs, .*ask for 1 trial, vary more"):
+        plan_trials(recipe, [Variation.parse("training.epochs=2,2")], trials=2)
+
+
+def test_no_test_example_is_trained_on_or_scored(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+    fit = sweep.fit
+
+    def watched(task: Any, network: Any, data: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(set(data.tree_data["split"]))
+        return fit(task, network, data, *arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", watched)
+    run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    assert seen == [{"train", "validation"}] * 2
+
+
+def test_a_recorded_trial_is_not_run_again_and_more_can_be_added(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "sweep"
+    variations = [Variation.parse("training.learning_rate=1e-3:1e-1:log"), Variation.parse("data.seed=1,2")]
+    first = run_sweep(recipe, variations, trials=2, output=output)
+    ran: list[str] = []
+    fit = sweep.fit
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        ran.append(Path(options["output"]).name)
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", watched)
+    longer = run_sweep(recipe, variations, trials=3, output=output)
+    assert longer[:2] == first
+    assert ran == ["trial-003"]
+    assert len({record["overrides"]["training.learning_rate"] for record in longer}) == 3
+    assert run_sweep(recipe, variations, trials=1, output=output) == first[:1]
+    with pytest.raises(RecipeError, match=r"trials\.jsonl has a trial 1 of another sweep"):
+        run_sweep(recipe, variations, trials=1, output=output, seed=1)
+    run_sweep(recipe, variations, trials=1, output=output, seed=1, overwrite=True)
+    assert sorted(path.name for path in output.glob("trial*")) == ["trial-001", "trials.jsonl"]
+
+
+def test_a_trial_that_diverges_is_recorded_and_is_not_the_best(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = sweep.fit
+
+    def diverging(*arguments: Any, **options: Any) -> Any:
+        if options["output"].name == "trial-001":
+            raise DivergedError("the loss is not finite")
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", diverging)
+    records = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    assert records[0]["error"] == "the loss is not finite"
+    assert records[0]["validation_accuracy"] is None
+    assert best_trial(records)["trial"] == 2
+    with pytest.raises(RecipeError, match="no trial came to anything; the first: the loss is not finite"):
+        best_trial(records[:1])
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_trial_with_seeds_that_diverges_is_recorded_like_the_others(
+    failing: int, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit, output = sweep.fit, tmp_path / "sweep"
+
+    def diverging(*arguments: Any, **options: Any) -> Any:
+        if options["output"] == output / f"trial-00{failing}" / "seed-2":
+            raise DivergedError("the loss is not finite")
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", diverging)
+    planned = plan_trials(recipe, [], trials=2, seeds=[1, 2])
+    records = run_trials(planned, output)
+    assert [record["error"] for record in records] == [
+        "the loss is not finite" if n == failing else None for n in (1, 2)
+    ]
+    assert [record["seeds"] for record in records] == [[1, 2]] * 2
+    assert [record["accuracies"] is None for record in records] == [n == failing for n in (1, 2)]
+    assert run_trials(planned, output) == records
+
+
+def test_a_trial_that_was_recorded_without_its_seeds_is_gone_on_from(recipe: str, tmp_path: Path) -> None:
+    planned = plan_trials(recipe, [], trials=2, seeds=[1])
+    about = {"trial": 1, "network": "sum", "overrides": planned[0].values, "recipe": planned[0].digest}
+    found = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds"))
+    write_records(tmp_path / "trials.jsonl", [{**about, **found, "error": "the loss is not finite"}])
+    first, second = run_trials(planned, tmp_path)
+    assert (first["seeds"], first["accuracies"]) == ([1], None)
+    assert second["error"] is None
+
+
+def test_data_that_are_not_divided_cannot_be_searched_with() -> None:
+    assert set(without_test(toy_data(20)).tree_data["split"]) == {"train", "validation"}
+    with pytest.raises(RecipeError, match="needs validation examples"):
+        without_test(toy_data(20, divided=False))

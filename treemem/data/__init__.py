@@ -1,0 +1,1 @@
+"""Data sets: examples, their targets and their batches."""

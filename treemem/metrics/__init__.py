@@ -1,0 +1,1 @@
+"""Metrics: scores by group, paired statistics, calibration."""

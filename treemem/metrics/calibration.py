@@ -1,0 +1,145 @@
+"""Probabilities that mean what they say: a temperature for the outputs, and how far confidence is from accuracy.
+
+Outputs are divided by a temperature before they become probabilities (Guo et al. 2017, section 4.2). No answer changes
+by that, only how sure the model is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from treemem.errors import RecipeError
+
+LARGEST_TEMPERATURE = 20.0
+"""The temperature is sought between this and its inverse."""
+
+_MARGIN = 0.01  # of the logarithm: closer to an end than this, a temperature is taken to lie beyond
+
+
+class Tempered(Protocol):
+    """A task whose outputs have a temperature."""
+
+    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
+        """The outputs at that temperature."""
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        """The negative log likelihood of the labels."""
+
+
+def fit_temperature(task: Tempered, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> float:
+    """The temperature with the least loss, which is the negative log likelihood of the labels.
+
+    Args:
+        task: gives the loss.
+        outputs: of a model, ``[examples, ...]``, for examples that it was not trained on.
+        targets: their labels.
+
+    Returns:
+        The temperature, at most :data:`LARGEST_TEMPERATURE`; 1 where the examples set none: where there are none, or
+        all of them are judged rightly, so that the surer, the better.
+    """
+    found = temperature_or_none(task, outputs, targets)
+    return 1.0 if found is None else found
+
+
+def temperature_or_none(task: Tempered, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> float | None:
+    """The same, or None where the examples set none."""
+    from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # scipy has no types
+
+    if not len(outputs):
+        return None
+    outputs = outputs.double()
+    tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
+    end = math.log(LARGEST_TEMPERATURE)
+
+    def loss(logarithm: float) -> float:
+        return float(task.loss(task.tempered(outputs, math.exp(logarithm)), tensors))
+
+    found = minimize_scalar(loss, bounds=(-end, end), method="bounded")
+    if not math.isfinite(found.fun) or found.fun >= loss(0.0) or found.x < _MARGIN - end:
+        return None
+    return LARGEST_TEMPERATURE if found.x > end - _MARGIN else math.exp(found.x)
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The examples of which a model is about equally sure.
+
+    Attributes:
+        low, high: the confidence of these examples is above ``low`` and at most ``high``.
+        examples: how many there are.
+        confidence: their mean probability of what the model says; NaN where there are none.
+        accuracy: the share that it is right about.
+    """
+
+    low: float
+    high: float
+    examples: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How sure a model is, and how often it is right.
+
+    Attributes:
+        bins: by confidence, in ascending order.
+        expected_calibration_error: the mean distance of confidence and accuracy over the bins, weighted by examples.
+    """
+
+    bins: Sequence[ReliabilityBin]
+    expected_calibration_error: float
+
+    def as_markdown(self) -> str:
+        """The bins that hold examples, as a table."""
+        lines = ["| confidence | examples | mean confidence | accuracy |", "|---|---|---|---|"]
+        lines += [
+            f"| {each.low:.2f}-{each.high:.2f} | {each.examples} | {each.confidence:.3f} | {each.accuracy:.3f} |"
+            for each in self.bins
+            if each.examples
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def reliability(probabilities: NDArray[np.float64], labels: NDArray[Any], *, num_bins: int = 10) -> Reliability:
+    """Compare confidence with accuracy.
+
+    Args:
+        probabilities: of true ``[examples]``, or of each class ``[examples, classes]``.
+        labels: 1 for true and 0 for false, or the number of the class, ``[examples]``.
+        num_bins: of equal width, from 0 to 1.
+
+    Raises:
+        RecipeError: no examples, or another number of labels.
+
+    Example:
+        >>> reliability(np.array([0.9, 0.8, 0.1, 0.9]), np.array([1, 1, 0, 0])).expected_calibration_error
+        0.125
+    """
+    if not len(probabilities) or len(probabilities) != len(labels):
+        raise RecipeError(
+            f"{len(probabilities)} probabilities and {len(labels)} labels; as many as examples are needed"
+        )
+    if probabilities.ndim == 1:
+        confidence, said = np.maximum(probabilities, 1 - probabilities), probabilities > 0.5
+    else:
+        confidence, said = probabilities.max(1), probabilities.argmax(1)
+    right = said == labels
+    place = np.clip(np.ceil(confidence * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
+    bins = []
+    for number in range(num_bins):
+        chosen = place == number
+        count = int(chosen.sum())
+        means = (float(confidence[chosen].mean()), float(right[chosen].mean())) if count else (math.nan, math.nan)
+        bins.append(ReliabilityBin(number / num_bins, (number + 1) / num_bins, count, *means))
+    error = sum(each.examples * abs(each.confidence - each.accuracy) for each in bins if each.examples) / len(labels)
+    return Reliability(bins, error)

@@ -1,0 +1,96 @@
+"""Networks by name: the registry, and a network with its options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from treemem.errors import RecipeError, near_names
+from treemem.registry import Registry
+from treemem.trees.tokens import TokenForm
+
+if TYPE_CHECKING:
+    from treemem.trees.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network as a recipe or a checkpoint names it.
+
+    Attributes:
+        network: its name in the registry ``NETWORKS``.
+        options: arguments of its constructor, besides the vocabulary.
+    """
+
+    network: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def replace(self, **options: Any) -> NetworkConfig:
+        """The same network with some options changed."""
+        return NetworkConfig(self.network, {**self.options, **options})
+
+    def constructor(self, own: Mapping[str, Callable[..., nn.Module]] | None = None) -> Callable[..., nn.Module]:
+        """What makes the network; ``own`` are classes by name that count before the registered ones.
+
+        Raises:
+            RecipeError: a name that is not registered.
+        """
+        return (own or {}).get(self.network) or NETWORKS.find(self.network)
+
+    def build(
+        self,
+        vocabulary: Vocabulary,
+        own: Mapping[str, Callable[..., nn.Module]] | None = None,
+        *,
+        form: TokenForm | None = None,
+    ) -> nn.Module:
+        """The network with fresh weights.
+
+        Args:
+            vocabulary: the labels that it knows.
+            own: classes by name that count before the registered ones.
+            form: how it reads trees as tokens, where it does so and its options do not say.
+
+        Raises:
+            RecipeError: a name that is not registered, or an option that the network does not have or take.
+        """
+        network_class = self.constructor(own)
+        known = [name for name in inspect.signature(network_class).parameters if name != "vocabulary"]
+        for name in self.options:
+            if name not in known:
+                raise RecipeError(
+                    f"{self.network} has no option {name!r}{near_names(name, known)}; it has {', '.join(known)}"
+                )
+        options = {"form": form, **self.options} if form is not None and "form" in known else self.options
+        try:
+            return network_class(vocabulary=vocabulary, **options)
+        except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+            problem = str(error).partition("\n")[0]  # torch adds where in its own code
+            raise RecipeError(f"{self.network} cannot be made with {self.options}: {problem}") from error
+
+
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
+    "network",
+    "treemem.networks",
+    {
+        name: f"treemem.nn:{name}"
+        for name in (
+            "TreeRNN",
+            "TreeLSTM",
+            "ChildSumTreeLSTM",
+            "TreeCell",
+            "StackTreeRNN",
+            "StackTreeLSTM",
+            "RNN",
+            "LSTM",
+            "OrderedMemory",
+            "ONLSTM",
+            "Transformer",
+            "UniversalTransformer",
+        )
+    },
+)

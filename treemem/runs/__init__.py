@@ -1,0 +1,55 @@
+"""Training and scoring of models: fit, evaluate, several seeds, recipes."""
+
+from __future__ import annotations
+
+from treemem.data_parallel import Processes, launched_processes
+from treemem.metrics.accuracy import binary_scores, class_scores, row_score, score_row
+from treemem.metrics.odds_count import OddsCount
+from treemem.metrics.paired import Comparison, compare
+from treemem.runs.evaluate import Evaluation, evaluate
+from treemem.runs.fit import fit
+from treemem.runs.fit_result import FitResult
+from treemem.runs.networks_folder import gathered_rows, scores_by_network, take_back_results, write_results
+from treemem.runs.options import TrainingOptions
+from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
+from treemem.runs.recipe_run import default_folder, train_recipe
+from treemem.runs.seeds import SeedsResult, fit_seeds, mean_scores
+from treemem.runs.state import data_digest
+from treemem.runs.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
+
+__all__ = [
+    "Comparison",
+    "Evaluation",
+    "FitResult",
+    "OddsCount",
+    "Processes",
+    "Recipe",
+    "SeedsResult",
+    "StudyRun",
+    "TrainingOptions",
+    "binary_scores",
+    "class_scores",
+    "compare",
+    "data_digest",
+    "default_folder",
+    "evaluate",
+    "fit",
+    "fit_seeds",
+    "gathered_rows",
+    "launched_processes",
+    "load_recipe",
+    "mean_scores",
+    "packed_answers",
+    "parse_recipe",
+    "read_study",
+    "recipe_names",
+    "recorded_scores",
+    "right_answers",
+    "row_score",
+    "run_study",
+    "score_row",
+    "scores_by_network",
+    "take_back_results",
+    "train_recipe",
+    "write_results",
+]

@@ -1,0 +1,106 @@
+"""What a run tells while it goes on: a bar on a terminal, lines of JSON in a file, curves in TensorBoard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treemem.data_parallel import launched_processes
+from treemem.errors import RecipeError
+from treemem.records import json_line, replacing, writing
+from treemem.runs.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+def progress_bar(total: int, what: str, shown: bool | None) -> Any:
+    """A tqdm bar over examples; ``shown=None`` shows it where standard error is a terminal.
+
+    Of processes that were launched together the first alone shows one.
+    """
+    from tqdm import tqdm
+
+    disable = None if shown is None else not shown
+    if not launched_processes().is_first:
+        disable = True
+    return tqdm(total=total, desc=what, unit=" examples", disable=disable, dynamic_ncols=True, leave=False)
+
+
+def summary_writer() -> type[SummaryWriter]:
+    """What writes TensorBoard's event files.
+
+    Raises:
+        RecipeError: TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise RecipeError("tensorboard is not installed; pip install 'treemem[log]'") from error
+    return SummaryWriter
+
+
+class RunLog:
+    """The records of a run: one line of JSON an epoch, and TensorBoard's curves if asked for.
+
+    Args:
+        path: the JSONL file.
+        records: those of the epochs before, when a run is resumed; the file will hold these and no others.
+        tensorboard: write event files into the folder ``tensorboard`` beside it.
+
+    Raises:
+        RecipeError: TensorBoard was asked for and is not installed; or a file cannot be written, as where a disk is
+            full.
+    """
+
+    def __init__(self, path: Path, records: Sequence[Mapping[str, Any]] = (), *, tensorboard: bool = False) -> None:
+        self.path = path
+        with replacing(path) as temporary:
+            temporary.write_text("".join(json_line(record) for record in records), encoding="utf-8")
+        self._writer: Any = None
+        if tensorboard:
+            self._curves = path.parent / "tensorboard"
+            with writing(self._curves):
+                self._writer = summary_writer()(str(self._curves), purge_step=len(records) + 1)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Append one epoch's record, or nothing where it cannot be written as a whole."""
+        line = json_line(record).encode("utf-8")
+        with writing(self.path), self.path.open("ab", buffering=0) as stream:
+            end = stream.tell()
+            try:
+                while line:
+                    line = line[stream.write(line) :]
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)
+                raise
+        if self._writer is not None:
+            with writing(self._curves):
+                for name, value in record.items():
+                    if isinstance(value, (int, float)) and name != "epoch":
+                        self._writer.add_scalar(name, value, int(record["epoch"]))
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish the event files."""
+        if self._writer is not None:
+            with writing(self._curves):
+                self._writer.close()
+
+
+def epoch_line(record: Mapping[str, Any], options: TrainingOptions, is_best: bool) -> str:
+    """An epoch in one line."""
+    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}"
+    if "validation_accuracy" in record:
+        line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
+    trees_per_second = record["trees"] / record["seconds"]
+    rates = f"{record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"
+    return f"{line}; {rates}, {record['loader_seconds'] / record['seconds']:.0%} of the time for making batches"

@@ -1,0 +1,146 @@
+"""The same training from several seeds, and what the runs have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from treemem.data.examples import DataSet, Examples, forest_of
+from treemem.errors import RecipeError
+from treemem.metrics.score import Score
+from treemem.networks import NetworkConfig
+from treemem.runs.evaluate import Evaluation, evaluate
+from treemem.runs.fit import fit
+from treemem.runs.fit_result import FitResult
+from treemem.runs.options import TrainingOptions
+from treemem.task import Task
+from treemem.trees.forest import Forest
+
+
+@dataclass(frozen=True, eq=False)
+class SeedsResult:
+    """Runs that differ in their seed only.
+
+    Attributes:
+        fits: the runs, in the order of the seeds.
+        evaluations: of each run's best model.
+        scores: mean of the runs' scores by group, with the deviation of their accuracy; the last one for all.
+    """
+
+    fits: list[FitResult]
+    evaluations: list[Evaluation]
+    scores: list[Score]
+
+
+def fit_seeds(
+    task: Task,
+    network: NetworkConfig,
+    data: Forest | DataSet,
+    options: TrainingOptions | None = None,
+    *,
+    seeds: Sequence[int],
+    output: str | Path,
+    split: str | None = "test",
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+) -> SeedsResult:
+    """Train from each seed in a folder of its own, ``output/seed-N``, and evaluate each on ``split``.
+
+    Arguments are those of :func:`treemem.runs.fit.fit`; the data are the same for all seeds.
+
+    Raises:
+        RecipeError: no seed, or one given twice; a split without labelled examples, which is found before any training;
+            and what ``fit`` and ``evaluate`` raise.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise RecipeError(f"seeds must be distinct and at least one, not {list(seeds)}")
+    check_scorable(task.examples(forest_of(data)), split)
+    options = TrainingOptions() if options is None else options
+    fits, evaluations = [], []
+    for seed in seeds:
+        seeded = dataclasses.replace(options, seed=seed)
+        result = fit(
+            task,
+            network,
+            data,
+            seeded,
+            output=seed_folder(output, seed),
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+            networks=networks,
+        )
+        fits.append(result)
+        evaluation = evaluate(
+            result.model,
+            data,
+            split=split,
+            batch_size=options.evaluation_batch_size,
+            threads=options.threads,
+            progress=progress,
+            title=f"{Path(output).name}, seed {seed}, {split or 'all'} examples",
+        )
+        evaluations.append(evaluation)
+    return SeedsResult(fits, evaluations, mean_scores([evaluation.scores for evaluation in evaluations]))
+
+
+def seed_folder(output: str | Path, seed: int) -> Path:
+    """The folder of the run from that seed, among those in ``output``."""
+    return Path(output) / f"seed-{seed}"
+
+
+def seed_of(run: Path) -> int | None:
+    """The seed of a folder that :func:`seed_folder` named; None for any other."""
+    found = re.fullmatch(r"seed-(\d+)", run.name)
+    return None if found is None else int(found[1])
+
+
+def check_scorable(examples: Examples, split: str | None) -> None:
+    """Refuse data that no run could be scored on.
+
+    Raises:
+        RecipeError: the split has no example, or one without a label.
+    """
+    chosen = examples.part(split)
+    if not len(chosen):
+        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
+    examples.targets_of(chosen)
+
+
+def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:
+    """The mean of several runs' scores on the same examples.
+
+    ``deviation`` is the sample standard deviation of the accuracy (over n - 1); None for a single run.
+
+    Raises:
+        RecipeError: runs that were scored on different groups.
+    """
+    if any([score.group for score in run] != [score.group for score in runs[0]] for run in runs):
+        raise RecipeError("the runs were scored on different groups, so they have no mean")
+    means = []
+    for scores in zip(*runs, strict=True):
+        accuracies = [score.accuracy for score in scores]
+        means.append(
+            dataclasses.replace(
+                scores[0],
+                accuracy=statistics.fmean(accuracies),
+                precision=_mean([score.precision for score in scores]),
+                recall=_mean([score.recall for score in scores]),
+                f1=_mean([score.f1 for score in scores]),
+                deviation=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+            )
+        )
+    return means
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,443 @@
+"""Many training runs of one task, each made once, several at a time."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem.data_parallel import launched_processes
+from treemem.errors import ParseError, RecipeError, TreememError
+from treemem.metrics.accuracy import row_group, row_score, score_row
+from treemem.metrics.odds_count import OddsCount
+from treemem.metrics.score import Score
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.records import checked_place, read_records, write_records, writing
+from treemem.runs.evaluate import evaluate
+from treemem.runs.fit import fit
+from treemem.runs.options import TrainingOptions
+from treemem.runs.run_folder import writing_alone
+from treemem.runs.state import data_digest, defaults_of
+from treemem.task import Task
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
+
+_TREES = "trees"  # folder of the forests and files within a study's
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One training run of a study.
+
+    Attributes:
+        name: of its own; also the folder of the run.
+        row: what runs that differ in their seed alone have in common: a row of a table.
+        network: which network, with its options.
+        training: how to train; with the seed.
+        data: which of the study's forests to train on.
+        task: in place of the study's, where an option of the task is what is studied.
+    """
+
+    name: str
+    row: str
+    network: NetworkConfig
+    training: TrainingOptions
+    data: str = "data"
+    task: Task | None = None
+
+
+def run_study(
+    task: Task,
+    runs: Sequence[StudyRun],
+    forests: Mapping[str, Forest],
+    *,
+    folder: str | Path,
+    results: str | Path,
+    files: Mapping[str, Forest] | None = None,
+    splits: Sequence[str] = SPLITS,
+    processes: int = 1,
+) -> list[dict[str, Any]]:
+    """Train and score what was not yet, and give the records of all runs, in their order.
+
+    A run is recorded as soon as it is done; the same call after an interruption goes on with the others, and where a
+    run was interrupted, with its last checkpoint. A run whose record lacks a split or file, or has another file of that
+    name, is scored again: from its folder where that is still there, else it is trained anew.
+
+    A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (its name and options), ``training``,
+    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``weights`` (a hash of them), ``parameters``,
+    ``best_epoch``, ``epochs``, ``seconds`` (of training and validation, all epochs), ``trees_per_second``, and by split
+    or file ``scores`` (a list of records of scores), ``right`` (but for ``train``: which examples were right; see
+    :func:`right_answers`) and, where answers are yes or no, ``odds`` (how many examples by the log odds given to yes;
+    see :class:`OddsCount`). Where a record was written before a field was there, the field is None.
+
+    Args:
+        task: what to learn.
+        runs: what to run.
+        forests: labelled trees to train on by name, divided into splits.
+        folder: for the runs and what they share. Several studies may be at work in one folder if their runs have
+            different names, and trees of one name are the same.
+        results: the JSONL file of the records; several studies may write it likewise.
+        files: further labelled trees to score, by name.
+        splits: which parts of its own forest each run is scored on; leave the test out while anything is chosen.
+        processes: runs at a time, each with the ``threads`` of its training; None of these: all.
+
+    Raises:
+        RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
+            other options now; trees that another study replaced by its own; a process that was killed; a call from
+            processes that ``torchrun`` launched.
+        ParseError: ``results`` holds something else than records of a study.
+        TreememError: what training raised in a run, after all other runs were done. Any other error, as where memory
+            runs out, ends the study at once; the same call goes on from the last checkpoints.
+
+    A script that calls this with more than one process needs Python's guard, as each process imports it again; settings
+    of the calling process, such as :func:`treemem.ops.compile_steps`, do not reach them, the environment does.
+
+    Example::
+
+        if __name__ == "__main__":
+            run_study(task, runs, {"data": forest}, folder="runs", results="results.jsonl", processes=2)
+    """
+    names = [run.name for run in runs]
+    folder, results, files = Path(folder), Path(results), files or {}
+    _check_names(runs, forests, files, splits)
+    if launched_processes().count > 1:
+        raise RecipeError("a study is not for torchrun: it runs in one process, which starts as many as it is told to")
+    if processes < 1:
+        raise RecipeError(f"processes must be at least 1, not {processes}")
+    records = _recorded(results)
+    hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
+    for run in runs:
+        if run.name in records:
+            _check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
+    file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
+    whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
+    waiting = [run for run in runs if run.name not in whole]
+    digests = {**hashes, **file_hashes}
+    if waiting:
+        with writing(results.parent):
+            results.parent.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with writing_alone(folder):
+                for name, forest in {**forests, **files}.items():
+                    if not _holds(folder / _TREES / name, task, digests[name]):
+                        forest.save(folder / _TREES / name)
+    jobs = [_Job(task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
+    failed: list[TreememError] = []
+    for job, done in _done(jobs, processes):
+        if isinstance(done, TreememError):
+            _logger.error("%s failed: %s", job.run.name, done)
+            failed.append(done)
+            continue
+        records |= _with_record(results, done, names)
+        whole.add(job.run.name)
+        _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], len(whole), len(runs))
+    if failed:
+        raise failed[0]
+    return [records[name] for name in names]
+
+
+def _holds(path: Path, task: Task, digest: str) -> bool:
+    """Whether the trees of this hash are saved there, which other processes may be reading."""
+    try:
+        return data_digest(task.examples(Forest.load(path))) == digest
+    except TreememError:  # none, or not whole: they are written
+        return False
+
+
+def _recorded(results: Path) -> dict[str, dict[str, Any]]:
+    """The records of a study so far, by the names of their runs."""
+    return {row["run"]: row for row in read_study(results, ["run", "network", "training", "data", "scores"])}
+
+
+def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Record a run beside what the file holds now, where another process may have recorded other runs."""
+    with writing_alone(checked_place(results).parent):
+        records = _recorded(results)
+        records[done["run"]] = _merged(records.get(done["run"]), done)
+        write_records(results, _of_one_form(_in_order(records, names)))
+    return records
+
+
+def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hashes: Mapping[str, str]) -> bool:
+    """Whether a run needs no scoring any more."""
+    if record is None or not {*splits, *file_hashes} <= record["scores"].keys():
+        return False
+    hashes = record.get("files") or {}
+    return all(hashes.get(name) == digest for name, digest in file_hashes.items())
+
+
+def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
+    """A new record of a run, with what an earlier one of the same weights says of other splits and files."""
+    if before is None or before.get("weights") != done["weights"]:
+        return done
+    by_part = ("files", "scores", "right", "odds")
+    return {**done, **{name: {**(before.get(name) or {}), **done[name]} for name in by_part}}
+
+
+def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The records of a study so far; none where there is no file yet.
+
+    Args:
+        results: the file.
+        fields: that each record must have.
+
+    Raises:
+        ParseError: a line that is no record, or one without these fields.
+    """
+    if not Path(results).exists():
+        return []
+    found = []
+    for record in read_records(results):
+        missing = [field for field in fields if record.fields.get(field) is None]
+        if missing:
+            problem = f"this record has no {' and no '.join(missing)}"
+            raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))
+        found.append(record.fields)
+    return found
+
+
+def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
+    """The scores of a recorded run on a split or file, by group and last for all."""
+    rows = record["scores"][part]
+    return [row_score(row, row_group(rows[-1])) for row in rows]
+
+
+def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
+    """``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
+    return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
+
+
+def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
+    """Which examples of a split or file a recorded run had right, bool ``[examples]``."""
+    count, packed = record["right"][part]
+    return np.unpackbits(np.frombuffer(base64.b64decode(packed), np.uint8), count=count).astype(bool)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A run to do, with the study's task, by which hashes are taken."""
+
+    task: Task
+    run: StudyRun
+    folder: Path
+    hash: str
+    files: Mapping[str, str]
+    splits: tuple[str, ...]
+
+
+def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str, Any] | TreememError]]:
+    """Each job with its record, or with what was wrong, as soon as it is done."""
+    if processes == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, _do(job)
+        return
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
+        futures = {pool.submit(_do, job): job for job in jobs}
+        began = False
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+                began = True
+        except BrokenProcessPool as error:
+            raise RecipeError(
+                "a process of the study was killed; the same command goes on where it stopped"
+                if began or any(_has_begun(job) for job in jobs)
+                else 'the processes of the study could not start; has the script the guard if __name__ == "__main__"?'
+            ) from error
+        except KeyboardInterrupt:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()  # a run may be ended at any moment; its last checkpoint is whole
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _has_begun(job: _Job) -> bool:
+    return (job.folder / job.run.name).exists()
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the process that waits for this one, and end with it, even where it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _do(job: _Job) -> dict[str, Any] | TreememError:
+    """Train and score one run; what is wrong with it is handed over, not raised, so that it stops no other."""
+    try:
+        return _record(job)
+    except TreememError as error:
+        return error
+
+
+def _record(job: _Job) -> dict[str, Any]:
+    run, task = job.run, job.run.task or job.task
+    forest = _trees(job, run.data, job.hash)
+    files = {name: _trees(job, name, digest) for name, digest in job.files.items()}
+    result = fit(task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
+    scores: dict[str, list[dict[str, Any]]] = {}
+    right: dict[str, list[Any]] = {}
+    odds: dict[str, list[list[int]]] = {}
+    parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in job.splits}
+    parts |= {name: (other, None) for name, other in files.items()}
+    for name, (data, split) in parts.items():
+        found = evaluate(
+            result.model,
+            data,
+            split=split,
+            batch_size=run.training.evaluation_batch_size,
+            threads=run.training.threads,
+            progress=False,
+        )
+        scores[name] = [score_row(run.row, score, task.group) for score in found.scores]
+        if name != "train":
+            right[name] = packed_answers(found.right)
+        if found.labels is not None:
+            odds[name] = OddsCount.of(found.probabilities, found.labels).to_lists()
+    return {
+        "run": run.name,
+        "row": run.row,
+        "task": task.options,
+        "network": asdict(run.network),
+        "training": _as_recorded(asdict(run.training)),
+        "data": {"name": run.data, "hash": job.hash},
+        "files": dict(job.files),
+        "weights": weights_digest(result.model),
+        "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+        "best_epoch": result.best_epoch,
+        "epochs": len(result.records),
+        "seconds": sum(record["seconds"] + record.get("validation_seconds", 0.0) for record in result.records),
+        "trees_per_second": result.trees_per_second,
+        "scores": scores,
+        "right": right,
+        "odds": odds,
+    }
+
+
+def _trees(job: _Job, name: str, digest: str) -> Forest:
+    """Trees that the study saved, which must be those that it was called with.
+
+    Raises:
+        RecipeError: another study has saved its own since.
+    """
+    path = job.folder / _TREES / name
+    forest = Forest.load(path)
+    if data_digest(job.task.examples(forest)) != digest:
+        raise RecipeError(
+            f"{path} holds other trees than this study was called with, as another study in the same folder writes "
+            "them; give studies of other trees folders of their own"
+        )
+    return forest
+
+
+def weights_digest(model: Model) -> str:
+    """SHA-256 of the weights, in hexadecimal."""
+    content = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()
+
+
+def _check_names(
+    runs: Sequence[StudyRun], forests: Mapping[str, Forest], files: Mapping[str, Forest], splits: Sequence[str]
+) -> None:
+    """Make sure that nothing is written over something else.
+
+    Raises:
+        RecipeError: it would be.
+    """
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise RecipeError(f"two runs of a study have one name: {sorted(names)}")
+    for name in (*names, *forests, *files):
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or PurePosixPath(name).is_absolute():
+            raise RecipeError(f"{name!r} is no name of a run or of trees: it must stay within the study's folder")
+    taken = {run.name for run in runs if PurePosixPath(run.name).parts[0] == _TREES}
+    if taken:
+        raise RecipeError(f"a run may not be called {sorted(taken)[0]!r}: the study keeps its trees in {_TREES!r}")
+    for name in files:
+        if name in forests or name in SPLITS:
+            raise RecipeError(f"the file {name!r} has the name of a forest or of a split; give it another")
+    for run in runs:
+        if run.data not in forests:
+            raise RecipeError(f"the run {run.name!r} wants the forest {run.data!r}; there are {', '.join(forests)}")
+    unknown = [split for split in splits if split not in SPLITS]
+    if unknown:
+        raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
+
+
+def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a record has them when it is read again: with lists in place of tuples, say."""
+    found: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
+    return found
+
+
+def _check_same(
+    run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
+) -> None:
+    """Make sure that a record is of this run; an option that it lacks was at its default.
+
+    Raises:
+        RecipeError: it is of one with other options.
+    """
+    defaults = defaults_of(run.network.constructor())
+    network = record["network"]
+    now = {
+        "task": task.options,
+        "network": {"network": run.network.network, "options": {**defaults, **run.network.options}},
+        "training": asdict(run.training),
+        "data": data_hash,
+    }
+    then = {
+        "task": {**defaults_of(type(task)), **(record.get("task") or {})},
+        "network": {"network": network["network"], "options": {**defaults, **network["options"]}},
+        "training": {**defaults_of(TrainingOptions), **record["training"]},
+        "data": record["data"]["hash"],
+    }
+    now, then = _as_recorded(now), _as_recorded(then)
+    changed = [name for name, value in now.items() if value != then[name]]
+    if changed:
+        raise RecipeError(
+            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line and the run's "
+            f"folder, {folder / run.name}, to run it again, or write to another file and folder"
+        )
+
+
+def _of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records, each with the fields of all: None where a record is of an earlier form, which has it not."""
+    fields = dict.fromkeys(name for record in records for name in record)
+    return [{name: record.get(name) for name in fields} for record in records]
+
+
+def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The records that are not of this call first, as they were, then those of this call in its order."""
+    others = [record for name, record in records.items() if name not in set(names)]
+    return [*others, *(records[name] for name in names if name in records)]
