@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, RecipeError
 from treemem.explore.label_table import short_label
-from treemem.explore.tables import scored_alike
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.explore.tables import ACCURACY, scored_alike
+from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.records import read_records, replacing
 from treemem.trees.tree import Tree
 
@@ -32,6 +32,7 @@ def plot_accuracy(
     split: str = "test",
     title: str = "",
     baseline: str = "majority class",
+    monitor: Monitor = ACCURACY,
 ) -> None:
     """Plot accuracy against the group (the depth of an equation), a line a network.
 
@@ -47,11 +48,15 @@ def plot_accuracy(
         split: of the published figures.
         title: stands above the plot.
         baseline: what the legend calls ``majority``.
+        monitor: which metric, and how it is shown.
 
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
-    _write(accuracy_figure(scores, published, group=group, split=split, title=title, baseline=baseline), path)
+    _write(
+        accuracy_figure(scores, published, group=group, split=split, title=title, baseline=baseline, monitor=monitor),
+        path,
+    )
 
 
 def accuracy_figure(
@@ -62,6 +67,7 @@ def accuracy_figure(
     split: str = "test",
     title: str = "",
     baseline: str = "majority class",
+    monitor: Monitor = ACCURACY,
 ) -> Figure:
     """What :func:`plot_accuracy` writes, as a figure of matplotlib.
 
@@ -71,24 +77,29 @@ def accuracy_figure(
     figure = _new_figure((8, 5.5))
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
+    figures = {
+        figure.network: figure for figure in published if (figure.split, figure.metric) == (split, monitor.metric)
+    }
     axes = figure.add_subplot()
     beside_published: set[int] = set()
     for network, own in scores.items():
         points = sorted((score.group, score) for score in own if isinstance(score.group, int))
         groups = [name for name, _ in points]
         errors = [score.deviation or 0.0 for _, score in points]
-        accuracy = [score.accuracy for _, score in points]
+        values = [score.metrics.get(monitor.metric) for _, score in points]
         several = any(score.deviation is not None for _, score in points)
         label = f"{network}, {'mean of seeds' if several else 'one seed'}"
-        (line, *_) = axes.errorbar(groups, accuracy, yerr=errors if any(errors) else None, marker="o", label=label)
+        (line, *_) = axes.errorbar(groups, values, yerr=errors if any(errors) else None, marker="o", label=label)
         if network in figures and groups:
             axes.hlines(figures[network].value, groups[0], groups[-1], colors=line.get_color(), linestyles="dotted")
             beside_published.update(groups)
     parts = scored_alike(scores)
     for part in parts:
         majority = {
-            score.group: score.majority for own in part.values() for score in own if isinstance(score.group, int)
+            score.group: score.majority
+            for own in part.values()
+            for score in own
+            if isinstance(score.group, int) and score.majority is not None
         }
         label = baseline if len(parts) == 1 else f"{baseline}, {', '.join(part)}"
         if majority:
@@ -98,10 +109,11 @@ def accuracy_figure(
         label = f"published (on the published data set, {group} {span})"
         axes.plot([], [], color="grey", linestyle="dotted", label=label)
     axes.set_xlabel(group)
-    axes.set_ylabel("accuracy")
+    axes.set_ylabel(monitor.metric)
     axes.set_title(title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    if monitor.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     axes.grid(alpha=0.3)
     if labels := axes.get_legend_handles_labels()[1]:
         columns = 2 if max(map(len, labels)) <= _LONGEST_BESIDE else 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.metrics.score import Monitor, PublishedFigure, Score
+
+ACCURACY = Monitor("accuracy")
 
 
 def accuracy_table(
@@ -13,39 +15,48 @@ def accuracy_table(
     *,
     group: str = "depth",
     split: str = "test",
+    monitor: Monitor = ACCURACY,
 ) -> str:
-    """Accuracy in percent, a row a network and a column a group, as a Markdown table.
+    """Return a metric as a Markdown table: a row a network and a column a group.
 
-    The first row is the majority class, the last one says how many examples each group has. Networks that were scored
-    on other examples stand below, between two such rows of their own.
+    The first row is the majority class, if the scores have it; the last one says how many examples each group has.
+    Networks that were scored on other examples stand below, between two such rows of their own.
 
     Args:
         scores: network to its scores by group, the one for all of them last.
         published: figures of others; their accuracy on ``split`` over all groups stands in a last column.
         group: what the groups are.
         split: of the published figures.
+        monitor: which metric, and how it is shown.
 
     Returns:
         The table, without a line end after its last row.
     """
-    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
+    metric = monitor.metric
+    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, metric)}
     columns = _columns(scores)
 
     def line(name: str, known: Mapping[int | str, Score], told: Callable[[Score], str]) -> list[str]:
         return [name, *(told(known[group]) if group in known else "" for group in columns)]
 
+    def shown(score: Score) -> str:
+        return monitor.shown(score.metrics.get(metric), score.deviation)
+
     rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
     for alike in scored_alike(scores) or [{}]:
-        rows.append(line("majority class", _columns(alike), lambda score: percent_of(score.majority)))
+        if any(score.majority is not None for score in _columns(alike).values()):
+            rows.append(line("majority class", _columns(alike), lambda score: monitor.shown(score.majority)))
         for network, own in alike.items():
             by_group = {score.group: score for score in own}
-            rows.append(line(network, by_group, lambda score: percent_of(score.accuracy, score.deviation)))
+            rows.append(
+                line(network, by_group, lambda score: monitor.shown(score.metrics.get(metric), score.deviation))
+            )
         rows.append(line("examples", _columns(alike), lambda score: str(score.examples)))
     if figures:
         rows[0].append("published, all")
         for row in rows[1:]:
             figure = figures.get(row[0])
-            row.append("" if figure is None else percent_of(figure.value, figure.deviation))
+            row.append("" if figure is None else monitor.shown(figure.value, figure.deviation))
     return markdown_table(rows)
 
 
@@ -65,7 +76,7 @@ def scored_alike(scores: Mapping[str, Sequence[Score]]) -> list[dict[str, Sequen
 
 def _fit_together(own: Sequence[Score], others: Mapping[str, Sequence[Score]]) -> bool:
     def told(score: Score) -> tuple[int, str]:
-        return score.examples, percent_of(score.majority)
+        return score.examples, ACCURACY.shown(score.majority)
 
     of_others = _columns(others)
     return all(told(score) == told(of_others.get(score.group, score)) for score in own)
