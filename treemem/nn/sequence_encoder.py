@@ -15,6 +15,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary
 
@@ -134,7 +135,8 @@ class SequenceEncoder(torch.nn.Module, ABC):
         if isinstance(batch, TokenBatch):
             return batch.token, batch.lengths
         if hasattr(batch, "in_degrees"):
-            batch = TreeBatch.from_dgl(batch, self.vocabulary)
+            forest = forest_from_dgl(batch, self.vocabulary.labels)
+            return TreeBatch.from_forest(forest, self.vocabulary).tokens(self.form)
         if not isinstance(batch, TreeBatch):
             kinds = "a TreeBatch, a TokenBatch or a DGLGraph"
             raise GraphError(f"a sequence encoder takes {kinds}, not {type(batch).__name__}")
