@@ -24,13 +24,13 @@ from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
 from treemem.task import Task
-from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import with_more_training
-from treemem.tasks.equation_verification.numeric import generate_numeric
+from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import with_more_training
+from treemem.tasks.equation_verification.generation.numeric import generate_numeric
+from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH, split_by_depth
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, read_equations
-from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
 from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER
@@ -73,7 +73,7 @@ class EquationDataOptions:
         training_size: generate further equations of depth 1-7, with the next seed, until so many are for training;
             validation and test stay as they are. None: no more than ``size`` gives.
         derived_share, branches: how those further equations are derived; see
-            :class:`~treemem.tasks.equation_verification.derivation.DerivationOptions`.
+            :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
         numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
         path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
             which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from treemem.checked_options import checked_count, checked_path
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.tasks.listops.evaluation import values_of
-from treemem.tasks.listops.expression_sets import IID, find_set
-from treemem.tasks.listops.generator import ListOpsDistribution, Sampler, draw_distinct
+from treemem.tasks.listops.generation.evaluation import values_of
+from treemem.tasks.listops.generation.expression_sets import IID, find_set
+from treemem.tasks.listops.generation.generator import ListOpsDistribution, Sampler, draw_distinct
 from treemem.tasks.listops.readers import read_expressions
 from treemem.trees.listops import ListOpsForm
 from treemem.trees.listops_arrays import Expressions, join
@@ -43,10 +43,10 @@ class ListOpsDataOptions:
         test_size: how many expressions each of ``test_sets`` has.
         test_sets: what to test with: ``"iid"``, like the training expressions; a name such as ``"31-50"`` or ``"10
             arguments"``; or ``"length 31-50 depth 2-7 arguments 10 probability 0.3"``, any of these. See
-            :func:`~treemem.tasks.listops.expression_sets.find_set`.
+            :func:`~treemem.tasks.listops.generation.expression_sets.find_set`.
         validation_set: what to validate with, likewise.
         min_length, max_length, max_depth, max_arguments, list_probability, bare_digits: what training expressions are
-            drawn from; see :class:`~treemem.tasks.listops.generator.ListOpsDistribution`. Where ``training_file`` is
+            drawn from; see :class:`~treemem.tasks.listops.generation.generator.ListOpsDistribution`. Where ``training_file`` is
             given they count for sets other than ``"iid"`` alone, as far as a name leaves them open; of the file's
             expressions ``training_length`` leaves the longer ones out.
         pool: those to train on, and all ``"iid"`` ones, are chosen at random from so many different ones, or as many as

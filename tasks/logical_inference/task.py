@@ -22,10 +22,11 @@ from treemem.networks import NetworkConfig
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import Task
-from treemem.tasks.logical_inference.generator import generate_logic
-from treemem.tasks.logical_inference.operator_form import with_operators
+from treemem.tasks.logical_inference.generation.generator import generate_logic
+from treemem.tasks.logical_inference.generation.operator_form import with_operators
+from treemem.tasks.logical_inference.generation.relations import RELATIONS
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.reader import (
+from treemem.tasks.logical_inference.readers import (
     MOST_OPERATIONS,
     PAIR,
     LogicRecords,
@@ -33,7 +34,6 @@ from treemem.tasks.logical_inference.reader import (
     read_logic,
     read_logic_folder,
 )
-from treemem.tasks.logical_inference.relations import RELATIONS
 from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
@@ -77,7 +77,7 @@ class LogicDataOptions:
 
     Attributes:
         path: folder of the published files, see
-            :func:`~treemem.tasks.logical_inference.reader.read_logic_folder`; None: pairs are generated.
+            :func:`~treemem.tasks.logical_inference.readers.read_logic_folder`; None: pairs are generated.
         size: how many to generate; does not count where ``path`` is given.
         seed: of the generator, and of the order that ``training_size`` goes by.
         max_operations: of the formulas generated; does not count where ``path`` is given.
@@ -239,7 +239,7 @@ class LogicalInference(Task):
             yield {"label": said, "left": format_logic(left), "right": format_logic(right), **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The pairs of a file; see :func:`~treemem.tasks.logical_inference.reader.read_logic`."""
+        """The pairs of a file; see :func:`~treemem.tasks.logical_inference.readers.read_logic`."""
         pairs = read_logic(source, format=format, labelled=False)
         if not len(pairs):
             raise RecipeError(f"there are no pairs in {os.fspath(source)}")

@@ -9,10 +9,10 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.corruption import CorruptionOptions
-from treemem.tasks.equation_verification.editing import EXCHANGE, REPLACE
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import training_equations, with_more_training
+from treemem.tasks.equation_verification.generation.corruption import CorruptionOptions
+from treemem.tasks.equation_verification.generation.editing import EXCHANGE, REPLACE
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import training_equations, with_more_training
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 

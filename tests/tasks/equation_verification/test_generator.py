@@ -13,13 +13,13 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification import derivation
-from treemem.tasks.equation_verification.derivation import Derivation
-from treemem.tasks.equation_verification.editing import GROW, SHRINK
-from treemem.tasks.equation_verification.evaluation import draw_points
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations, main
-from treemem.tasks.equation_verification.quotas import depth_quotas
+from treemem.tasks.equation_verification.generation import derivation
+from treemem.tasks.equation_verification.generation.derivation import Derivation
+from treemem.tasks.equation_verification.generation.editing import GROW, SHRINK
+from treemem.tasks.equation_verification.generation.evaluation import draw_points
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations, main
+from treemem.tasks.equation_verification.generation.quotas import depth_quotas
 from treemem.tasks.equation_verification.shallow_reader import shallow_results
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -145,7 +145,7 @@ def test_a_fifth_of_every_depth_and_label_is_for_validation(data: EquationData) 
 
 
 def test_the_same_seed_gives_the_same_equations_in_any_process() -> None:
-    code = "from treemem.tasks.equation_verification.generator import *; print(generate_equations(200, seed=3).digest)"
+    code = "from treemem.tasks.equation_verification.generation.generator import *; print(generate_equations(200, seed=3).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     digest = generate_equations(200, seed=3).digest

@@ -7,18 +7,18 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import GraphError, RecipeError
-from treemem.tasks.equation_verification.derivation import DerivationOptions
-from treemem.tasks.equation_verification.evaluation import draw_points
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import (
+from treemem.tasks.equation_verification.generation.derivation import DerivationOptions
+from treemem.tasks.equation_verification.generation.evaluation import draw_points
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import (
     canonical_equations,
     deep_equations,
     training_equations,
     with_more_training,
 )
-from treemem.tasks.equation_verification.quotas import depth_quotas
-from treemem.tasks.equation_verification.verification import verify
+from treemem.tasks.equation_verification.generation.quotas import depth_quotas
+from treemem.tasks.equation_verification.generation.verification import verify
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest

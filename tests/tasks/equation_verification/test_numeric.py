@@ -6,7 +6,7 @@ import math
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.numeric import NUMERIC_KINDS, generate_numeric
+from treemem.tasks.equation_verification.generation.numeric import NUMERIC_KINDS, generate_numeric
 from treemem.trees.tree import Tree
 
 _FUNCTIONS = {

@@ -17,7 +17,7 @@ from treemem.tasks.equation_verification import (
     equation_vocabulary,
     read_equations,
 )
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
 from treemem.trees.equation_labels import LEAF_LABELS
 from treemem.trees.equation_parser import parse_equation

@@ -10,7 +10,7 @@ from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.tasks.listops import ListOps, ListOpsDataOptions, ListOpsDistribution, evaluate_expressions
 from treemem.tasks.listops.data import make_listops_data
-from treemem.tasks.listops.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
+from treemem.tasks.listops.generation.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
 from treemem.trees import Forest, format_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_forest
 

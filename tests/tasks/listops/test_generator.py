@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.tasks.listops.generator import ListOpsDistribution, Sampler, draw_distinct
+from treemem.tasks.listops.generation.generator import ListOpsDistribution, Sampler, draw_distinct
 from treemem.trees.listops_arrays import Expressions
 
 UNLIMITED = ListOpsDistribution(max_length=2500)

@@ -90,7 +90,7 @@ def test_numbers_that_no_generator_could_meet_are_refused(options: dict[str, Any
 def test_more_pairs_than_there_are_is_refused_before_any_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [" ".join(words) for words in generate_logic(36, max_operations=0)[0].forest.tokens("leaves").strings()]
     assert set(zip(texts[::2], texts[1::2], strict=True)) == set(itertools.product("abcdef", repeat=2))
-    monkeypatch.setattr("treemem.tasks.logical_inference.generator._formula", None)
+    monkeypatch.setattr("treemem.tasks.logical_inference.generation.generator._formula", None)
     for size, operations in ((36, 0), (7056, 1)):
         with pytest.raises(RecipeError, match=f"there are {size} pairs of at most {operations} operations, and size"):
             generate_logic(size + 1, max_operations=operations)
@@ -99,7 +99,7 @@ def test_more_pairs_than_there_are_is_refused_before_any_is_drawn(monkeypatch: p
 
 
 def test_drawing_stops_where_new_pairs_have_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treemem.tasks.logical_inference.generator._FRUITLESS", 15)
+    monkeypatch.setattr("treemem.tasks.logical_inference.generation.generator._FRUITLESS", 15)
     with pytest.raises(RecipeError, match=r"the last 15 pairs drawn .* size is 7000; ask for \d+ or fewer") as caught:
         generate_logic(7000, max_operations=1)
     enough = int(str(caught.value).split("ask for ")[1].split()[0])

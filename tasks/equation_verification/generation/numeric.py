@@ -1,0 +1,189 @@
+"""Numeric equations: values of functions, sums and products, and decimal expansions; all true."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+
+import numpy as np
+
+from treemem.errors import RecipeError, near_names
+from treemem.tasks.equation_verification.generation.quotas import checked_seed, checked_size
+from treemem.tasks.equation_verification.generation.splits import VALIDATION_SHARE
+from treemem.trees.equation_labels import EQUALITY, NUMBER
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+_LOG = logging.getLogger(__name__)
+
+FUNCTION, ARITHMETIC, DECIMAL = range(3)
+"""``sin(2.5) = 0.6``; ``1.2 + 0.85 = 2.05``; ``2.57 = 2*10^0 + 5*10^-1 + 7*10^(-1*2)``."""
+
+NUMERIC_KINDS: tuple[str, ...] = ("function", "arithmetic", "decimal")
+
+LARGEST = 3.14
+"""Numbers have two decimals and lie between -3.14 and 3.14."""
+
+EVALUATED_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "cot": lambda x: 1 / math.tan(x),
+    "sec": lambda x: 1 / math.cos(x),
+    "csc": lambda x: 1 / math.sin(x),
+    "asin": math.asin,
+    "acos": math.acos,
+    "atan": math.atan,
+    "sinh": math.sinh,
+    "cosh": math.cosh,
+    "tanh": math.tanh,
+    "exp": math.exp,
+}
+
+_PATIENCE = 2000
+"""There are no more equations of a kind when so many in a row are known already."""
+
+
+def generate_numeric(
+    size: int = 2000,
+    *,
+    seed: int = 0,
+    kinds: Sequence[str] = NUMERIC_KINDS,
+    functions: Sequence[str] = ("sin", "cos", "tan", "cot", "sec", "csc"),
+) -> Forest:
+    """Generate true equations between decimal numbers, in either orientation, distinct up to the order of operands.
+
+    Args:
+        size: number of equations, as far as there are so many.
+        seed: of all random choices.
+        kinds: ``"function"`` values, ``"arithmetic"`` (sum or product of two numbers, rounded) and ``"decimal"``
+            expansions of a number as a sum of digits times powers of ten; in equal parts.
+        functions: those that are evaluated, of ``EVALUATED_FUNCTIONS``.
+
+    Returns:
+        Trees with root ``Equality`` and ``Number`` leaves with values. ``tree_data``: ``label`` (int8, all 1), ``kind``
+        (int8, index into ``NUMERIC_KINDS``), ``split`` (``"train"`` four fifths, ``"validation"``).
+
+    Raises:
+        RecipeError: a size or seed that is no whole number, or an unknown kind or function.
+
+    Example:
+        >>> forest = generate_numeric(1, seed=4, kinds=["function"])
+        >>> print(forest[0])
+        (Equality (cot Number=-1.61) Number=0.04)
+    """
+    size = checked_size(size)
+    seed = checked_seed(seed)
+    for names, known, what in ((kinds, NUMERIC_KINDS, "kind"), (functions, tuple(EVALUATED_FUNCTIONS), "function")):
+        for name in names:
+            if name not in known:
+                raise RecipeError(f"unknown {what} {name!r}; there are {', '.join(known)}{near_names(name, known)}")
+        if not names:
+            raise RecipeError(f"no {what} given; there are {', '.join(known)}")
+    rng = random.Random(f"numeric {seed}")
+    streams = {
+        FUNCTION: _function_values(rng, sorted(set(functions))),
+        ARITHMETIC: _arithmetic(rng),
+        DECIMAL: _decimal_expansions(rng),
+    }
+    chosen = [code for code in streams if NUMERIC_KINDS[code] in kinds]
+    found: dict[Tree, tuple[Tree, int]] = {}
+    for place, code in enumerate(chosen):
+        enough = len(found) + (size * (place + 1)) // len(chosen) - (size * place) // len(chosen)
+        misses = 0
+        while len(found) < enough and misses < _PATIENCE:
+            tree = next(streams[code])
+            form = _ordered(tree)
+            misses = misses + 1 if form in found else 0
+            found.setdefault(form, (tree, code))
+    if len(found) < size:
+        _LOG.warning("there are only %d of %d numeric equations of these kinds", len(found), size)
+    order = sorted(found.values(), key=lambda pair: rng.random())
+    split = np.full(len(order), "train", dtype="<U10")
+    split[: int(VALIDATION_SHARE * len(order) + 0.5)] = "validation"
+    return Forest.from_trees(
+        [tree for tree, _ in order],
+        tree_data={
+            "label": np.ones(len(order), dtype=np.int8),
+            "kind": np.array([code for _, code in order], dtype=np.int8),
+            "split": split,
+        },
+    )
+
+
+def _function_values(rng: random.Random, functions: Sequence[str]) -> Iterator[Tree]:
+    while True:
+        name = functions[int(rng.random() * len(functions))]
+        argument = _number(rng)
+        try:
+            value = EVALUATED_FUNCTIONS[name](float(argument))
+        except (ValueError, ZeroDivisionError):
+            continue
+        if abs(value) <= LARGEST:
+            yield _equation(rng, Tree(name, [_leaf(argument)]), _leaf(Decimal(f"{value:.2f}")))
+
+
+def _arithmetic(rng: random.Random) -> Iterator[Tree]:
+    while True:
+        first, second = _number(rng), _number(rng)
+        label = "Add" if rng.random() < 0.5 else "Mul"
+        value = first + second if label == "Add" else first * second
+        if abs(value) <= LARGEST:
+            yield _equation(rng, Tree(label, [_leaf(first), _leaf(second)]), _leaf(Decimal(f"{value:.2f}")))
+
+
+def _decimal_expansions(rng: random.Random) -> Iterator[Tree]:
+    while True:
+        number = _number(rng)
+        yield _equation(rng, _expansion(rng, number), _leaf(number))
+
+
+def _expansion(rng: random.Random, number: Decimal) -> Tree:
+    """``number`` as a sum of its digits times powers of ten, operands in random order, nested to the right."""
+    ten, minus = Tree("Integer:10"), Tree("NegativeOne:-1")
+    powers = [
+        None,
+        Tree("Pow", [ten, minus]),
+        Tree("Pow", [ten, _either_way(rng, "Mul", minus, Tree("Integer:2"))]),
+    ]
+    terms = []
+    for digit, power in zip(f"{abs(number):.2f}".replace(".", ""), powers, strict=True):
+        if digit != "0":
+            factor = Tree(f"Integer:{digit}")
+            terms.append(factor if power is None else _either_way(rng, "Mul", factor, power))
+    total = terms.pop() if terms else Tree("Integer:0")
+    while terms:
+        total = _either_way(rng, "Add", terms.pop(), total)
+    return _either_way(rng, "Mul", minus, total) if number < 0 else total
+
+
+def _either_way(rng: random.Random, label: str, first: Tree, second: Tree) -> Tree:
+    return Tree(label, [first, second] if rng.random() < 0.5 else [second, first])
+
+
+def _ordered(tree: Tree) -> Tree:
+    """The same equation with its sides and the operands of sums and products in one fixed order."""
+    done: list[Tree] = []
+    for node in tree.postorder():
+        first = len(done) - node.arity
+        operands = done[first:]
+        if node.label in (EQUALITY, "Add", "Mul"):
+            operands.sort(key=str)
+        done[first:] = [Tree(node.label, operands, node.value)]
+    return done.pop()
+
+
+def _equation(rng: random.Random, first: Tree, second: Tree) -> Tree:
+    return _either_way(rng, EQUALITY, first, second)
+
+
+def _number(rng: random.Random) -> Decimal:
+    hundredths = round(100 * LARGEST)
+    return Decimal(int(rng.random() * (2 * hundredths + 1)) - hundredths) / 100
+
+
+def _leaf(number: Decimal) -> Tree:
+    return Tree(NUMBER, value=float(number))
