@@ -220,7 +220,7 @@ def _write_trees(
     several = np.array([bool(tree.children) for tree in all_trees])
     runs = {}
     for name, model in models.items():
-        right = model.task.right(model.outputs(examples, chosen), examples.targets_of(chosen))
+        right = model.task.correct(model.outputs(examples, chosen), examples.targets_of(chosen))
         of_tree = np.repeat(right, examples.trees_per_example)[several]
         runs[name] = RunTrees(found[name], of_tree.tolist())
     gold, _ = gold_trees(examples)

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData
+from treemem.data.sum_count import SumCount
 from treemem.errors import ParseError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import Score
 from treemem.networks import NETWORKS, NetworkConfig
 from treemem.nn.encodings import Encodings, root_encodings
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.task import TASKS, Task
+from treemem.task import TASKS, ClassificationTask
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -39,7 +40,7 @@ class ToyDataOptions:
 
 
 @dataclass(frozen=True)
-class MoreX(Task):
+class MoreX(ClassificationTask):
     """Whether a tree has more leaves x than y, by height."""
 
     name: ClassVar[str] = "more_x"
@@ -49,10 +50,6 @@ class MoreX(Task):
     data_options: ClassVar[type] = ToyDataOptions
 
     strict: bool = False
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"strict": self.strict}
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -77,13 +74,15 @@ class MoreX(Task):
     def head(self, hidden_size: int) -> nn.Module:
         return Logit(hidden_size)
 
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(outputs, targets["label"].to(outputs.dtype))
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        labels = targets["label"].to(outputs.dtype)
+        total = functional.binary_cross_entropy_with_logits(outputs, labels, reduction="sum")
+        return SumCount(total, float(len(outputs)))
 
     def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         return outputs.double().sigmoid().numpy()
 
-    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    def correct(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         return (outputs.numpy() > 0) == (targets["label"] == 1)
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:

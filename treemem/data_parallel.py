@@ -12,7 +12,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import nn
+
+    from treemem.data.sum_count import SumCount
 
 _logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -135,36 +137,45 @@ class Processes:
         whose = np.minimum(turn, 2 * self.count - 1 - turn)
         return np.sort(np.argsort(-weights, kind="stable")[whose == self.rank])
 
-    def sum_gradients(self, parameters: Iterable[nn.Parameter], loss: Tensor) -> Tensor:
+    def summed(self, losses: Mapping[str, SumCount]) -> dict[str, SumCount]:
+        """Return the losses of all processes together, by name. Waits for all."""
+        if self.count == 1:
+            return dict(losses)
+        import torch
+
+        from treemem.data.sum_count import SumCount
+
+        own = {name: (float(loss.sum), float(loss.count)) for name, loss in losses.items()}
+        found: dict[str, SumCount] = {}
+        for name, (total, count) in (pair for each in self.gathered(own) for pair in each.items()):
+            before = found.get(name, SumCount(torch.zeros((), dtype=torch.float64), 0.0))
+            found[name] = before + SumCount(torch.tensor(total, dtype=torch.float64), count)
+        return found
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by the sum of those of all processes. Waits for all.
 
         A parameter without a gradient in any of them stays without one, as an optimiser passes it by.
 
         Args:
             parameters: the same ones, in the same order, in every process.
-            loss: a number to be summed too, ``[]``.
-
-        Returns:
-            The sum of ``loss``, ``[]``.
         """
         if self.count == 1:
-            return loss
+            return
         import torch
         from torch import distributed
 
         learnt = [parameter for parameter in parameters if parameter.requires_grad]
         has_own = [parameter.grad is not None for parameter in learnt]
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in learnt]
-        told = torch.cat([learnt[0].new_tensor(has_own), loss.reshape(1).to(learnt[0])])
-        flat = torch.cat([*(each.reshape(-1) for each in gradients), told])
+        flat = torch.cat([*(each.reshape(-1) for each in gradients), learnt[0].new_tensor(has_own)])
         with _reaching_the_others():
             distributed.all_reduce(flat)
-        *sums, counts, total = flat.split([*(each.numel() for each in learnt), len(learnt), 1])
+        *sums, counts = flat.split([*(each.numel() for each in learnt), len(learnt)])
         has_any = has_own if all(has_own) else (counts > 0).tolist()  # to read counts is to wait for the device
         for parameter, summed, is_there in zip(learnt, sums, has_any, strict=True):
             if is_there:
                 parameter.grad = summed.view_as(parameter).to(parameter.dtype)
-        return total[0]
 
     def device_of(self, kind: str) -> torch.device:
         """Where this process computes: the device of its local rank.

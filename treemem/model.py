@@ -1,4 +1,4 @@
-"""A model: a network under the head of a task."""
+"""A model: a network under the head of a task, and the one loop that scores it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.data.examples import Examples
+from treemem.data.loader import Batch, BatchOptions, Loader
+from treemem.data.token_batch import TokenBatch
 from treemem.errors import CellError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks import NetworkConfig
-from treemem.schedule.loader import TreeLoader
-from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.task import Task
+from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
-    from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.vocabulary import Vocabulary
 
 
@@ -37,10 +36,9 @@ class Model(nn.Module):
 
     Attributes:
         task, network, vocabulary: what it was made of.
-        encoder: the network; gives ``[examples, trees_per_example, hidden_size]``, or ``[examples, 1, hidden_size]``
-            where it has an attribute ``joint`` that is true: it reads the trees of an example as one sequence.
-        head: gives the outputs that the task's loss and scores read.
-        temperature: what outputs are divided by before they become probabilities; see
+        encoder: the network. A cross-encoder, whose ``joint`` is true, has one encoding for the trees of an example.
+        head: makes the outputs that the task's loss and scores read.
+        temperature: by which outputs are scaled before they become probabilities; see
             :mod:`treemem.metrics.calibration`.
     """
 
@@ -61,25 +59,41 @@ class Model(nn.Module):
         make_head = task.joint_head if getattr(self.encoder, "joint", False) else task.head
         self.head = make_head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
 
-    def forward(self, batch: TreeBatch) -> Tensor:
-        """The outputs ``[examples, ...]`` for a batch."""
-        return self.head(self.encoder(batch))
+    def forward(self, batch: Batch) -> Any:
+        """Return the outputs of the head for a batch."""
+        return self.run(batch).outputs
 
-    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """The outputs as probabilities, at the model's temperature; see :meth:`Task.probabilities`."""
-        if self.temperature != 1.0:
-            outputs = self.task.tempered(outputs.double(), self.temperature)
-        return self.task.probabilities(outputs, targets)
+    def run(self, batch: Batch) -> ModelOutput:
+        """Return the outputs for a batch, and what the encoder returned."""
+        encoded = self.encoder(batch)
+        return ModelOutput(self.head(encoded), encoded)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
     @property
     def needs_whole_batch(self) -> str | None:
-        """The network's option that makes an example depend on the others of its batch, if any does."""
+        """The network's option that makes an example depend on the others of its batch, or None."""
         return getattr(self.encoder, "needs_whole_batch", None)
+
+    def loader(
+        self, examples: Examples, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
+    ) -> Loader:
+        """Return the batches of some examples for scoring.
+
+        If :attr:`needs_whole_batch` names an option, examples of similar length run together.
+
+        Args:
+            examples: where the examples are.
+            chosen: their numbers; all by default.
+            options: how to make batches.
+        """
+        options = BatchOptions() if options is None else options
+        if self.needs_whole_batch is not None:
+            options = BatchOptions(options.batch_size, sort_by_length=True, prefetch=options.prefetch)
+        return examples.loader(self.vocabulary, chosen, options)
 
     def outputs(
         self,
@@ -87,103 +101,117 @@ class Model(nn.Module):
         chosen: NDArray[np.int64] | None = None,
         *,
         batch_size: int = 1024,
-        index: SubtreeIndex | None = None,
-        cache: RowCache | None = None,
         advance: Callable[[int], object] = lambda count: None,
-    ) -> Tensor:
-        """The outputs for many examples, in evaluation mode and without gradients.
-
-        Where :attr:`needs_whole_batch` names an option, examples of similar length run together.
-
-        Args:
-            examples: where the examples are.
-            chosen: their numbers; all by default.
-            batch_size: examples that run together.
-            index: of the examples' forest, where it was made before.
-            cache: of this encoder and the same ``index``: shares equal subtrees across batches; the same outputs.
-            advance: told the number of examples done after each batch.
-
-        Returns:
-            ``[chosen, ...]`` on the CPU, in the order of ``chosen``.
-
-        Raises:
-            RecipeError: a cache of another network or index.
-            CellError: the network's outputs are not numbers, as after a training that diverged.
-        """
-        if index is None:
-            index = SubtreeIndex(examples.forest, self.vocabulary) if cache is None else cache.index
-        loader = TreeLoader(
-            index,
-            chosen,
-            batch_size,
-            trees_per_example=examples.trees_per_example,
-            sort_by_length=self.needs_whole_batch is not None,
-        )
-        return self.outputs_of(loader, cache=cache, advance=advance)
+    ) -> Any:
+        """Return what the task keeps of the outputs for some examples; see :meth:`outputs_of`."""
+        loader = self.loader(examples, chosen, BatchOptions(batch_size))
+        return self.outputs_of(examples, loader, advance=advance)
 
     def outputs_of(
         self,
-        loader: TreeLoader,
+        examples: Examples,
+        loader: Loader,
         *,
+        plan: Sequence[NDArray[np.int64]] | None = None,
         cache: RowCache | None = None,
         advance: Callable[[int], object] = lambda count: None,
         allow_nan: bool = False,
-    ) -> Tensor:
-        """The outputs for the examples of a loader, whatever their order in its batches; see :meth:`outputs`.
+        on_output: Callable[[Any, ModelOutput], object] | None = None,
+    ) -> Any:
+        """Return what the task keeps of the outputs, in evaluation mode and without gradients.
+
+        Every score and prediction comes from this loop.
 
         Args:
-            loader: makes the batches; with a cache, which makes them itself, says what they hold.
-            cache, advance: as in :meth:`outputs`.
-            allow_nan: return outputs that are not numbers, rather than raise.
+            examples: the data set that the loader is of.
+            loader: makes the batches.
+            plan: the batches to run, if not all; each is a list of places.
+            cache: shares equal subtrees across batches; of this encoder and the loader's index.
+            advance: called with the number of items after each batch.
+            allow_nan: return outputs that are not numbers instead of raising.
+            on_output: called with each batch and its output; the batch is None with a cache.
 
         Returns:
-            ``[examples, ...]`` on the CPU, in the order of ``loader.examples``.
+            ``[items, ...]`` on the CPU, or a list with an item each, in the order of the loader's items (with ``plan``,
+            in the order of the places in it).
 
         Raises:
-            RecipeError, CellError: as in :meth:`outputs`.
+            RecipeError: a cache of another network or index.
+            CellError: the outputs are not numbers, as after a training that diverged.
         """
-        if cache is not None and (cache.network is not self.encoder or cache.index is not loader.index):
-            raise RecipeError("the cache is one of another network or of another index; make one of these")
-        plan = loader.plan()
-        done: list[Tensor] = []
+        own = loader.plan() if plan is None else plan
+        kept: list[Any] = []
         with in_evaluation_mode(self):
-            for encodings in self._encodings(loader, plan, cache):
-                done.append(self.head(encodings).cpu())
-                advance(len(done[-1]))
-        if not done:
+            for batch, output in self._run_all(loader, own, cache):
+                targets = {} if batch is None else examples.known_targets(batch, self.device)
+                found = self.task.kept(output, batch, targets)
+                kept.append(found.cpu() if isinstance(found, Tensor) else found)
+                if on_output is not None:
+                    on_output(batch, output)
+                advance(len(found))
+        if not kept:
             return torch.empty(0)
-        outputs = torch.cat(done)
-        ordered = torch.empty_like(outputs)
-        ordered[torch.from_numpy(np.concatenate(plan))] = outputs
-        if not allow_nan and ordered.isnan().any():
-            number = int(loader.examples[int(ordered.isnan().reshape(len(ordered), -1).any(1).nonzero()[0])])
+        places = np.concatenate(own)
+        order = np.argsort(places, kind="stable") if plan is None else np.arange(len(places))
+        if not isinstance(kept[0], Tensor):
+            items = [item for part in kept for item in part]
+            return [items[place] for place in order.tolist()]
+        outputs = torch.cat(kept)[torch.from_numpy(order)]
+        if not allow_nan and outputs.isnan().any():
+            place = int(outputs.isnan().reshape(len(outputs), -1).any(1).nonzero()[0])
+            number = int(loader.examples[places[order][place]])
             raise CellError(f"the network's output for example {number} is not a number; its weights may not be either")
-        return ordered
+        return outputs
 
-    def _encodings(self, loader: TreeLoader, plan: list[NDArray[np.int64]], cache: RowCache | None) -> Iterator[Any]:
-        if cache is None:
-            for batch in loader.batches(plan):
-                yield self.encoder(batch.to(self.device))
+    def _run_all(
+        self, loader: Loader, plan: Sequence[NDArray[np.int64]], cache: RowCache | None
+    ) -> Iterator[tuple[Batch | None, ModelOutput]]:
+        if cache is not None:
+            yield from self._run_cached(loader, plan, cache)
             return
+        state: Any = None
+        for batch in loader.batches(plan):
+            batch = batch.to(self.device)
+            if isinstance(batch, TokenBatch) and batch.continues:
+                batch = batch.with_state(state)
+            output = self.run(batch)
+            state = output.state
+            yield batch, output
+
+    def _run_cached(
+        self, loader: Any, plan: Sequence[NDArray[np.int64]], cache: RowCache
+    ) -> Iterator[tuple[None, ModelOutput]]:
+        if cache.network is not self.encoder or cache.index is not loader.index:
+            raise RecipeError("the cache is one of another network or of another index; make one of these")
         before = cache.seconds
-        yield from cache.encode_batches(
+        for encodings in cache.encode_batches(
             [loader.examples[places] for places in plan], trees_per_example=loader.trees_per_example
-        )
+        ):
+            yield None, ModelOutput(self.head(encodings), encodings)
         loader.seconds += cache.seconds - before
 
-    def predict(self, data: Sequence[str | Tree] | Forest, *, batch_size: int = 1024) -> NDArray[np.float64]:
-        """Probabilities for texts and trees, or for a forest of the task's trees.
+    def probabilities(self, outputs: Any, targets: Mapping[str, NDArray[Any]]) -> Any:
+        """Return the outputs as probabilities at the model's temperature; see :meth:`Task.predicted`."""
+        return self.task.predicted(outputs, targets, temperature=self.temperature)
+
+    def answers(self, kept: Any, examples: Examples, *, threshold: float = 0.5) -> list[Answer]:
+        """Return the predictions for all of ``examples``, of which :meth:`outputs` returned ``kept``."""
+        return self.task.answers(kept, examples.targets, temperature=self.temperature, threshold=threshold)
+
+    def predict(self, data: Sequence[str | Tree] | Forest, *, batch_size: int = 1024) -> Any:
+        """Return probabilities for texts and trees, or for a forest; a task without classes returns its predictions.
 
         Raises:
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
             VocabularyError: a label that the model does not know.
             GraphError: a tree that is no example of the task, or what is no list of texts and trees.
         """
-        data = self.task.forest_of(data)
-        if not len(data):
+        forest = self.task.forest_of(data)
+        if not len(forest):
             return np.empty(0)
-        examples = self.task.examples(data)
-        return self.probabilities(self.outputs(examples, batch_size=batch_size), examples.targets)
+        examples = self.task.examples_to_predict(forest)
+        kept = self.outputs(examples, batch_size=batch_size)
+        return self.task.predicted(kept, examples.targets, temperature=self.temperature)
 
 
 def weights_of(
@@ -193,7 +221,7 @@ def weights_of(
     *,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
 ) -> dict[str, Tensor]:
-    """The names, shapes and types of a model's weights; no memory is taken for them, and no random number drawn.
+    """Return the names, shapes and types of a model's weights, without memory for them or random numbers drawn.
 
     A class from outside the library may need numbers while it is made; such a model is made on the CPU.
 

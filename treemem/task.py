@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
 import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData
+from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.metrics.accuracy import class_scores
+from treemem.metrics.calibration import least_loss_temperature
+from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
 from treemem.registry import Registry
 from treemem.trees.forest import Forest
@@ -30,38 +37,102 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-class Task(ABC):
-    """Labelled trees, what a network must say about them, and how well others did.
+class ModelOutput(NamedTuple):
+    """What a model makes of a batch.
 
-    A task is made from options that JSON can hold (``options``), so that a checkpoint can name it. Results of
-    different ``version`` are not comparable.
+    Attributes:
+        outputs: of the head.
+        encoded: of the encoder: a :class:`~treemem.nn.encoder_output.EncoderOutput`, or a tensor of encodings.
+    """
+
+    outputs: Any
+    encoded: Any
+
+    @property
+    def auxiliary_losses(self) -> Mapping[str, SumCount]:
+        """The encoder's auxiliary losses by name."""
+        return getattr(self.encoded, "auxiliary_losses", None) or {}
+
+    @property
+    def state(self) -> Any:
+        """What the encoder carries on to the next batch of a stream; None if nothing."""
+        return getattr(self.encoded, "state", None)
+
+
+class Answer(NamedTuple):
+    """What a model says about one example.
+
+    Attributes:
+        prediction: a class, a number, a text or a list of these, as JSON can hold; None if the output is not a number.
+        probability: of the prediction; None if the task has none.
+    """
+
+    prediction: Any
+    probability: float | None
+
+
+class Task(ABC):
+    """Data, what a network must say about them, and how well it did.
+
+    A task is a frozen dataclass whose fields are its options, which JSON can hold, so that a checkpoint can name it.
+    Results of different ``version`` are not comparable. Labelled examples are forests: ``tree_data`` has labels, groups
+    and splits.
+
+    A subclass says which examples it has (:meth:`examples`), what the head is (:meth:`head`), what is lost
+    (:meth:`loss`) and how outputs are scored (:meth:`scores`). :class:`ClassificationTask` has defaults for classes.
+
+    Attributes:
+        name, version: of the task.
+        group: what scores are reported by: ``"depth"``, ``"length"``.
+        monitor: the metric that chooses the best checkpoint.
+        published: figures of publications.
+        networks: networks by the names that tables give them.
+        data_options: the class of the options of :meth:`make_data`.
+        text_columns: the fields of :meth:`records_of` that a line of text has, in order.
+        record_fields: the fields that :meth:`read_examples` reads of a record, and what they hold.
+        scoring_options: options that change scores but neither networks nor data, so that a trained model can be scored
+            with others.
+        learner: the :class:`~treemem.runs.learner.Learner` that trains networks on it, if not the usual one; the class
+            or ``"module:Class"``.
+        reads_roots_only: whether the head reads nothing but the encodings of whole trees.
     """
 
     name: ClassVar[str]
     version: ClassVar[str]
     group: ClassVar[str] = "group"
+    monitor: ClassVar[Monitor] = Monitor("accuracy", "max")
     published: ClassVar[tuple[PublishedFigure, ...]] = ()
     networks: ClassVar[Mapping[str, NetworkConfig]] = {}
     data_options: ClassVar[type]
     text_columns: ClassVar[tuple[str, ...]] = ()
-    """Which fields of :meth:`records_of` a line of text has, in order."""
     record_fields: ClassVar[Mapping[str, str]] = {}
-    """The fields that :meth:`read_examples` reads of a record, and what they hold."""
     scoring_options: ClassVar[frozenset[str]] = frozenset()
-    """Which of its options tell how scores are given and change neither networks nor data, so that a trained model can
-    be scored with others."""
+    reads_roots_only: ClassVar[bool] = False
+    learner: ClassVar[Any] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that make an equal task: the fields of the dataclass."""
+        if not dataclasses.is_dataclass(self):
+            return {}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @property
     def token_form(self) -> TokenForm:
-        """How sequence networks read the trees, unless their options say so."""
+        """How sequence networks read the trees, unless their own options say so."""
         return "function"
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the task. It does not depend on the data drawn."""
 
     @abstractmethod
     def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:
-        """The data that ``options``, of the class ``data_options``, ask for: generated or read from a file."""
+        """Generate or read the data that ``options``, of the class ``data_options``, ask for."""
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Labelled examples as records of a file: tree, label, split where they are divided, and group.
+        """Yield labelled examples as records of a file: tree, label, split if the data are divided, and group.
 
         :meth:`read_examples` reads equal trees, labels and splits back from a file of them in CSV, JSONL or Parquet.
 
@@ -74,34 +145,29 @@ class Task(ABC):
         raise RecipeError(f"{self.name} does not say how its examples are written to files")
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The labelled examples of a file, ``tree_data["split"]`` included where its records have such a field.
+        """Return the labelled examples of a file; ``tree_data["split"]`` holds its field ``split``, if it has one.
 
         Args:
             source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
             format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
 
         Raises:
-            RecipeError: there is no such file, no example in it, or the task reads none.
+            RecipeError: there is no such file, no example in it, or the task reads no files.
             ParseError, VocabularyError, GraphError: a record that is no example of the task; with file and line.
         """
         raise RecipeError(f"{self.name} does not say how its examples are read from files")
 
-    @property
-    @abstractmethod
-    def options(self) -> dict[str, Any]:
-        """What to give to the constructor for an equal task."""
-
-    @property
-    @abstractmethod
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the task, which does not depend on the data drawn."""
-
     @abstractmethod
     def parse(self, text: str) -> Tree:
-        """One example from a user's text. Raises ``ParseError``."""
+        """Return the example that a user's text describes. Raises ``ParseError``."""
+
+    @property
+    def reader(self) -> RecordReader:
+        """What reads examples out of a user's records; by default it parses text lines and the field ``text``."""
+        return ParsedText(self.parse)
 
     def forest_of(self, examples: Iterable[str | Tree] | Forest) -> Forest:
-        """Examples given as texts or as trees; a forest of them is that already.
+        """Return examples given as texts or trees as a forest; a forest stays as it is.
 
         Raises:
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
@@ -126,26 +192,20 @@ class Task(ABC):
             raise GraphError(f"example {place}: {error}") from error
         raise GraphError(f"example {place} is of type {type(example).__name__}; give a text or a tree")
 
-    @property
-    def reader(self) -> RecordReader:
-        """What reads examples out of a user's records; by default it parses text lines and the field ``text``."""
-        return ParsedText(self.parse)
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """What the classes of :meth:`probabilities` are called, in their order; None where they are of true alone."""
-        return None
-
     @abstractmethod
     def examples(self, data: Forest) -> Examples:
-        """The examples of a forest of the task's trees; ``tree_data`` has their labels, groups and splits."""
+        """Return the examples of a forest of the task's trees; ``tree_data`` has their labels, groups and splits."""
+
+    def examples_to_predict(self, data: Forest) -> Examples:
+        """Return examples that are predicted one by one; not :meth:`examples` if that joins them to a stream."""
+        return self.examples(data)
 
     @abstractmethod
     def head(self, hidden_size: int) -> nn.Module:
-        """What turns encodings ``[examples, trees_per_example, hidden_size]`` into outputs ``[examples, ...]``."""
+        """Return what turns an encoder's output into the outputs that :meth:`loss` and :meth:`kept` read."""
 
     def joint_head(self, hidden_size: int) -> nn.Module:
-        """What turns one encoding for a whole pair, ``[examples, 1, hidden_size]``, into the same outputs.
+        """Return the head of a cross-encoder, which has one encoding for a whole pair, ``[examples, 1, hidden_size]``.
 
         Raises:
             RecipeError: the task has none.
@@ -153,33 +213,140 @@ class Task(ABC):
         raise RecipeError(f"{self.name} has no head for networks that read the trees of an example as one sequence")
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        """The mean, over the examples of a batch, of what each of them loses, ``[]``.
+    def loss(self, outputs: Any, targets: Mapping[str, Tensor]) -> SumCount:
+        """Return the loss of a batch: a sum, and the number of examples, nodes or tokens that it sums over."""
 
-        Processes that train together rely on its being a mean over examples, and not over nodes or labels.
+    def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> Tensor | list[Any]:
+        """Return what scores and answers need of a batch: a row of a tensor, or an item of a list, for each example.
+
+        By default these are the outputs themselves. A task with many outputs an example returns less here: a language
+        model the sum of the negative log likelihood, a sequence-to-sequence model the decoded tokens.
+
+        Args:
+            output: of the model.
+            batch: what it read; None if only the encodings are known, with ``reads_roots_only``.
+            targets: of the batch; empty if nothing is known about it.
+        """
+        return output.outputs
+
+    @abstractmethod
+    def scores(self, kept: Any, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return a score for each group in ascending order, and last one for all examples.
+
+        Args:
+            kept: what :meth:`kept` returned, of all examples.
+            targets: of these examples.
+            group: int64 ``[examples]``.
         """
 
     @abstractmethod
-    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """The outputs as probabilities: of true ``[examples]``, or of each class ``[examples, classes]``.
+    def answers(
+        self, kept: Any, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
+    ) -> list[Answer]:
+        """Return the prediction for each example, and its probability.
 
-        Of true is for a task whose target ``"label"`` is 1 for yes and 0 for no.
+        Args:
+            kept: what :meth:`kept` returned, of all examples.
+            targets: of these examples, as far as they are known.
+            temperature: of the model.
+            threshold: probability above which a binary task says yes.
         """
 
-    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
-        """Outputs by which a model is surer (below 1) or less sure (above 1), and says the same.
+    def predicted(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
+        """Return what :meth:`Model.predict` returns: a list of predictions, or of a classification probabilities."""
+        return [answer.prediction for answer in self.answers(kept, targets, temperature=temperature)]
 
-        By default all outputs are divided: scores of true, or of classes. What is no such score must stay as it is.
+    def correct(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_] | None:
+        """Return which examples are answered correctly, ``[examples]``; None if the task does not say."""
+        return None
+
+    def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Return what else the log of an epoch says of the validation examples, such as their mean loss."""
+        return {}
+
+    def fitted_temperature(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> float | None:
+        """Return the temperature that suits labelled examples; None if they set none, or the task has no such thing."""
+        return None
+
+
+class ClassificationTask(Task):
+    """A task whose answer is yes or no, or one of several classes.
+
+    The targets have ``"label"``: the number of the class, 1 and 0 for yes and no, -1 if it is not known. The defaults
+    here are those of several classes: the head's outputs are logits ``[examples, classes]``.
+    """
+
+    reads_roots_only: ClassVar[bool] = True
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes of :meth:`probabilities`, in order; None for yes or no."""
+        return None
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        """Return the cross-entropy."""
+        return SumCount(functional.cross_entropy(outputs, targets["label"], reduction="sum"), float(len(outputs)))
+
+    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """Return the probability of each class ``[examples, classes]``, or of yes ``[examples]``."""
+        return outputs.double().softmax(-1).numpy()
+
+    def temperature_scaled(self, outputs: Tensor, temperature: float) -> Tensor:
+        """Return outputs of less confidence (above 1) or more (below 1), and of the same answers.
+
+        By default all outputs are divided. An output that is no logit must stay as it is.
         """
         return outputs / temperature
 
-    @abstractmethod
-    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Which examples the outputs are right about, ``[examples]``."""
+    def correct(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Return which examples are classified correctly, ``[examples]``."""
+        return outputs.argmax(-1).numpy() == targets["label"]
 
-    @abstractmethod
-    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """A score for each group in ascending order, and last one for all examples."""
+    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return accuracy and majority by group and overall."""
+        return class_scores(kept.argmax(-1).numpy(), targets["label"], group)
+
+    def predicted(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Return the probabilities at a temperature."""
+        scaled = kept if temperature == 1.0 else self.temperature_scaled(kept.double(), temperature)
+        return self.probabilities(scaled, targets)
+
+    def answers(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
+    ) -> list[Answer]:
+        """Return 1 or 0 and the probability of yes; or the name of the likeliest class and its probability."""
+        if not len(kept):
+            return []
+        found = self.predicted(kept, targets, temperature=temperature)
+        names = self.class_names
+        if found.ndim == 1:
+            said: list[Any] = (found > threshold).astype(np.int64).tolist()
+            chances = found.tolist()
+        else:
+            places = found.argmax(1)
+            said = [int(place) if names is None else names[place] for place in places.tolist()]
+            chances = found.max(1).tolist()
+        pairs = zip(said, chances, strict=True)
+        return [Answer(None, None) if math.isnan(chance) else Answer(word, chance) for word, chance in pairs]
+
+    def validation_record(self, kept: Tensor, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Return the mean loss."""
+        return {"validation_loss": float(self.loss(kept, _as_tensors(targets)).mean)}
+
+    def fitted_temperature(self, kept: Tensor, targets: Mapping[str, NDArray[Any]]) -> float | None:
+        """Return the temperature with the least loss; see :mod:`treemem.metrics.calibration`."""
+        if not len(kept):
+            return None
+        tensors, outputs = _as_tensors(targets), kept.double()
+        return least_loss_temperature(
+            lambda temperature: float(self.loss(self.temperature_scaled(outputs, temperature), tensors).mean)
+        )
+
+
+def _as_tensors(targets: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in targets.items()}
 
 
 TASKS: Registry[type[Task]] = Registry(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from treemem.checked_options import checked_count
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers, without_empty
+from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, RecipeError, near_names
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import PublishedFigure, Score
@@ -23,7 +24,7 @@ from treemem.networks import NetworkConfig
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
-from treemem.task import Task
+from treemem.task import ClassificationTask
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.generation.more_data import with_more_training
@@ -117,7 +118,7 @@ class EquationDataOptions:
 
 
 @dataclass(frozen=True)
-class EquationVerification(Task):
+class EquationVerification(ClassificationTask):
     """Equations to verify, grouped by depth.
 
     Data are forests of ``Equality`` trees. ``tree_data["label"]`` is 1 for correct equations, 0 for incorrect ones, -1
@@ -160,14 +161,6 @@ class EquationVerification(Task):
             raise RecipeError(
                 f"read_out is {self.read_out!r}{near_names(self.read_out, READ_OUTS)}; there are {', '.join(READ_OUTS)}"
             )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {
-            "numeric": self.numeric,
-            "decoder_activation": self.decoder_activation,
-            "read_out": self.read_out,
-        }
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -276,20 +269,20 @@ class EquationVerification(Task):
         equality = ComparisonHead(hidden_size) if self.read_out == "comparison" else EqualityHead(self.read_out)
         return NumericEqualityHead(equality, hidden_size, self.decoder_activation) if self.numeric else equality
 
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         """Cross-entropy of the score; of equations with a number alone on one side, the squared error.
 
         An incorrect equation of the latter sort says no value to learn, so it counts nothing.
         """
         label = targets["label"]
         if not self.numeric:
-            return EqualityHead.loss(outputs, label)
+            return SumCount(EqualityHead.loss(outputs, label) * len(outputs), float(len(outputs)))
         verified = targets["side"] == _NO_SIDE
         decoded = ~verified & (label == 1)
         value = _decoded(outputs, targets["side"])[decoded]
         verify = EqualityHead.loss(outputs[verified, 0], label[verified]) * verified.sum()
         decode = NumberDecoder.loss(value, targets["value"][decoded]) * decoded.sum()
-        return (verify + decode) / max(1, len(outputs))
+        return SumCount(verify + decode, float(len(outputs)))
 
     def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         """Of being correct; for an equation whose value was decoded, 1 where the value is close and 0 elsewhere."""
@@ -300,13 +293,13 @@ class EquationVerification(Task):
         close = NumberDecoder.correct(_decoded(outputs, side), torch.from_numpy(targets["value"])).double()
         return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
 
-    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
+    def temperature_scaled(self, outputs: Tensor, temperature: float) -> Tensor:
         """The scores divided; the values that sides decode to stay as they are."""
         if not self.numeric:
             return outputs / temperature
         return torch.cat([outputs[:, :1] / temperature, outputs[:, 1:]], dim=1)
 
-    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    def correct(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Which equations are judged rightly.
 
         One whose probability is exactly one half counts as wrongly judged, whatever its label, as in the published
@@ -318,7 +311,7 @@ class EquationVerification(Task):
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class."""
         actual = targets["label"] == 1
-        return binary_scores(actual == self.right(outputs, targets), actual, group)
+        return binary_scores(actual == self.correct(outputs, targets), actual, group)
 
 
 class NumericEqualityHead(nn.Module):

@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import RecipeError, VocabularyError
-from treemem.metrics.accuracy import class_scores
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.metrics.score import PublishedFigure
 from treemem.networks import NetworkConfig
 from treemem.nn.heads import ClassifierHead
-from treemem.task import Task
+from treemem.task import ClassificationTask
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.tasks.listops.readers import ListOpsRecords, read_listops
@@ -64,7 +63,7 @@ def _networks() -> dict[str, NetworkConfig]:
 
 
 @dataclass(frozen=True)
-class ListOps(Task):
+class ListOps(ClassificationTask):
     """Expressions such as ``[MAX 2 9 [MIN 4 7 ] 0 ]``; a network says which digit they come to.
 
     Tree networks run over the given trees; sequence networks read the leaves, which in the binary form are the tokens
@@ -116,15 +115,6 @@ class ListOps(Task):
     def token_form(self) -> TokenForm:
         """Of binary trees the leaves, which are the tokens; of n-ary ones, whose operators are nodes, functions."""
         return "leaves" if self.form == "binary" else "function"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {
-            "form": self.form,
-            "max_arguments": self.max_arguments,
-            "dropout": self.dropout,
-            "group_by": self.group_by,
-        }
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -223,22 +213,6 @@ class ListOps(Task):
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, NUM_CLASSES, dropout=self.dropout)
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        """Cross-entropy."""
-        return ClassifierHead.loss(outputs, targets["label"])
-
-    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Of each digit, ``[examples, 10]``."""
-        return outputs.double().softmax(-1).numpy()
-
-    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Which expressions are given their digit."""
-        return outputs.argmax(-1).numpy() == targets["label"]
-
-    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Accuracy by group and overall."""
-        return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
 
 
 def num_tokens(forest: Forest) -> NDArray[np.int64]:

@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_path, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import GraphError, ParseError, RecipeError
-from treemem.metrics.accuracy import class_scores
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.metrics.score import PublishedFigure
 from treemem.networks import NetworkConfig
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.task import Task
+from treemem.task import ClassificationTask
 from treemem.tasks.logical_inference.generation.generator import generate_logic
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.tasks.logical_inference.generation.relations import RELATIONS
@@ -125,7 +123,7 @@ class LogicDataOptions:
 
 
 @dataclass(frozen=True)
-class LogicalInference(Task):
+class LogicalInference(ClassificationTask):
     """Pairs of formulas of propositional logic and the relation between them (Bowman et al. 2015), by operations.
 
     Data are forests of two formulas a pair, adjacent. ``tree_data`` has one entry a formula, the same for both of a
@@ -166,10 +164,6 @@ class LogicalInference(Task):
     def token_form(self) -> TokenForm:
         """Of binary trees the words and brackets; of the others, whose operators are nodes, functions."""
         return "bracketed leaves" if self.form == "binary" else "function"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"form": self.form, "dropout": self.dropout}
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -302,18 +296,6 @@ class LogicalInference(Task):
     def joint_head(self, hidden_size: int) -> nn.Module:
         """A classifier of one vector for the whole pair (Radford et al. 2018)."""
         return ClassifierHead(hidden_size, len(RELATIONS), dropout=self.dropout)
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        return RelationHead.loss(outputs, targets["label"])
-
-    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        return torch.softmax(outputs.double(), dim=-1).numpy()
-
-    def right(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        return outputs.argmax(-1).numpy() == targets["label"]
-
-    def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        return class_scores(outputs.argmax(-1).numpy(), targets["label"], group)
 
 
 def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options: LogicDataOptions) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.metrics.accuracy import binary_scores, class_scores, row_group, row_score, score_row
-from treemem.metrics.score import Score
+from treemem.metrics.accuracy import binary_scores, class_scores
+from treemem.metrics.score import Score, row_group, row_score, score_row
 
 
 def test_scores_of_a_worked_example() -> None:

@@ -9,12 +9,12 @@ import torch
 from toy_task import KindSum, MoreX, scored_batches, toy_data
 
 from treemem.errors import RecipeError, VocabularyError
-from treemem.metrics.score import Score
+from treemem.metrics.score import Score, mean_scores
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import evaluate
 from treemem.runs.options import TrainingOptions
-from treemem.runs.seeds import fit_seeds, mean_scores
+from treemem.runs.seeds import fit_seeds
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree

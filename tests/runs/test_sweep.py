@@ -11,8 +11,8 @@ from toy_task import toy_data
 from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.runs import sweep
-from treemem.runs.fit import DivergedError
 from treemem.runs.sweep import Variation, best_trial, plan_trials, run_trials, without_test
+from treemem.runs.trainer import DivergedError
 
 
 def run_sweep(

@@ -147,13 +147,13 @@ def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliab
     labels = evaluation.labels
     if labels is None:
         labels = model.task.examples(forest).targets["label"][evaluation.chosen]
-    return reliability(evaluation.probabilities, labels)
+    return reliability(evaluation.predicted, labels)
 
 
 def _as_json(
     model: Model, name: str, evaluation: Evaluation, found: Reliability, options: Namespace, split: str
 ) -> dict[str, Any]:
-    from treemem.metrics.accuracy import score_row
+    from treemem.metrics.score import score_row
 
     return {
         "checkpoint": options.checkpoint,

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from treemem.errors import RecipeError, near_names
+from treemem.data.loader import Batch, BatchOptions, Loader, SequenceLoader, StreamLoader
+from treemem.data.token_batch import TokenBatch
+from treemem.data_parallel import Processes
+from treemem.errors import RecipeError, VocabularyError, near_names
+from treemem.schedule.loader import TreeLoader
+from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
+from treemem.trees.postorder import concatenated_ranges
 from treemem.trees.record_reader import SPLITS
+from treemem.trees.tokens import TokenSequences
+from treemem.trees.vocabulary import Vocabulary
+
+PADDING = -100
+"""Marks padding in token targets, as ``ignore_index`` of torch's cross-entropy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Examples of a task, as a network reads them.
+    """Examples of a task as trees: what a data set yields batches and targets of.
 
     Attributes:
         forest: the trees; those of one example are adjacent.
         trees_per_example: 1 for a tree, 2 for a pair.
-        targets: name to one entry an example: what the loss and the scores compare with.
-        group: int64 ``[examples]``, what scores are told apart by.
-        labelled: bool ``[examples]``, whether the answer is known.
-        split: int8 ``[examples]``, index into ``SPLITS``; None where the data are not divided.
-        difficulty: int64 ``[examples]``, what the stages of a curriculum go by; None where that is the group.
+        targets: by name, what the loss and the metrics compare with; the first axis counts examples, or nodes.
+        group: int64 ``[examples]``, by what scores are reported: depth, length, number of operations.
+        labelled: bool ``[examples]``, whether the targets are known.
+        split: int8 ``[examples]``, index into ``SPLITS``; None if the data are not divided.
+        difficulty: int64 ``[examples]``, by what a curriculum orders; None: by the group.
+        node_targets: names of the targets whose first axis counts the nodes of the forest.
     """
 
     forest: Forest
@@ -35,15 +51,16 @@ class Examples:
     labelled: NDArray[np.bool_]
     split: NDArray[np.int8] | None = None
     difficulty: NDArray[np.int64] | None = None
+    node_targets: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.forest) // self.trees_per_example
 
     def part(self, split: str | None) -> NDArray[np.int64]:
-        """Numbers of the examples of one split, or of all for None.
+        """Return the numbers of the examples of one split, or of all for None.
 
         Raises:
-            RecipeError: no such split, or data that are not divided.
+            RecipeError: there is no such split, or the data are not divided.
         """
         if split is None:
             return np.arange(len(self))
@@ -53,15 +70,188 @@ class Examples:
             raise RecipeError(f"these data are not divided, so there is no {split!r} part; ask for all of them")
         return np.flatnonzero(self.split == SPLITS.index(split))
 
+    def scorable_part(self, split: str | None, purpose: str = "evaluate") -> NDArray[np.int64]:
+        """Return the numbers of the examples of a split, all of which have labels.
+
+        Raises:
+            RecipeError: as :meth:`part`, or the split is empty, or an example has no label.
+        """
+        chosen = self.part(split)
+        if not len(chosen):
+            raise RecipeError(f"there is no example to {purpose}" + (f" in the split {split!r}" if split else ""))
+        self.check_labelled(chosen)
+        return chosen
+
+    def check_labelled(self, chosen: NDArray[np.int64]) -> None:
+        """Raise ``RecipeError`` if one of the examples has no label."""
+        if not self.labelled[chosen].all():
+            raise RecipeError(f"example {int(chosen[np.argmin(self.labelled[chosen])])} has no label to compare with")
+
     def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The targets of some examples.
+        """Return the targets of some examples, in their order; those of nodes one example after the other.
 
         Raises:
             RecipeError: one of them has no label.
         """
-        if not self.labelled[chosen].all():
-            raise RecipeError(f"example {int(chosen[np.argmin(self.labelled[chosen])])} has no label to compare with")
-        return {name: array[chosen] for name, array in self.targets.items()}
+        self.check_labelled(chosen)
+        return {
+            name: array[self.nodes_of(chosen) if name in self.node_targets else chosen]
+            for name, array in self.targets.items()
+        }
+
+    def nodes_of(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the nodes of some examples, one example after the other."""
+        first = self.forest.begin[chosen * self.trees_per_example]
+        last = self.forest.begin[(chosen + 1) * self.trees_per_example]
+        return concatenated_ranges(first, last - first)
+
+    def batch_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Return the targets of a batch of this data set as tensors.
+
+        Raises:
+            RecipeError: one of its examples has no label.
+        """
+        assert batch.example_ids is not None  # a loader's batch says where its examples came from
+        return {name: torch.from_numpy(array).to(device) for name, array in self.targets_of(batch.example_ids).items()}
+
+    def known_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Return the targets of a batch, or nothing if an example has no label."""
+        return self.batch_targets(batch, device) if self.labelled[batch.example_ids].all() else {}
+
+    def loader(
+        self, vocabulary: Vocabulary, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
+    ) -> Loader:
+        """Return what makes batches of some examples.
+
+        Args:
+            vocabulary: of the network.
+            chosen: numbers of the examples; all by default.
+            options: how to make batches.
+
+        Raises:
+            VocabularyError: a label that the vocabulary does not know.
+        """
+        options = BatchOptions() if options is None else options
+        return TreeExampleLoader(self, self.index(vocabulary), chosen, options)
+
+    def index(self, vocabulary: Vocabulary) -> SubtreeIndex:
+        """Return the index of the forest's subtrees, which is made once for each vocabulary."""
+        made: dict[str, SubtreeIndex] = self.__dict__.setdefault("_index", {})
+        if vocabulary.digest not in made:
+            made[vocabulary.digest] = SubtreeIndex(self.forest, vocabulary)
+        return made[vocabulary.digest]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of trees, targets, groups and splits, in hexadecimal."""
+        forest = self.forest
+        digest = hashlib.sha256("\0".join(forest.labels).encode())
+        arrays = {"label": forest.label, "arity": forest.arity, "begin": forest.begin, "group": self.group}
+        arrays.update({f"target {name}": array for name, array in sorted(self.targets.items())})
+        for name, array in (*arrays.items(), ("value", forest.value), ("split", self.split)):
+            if array is not None:
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+class TreeExampleLoader(TreeLoader):
+    """A :class:`~treemem.schedule.TreeLoader` over the examples of a data set."""
+
+    def __init__(
+        self, data: Examples, index: SubtreeIndex, chosen: NDArray[np.int64] | None, options: BatchOptions
+    ) -> None:
+        fields = dataclasses.asdict(options)
+        epoch = fields.pop("epoch")
+        super().__init__(index, chosen, trees_per_example=data.trees_per_example, **fields)
+        self.set_epoch(epoch)
+        self.group = data.group[self.examples]
+
+    def parts(self, plan: Sequence[NDArray[np.int64]], processes: Processes) -> list[NDArray[np.int64]]:
+        """Return what this process does of each batch: parts of about as many nodes."""
+        num_nodes = self.num_nodes()
+        return [places[processes.balanced_part(num_nodes[places])] for places in plan]
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceExamples(Examples):
+    """Examples that are token sequences, or pairs of a source and a target sequence.
+
+    They are kept as flat trees (:meth:`treemem.trees.Forest.from_sequences`); batches are
+    :class:`~treemem.data.token_batch.TokenBatch`. Pairs have a target ``"tokens"`` ``[batch, time]`` besides, with
+    ``PADDING`` after the end.
+    """
+
+    def loader(
+        self, vocabulary: Vocabulary, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
+    ) -> Loader:
+        chosen = np.arange(len(self)) if chosen is None else chosen
+        options = BatchOptions() if options is None else options
+        sequences = flat_tokens(self.forest, vocabulary)
+        return SequenceLoader(sequences, self.trees_per_example, chosen, self.group[chosen], options)
+
+    def batch_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        targets = super().batch_targets(batch, device)
+        return {**targets, **_token_targets(batch, device)}
+
+
+@dataclass(frozen=True, eq=False)
+class StreamExamples(SequenceExamples):
+    """Sequences that are read one after the other as one stream, for language models.
+
+    ``batch_size`` is the number of columns that run side by side. A batch continues the one before it, and its target
+    ``"tokens"`` ``[columns, steps]`` holds the next tokens. The whole stream is labelled by itself.
+
+    Attributes:
+        steps: tokens of each column in a batch.
+    """
+
+    steps: int = 35
+
+    def loader(
+        self, vocabulary: Vocabulary, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
+    ) -> Loader:
+        chosen = np.arange(len(self)) if chosen is None else chosen
+        sequences = flat_tokens(self.forest, vocabulary)
+        first = sequences.begin[chosen]
+        stream = sequences.token[concatenated_ranges(first, sequences.begin[chosen + 1] - first)]
+        return StreamLoader(stream, (options or BatchOptions()).batch_size, self.steps)
+
+    def batch_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        return _token_targets(batch, device)
+
+    def known_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        return _token_targets(batch, device)
+
+    def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        return {}
+
+
+def _token_targets(batch: Batch, device: torch.device | str) -> dict[str, Tensor]:
+    target = batch.target if isinstance(batch, TokenBatch) else None
+    if target is None:
+        return {}
+    is_padding = torch.arange(target.token.shape[1]) >= target.lengths.cpu()[:, None]
+    return {"tokens": target.token.masked_fill(is_padding.to(target.token.device), PADDING).to(device)}
+
+
+def flat_tokens(forest: Forest, vocabulary: Vocabulary) -> TokenSequences:
+    """Return the leaves of flat trees as ids of the vocabulary's leaves; a lone root is an empty sequence.
+
+    Raises:
+        VocabularyError: a token that the vocabulary does not know, if it has no ``unknown``.
+    """
+    known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
+    unknown = known.get(vocabulary.unknown, -1) if vocabulary.unknown is not None else -1
+    of_label = np.array([known.get(label, unknown) for label in forest.labels], np.int64)
+    is_token = np.ones(forest.num_nodes, bool)
+    is_token[forest.begin[1:] - 1] = False
+    node = np.flatnonzero(is_token)
+    token = of_label[forest.label[node]] if len(node) else np.empty(0, np.int64)
+    if len(token) and token.min() < 0:
+        label = forest.labels[forest.label[node[int(token.argmin())]]]
+        raise VocabularyError(f"unknown token {label!r}{near_names(label, vocabulary.leaves)}")
+    begin = forest.begin - np.arange(len(forest.begin))
+    return TokenSequences(vocabulary.leaves, token, begin, node)
 
 
 def label_numbers(label: NDArray[Any] | None, count: int, num_classes: int, meaning: str) -> NDArray[np.int64]:

@@ -179,7 +179,7 @@ def _answers(model: Model, own: Examples, recording: Recording) -> list[dict[str
     """What was answered to each example, and what would have been right."""
     task, outputs = model.task, recording.outputs
     probabilities = model.probabilities(outputs, own.targets)
-    right, label = task.right(outputs, own.targets), own.targets.get("label")
+    right, label = task.correct(outputs, own.targets), own.targets.get("label")
     names = _class_names(task, probabilities)
     found = []
     for number, probability in enumerate(probabilities):

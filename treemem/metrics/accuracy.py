@@ -1,113 +1,78 @@
-"""Scores of predictions, for each group of examples and for all."""
+"""Accuracy, precision, recall and F1 by group."""
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError
-from treemem.metrics.score import Score
+from treemem.metrics.score import Score, scores_by_group
 
 
 def binary_scores(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], group: NDArray[np.int64]) -> list[Score]:
-    """Scores of yes-or-no answers; yes is the positive class.
+    """Return accuracy, majority, precision, recall and F1 of yes-or-no answers; yes is the positive class.
 
-    Where nothing was predicted positive, precision is 0; where nothing is positive, recall is 0.
+    Without a positive prediction precision is 0; without a positive example recall is 0.
 
     Args:
         predicted, actual: ``[examples]``.
         group: int64 ``[examples]``.
 
     Returns:
-        One score a group in ascending order, then one for all; that one alone where there is no example.
+        One score for each group in ascending order, then one for all.
     """
     from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-    def score(name: int | str, chosen: NDArray[np.bool_]) -> Score:
-        count = int(chosen.sum())
-        if count == 0:
-            return Score(name, 0, float("nan"), float("nan"))
+    def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
         answer, truth = predicted[chosen], actual[chosen]
         precision, recall, f1, _ = precision_recall_fscore_support(
             truth, answer, labels=[False, True], average=None, zero_division=0
         )
         positive = float(truth.mean())
-        return Score(
-            name,
-            count,
-            float(accuracy_score(truth, answer)),
-            max(positive, 1 - positive),
-            float(precision[1]),
-            float(recall[1]),
-            float(f1[1]),
-        )
+        return {
+            "accuracy": float(accuracy_score(truth, answer)),
+            "majority": max(positive, 1 - positive),
+            "precision": float(precision[1]),
+            "recall": float(recall[1]),
+            "f1": float(f1[1]),
+        }
 
-    scores = [score(int(value), group == value) for value in np.unique(group)]
-    return [*scores, score("all", np.ones(len(group), bool))]
+    return scores_by_group(group, metrics)
 
 
 def class_scores(predicted: NDArray[np.int64], actual: NDArray[np.int64], group: NDArray[np.int64]) -> list[Score]:
-    """Scores of answers that are one of several classes.
+    """Return accuracy and majority of answers that are one of several classes.
 
     Args:
         predicted, actual: classes from 0, ``[examples]``.
         group: int64 ``[examples]``.
 
     Returns:
-        One score a group in ascending order, then one for all; that one alone where there is no example.
+        One score for each group in ascending order, then one for all.
     """
 
-    def score(name: int | str, chosen: NDArray[np.bool_]) -> Score:
-        count = int(chosen.sum())
-        if count == 0:
-            return Score(name, 0, float("nan"), float("nan"))
-        majority = np.bincount(actual[chosen]).max() / count
-        return Score(name, count, float((predicted[chosen] == actual[chosen]).mean()), float(majority))
+    def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+        counts = np.bincount(actual[chosen])
+        return {
+            "accuracy": float((predicted[chosen] == actual[chosen]).mean()),
+            "majority": float(counts.max() / counts.sum()),
+        }
 
-    scores = [score(int(value), group == value) for value in np.unique(group)]
-    return [*scores, score("all", np.ones(len(group), bool))]
-
-
-def score_row(network: str, score: Score, group: str) -> dict[str, int | float | str | None]:
-    """A score as a record of a results file; ``group`` is what the task calls its groups, such as ``"depth"``."""
-    return {
-        "network": network,
-        group: score.group,
-        "examples": score.examples,
-        "accuracy": score.accuracy,
-        "majority": score.majority,
-        "precision": score.precision,
-        "recall": score.recall,
-        "f1": score.f1,
-        "deviation": score.deviation,
-    }
+    return scores_by_group(group, metrics)
 
 
-def row_score(row: Mapping[str, Any], group: str) -> Score:
-    """The score that :func:`score_row` made a record of.
+def perplexity_scores(
+    negative_log_likelihood: NDArray[np.float64], tokens: NDArray[np.int64], group: NDArray[np.int64]
+) -> list[Score]:
+    """Return the perplexity of each group: the exponential of the mean negative log likelihood of its tokens.
 
-    Raises:
-        RecipeError: a record of another form.
+    Args:
+        negative_log_likelihood: sum over the tokens of each example, in nats, ``[examples]``.
+        tokens: number of tokens of each example, ``[examples]``.
+        group: int64 ``[examples]``.
     """
-    names = [part.name for part in dataclasses.fields(Score) if part.name != "group"]
-    absent = [name for name in ("network", group, *names) if name not in row]
-    if absent:
-        raise RecipeError(f"a record of scores needs the fields network, {group}, {', '.join(names)}; no {absent[0]!r}")
-    return Score(row[group], **{name: row[name] for name in names})
 
+    def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+        mean = negative_log_likelihood[chosen].sum() / max(1, int(tokens[chosen].sum()))
+        return {"perplexity": float(np.exp(mean)), "loss": float(mean)}
 
-def row_group(row: Mapping[str, Any]) -> str:
-    """What the record of :func:`score_row` calls its groups.
-
-    Raises:
-        RecipeError: a record of another form.
-    """
-    known = {"network", *(part.name for part in dataclasses.fields(Score) if part.name != "group")}
-    group = next((name for name in row if name not in known), None)
-    if group is None:
-        raise RecipeError(f"a record of scores has a field for its group; there are only {', '.join(row)}")
-    return group
+    return scores_by_group(group, metrics)

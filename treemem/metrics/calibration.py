@@ -7,14 +7,12 @@ by that, only how sure the model is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from treemem.errors import RecipeError
 
@@ -24,47 +22,21 @@ LARGEST_TEMPERATURE = 20.0
 _MARGIN = 0.01  # of the logarithm: closer to an end than this, a temperature is taken to lie beyond
 
 
-class Tempered(Protocol):
-    """A task whose outputs have a temperature."""
-
-    def tempered(self, outputs: Tensor, temperature: float) -> Tensor:
-        """The outputs at that temperature."""
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        """The negative log likelihood of the labels."""
-
-
-def fit_temperature(task: Tempered, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> float:
-    """The temperature with the least loss, which is the negative log likelihood of the labels.
+def least_loss_temperature(loss: Callable[[float], float]) -> float | None:
+    """Return the temperature with the least loss, the negative log likelihood of the labels.
 
     Args:
-        task: gives the loss.
-        outputs: of a model, ``[examples, ...]``, for examples that it was not trained on.
-        targets: their labels.
+        loss: of a temperature.
 
     Returns:
-        The temperature, at most :data:`LARGEST_TEMPERATURE`; 1 where the examples set none: where there are none, or
-        all of them are judged rightly, so that the surer, the better.
+        The temperature, at most :data:`LARGEST_TEMPERATURE`. None if the examples set none: no temperature is better
+        than 1, or all answers are correct, so that the loss falls with the temperature down to 0.
     """
-    found = temperature_or_none(task, outputs, targets)
-    return 1.0 if found is None else found
-
-
-def temperature_or_none(task: Tempered, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> float | None:
-    """The same, or None where the examples set none."""
     from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # scipy has no types
 
-    if not len(outputs):
-        return None
-    outputs = outputs.double()
-    tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
     end = math.log(LARGEST_TEMPERATURE)
-
-    def loss(logarithm: float) -> float:
-        return float(task.loss(task.tempered(outputs, math.exp(logarithm)), tensors))
-
-    found = minimize_scalar(loss, bounds=(-end, end), method="bounded")
-    if not math.isfinite(found.fun) or found.fun >= loss(0.0) or found.x < _MARGIN - end:
+    found = minimize_scalar(lambda logarithm: loss(math.exp(logarithm)), bounds=(-end, end), method="bounded")
+    if not math.isfinite(found.fun) or found.fun >= loss(1.0) or found.x < _MARGIN - end:
         return None
     return LARGEST_TEMPERATURE if found.x > end - _MARGIN else math.exp(found.x)
 

@@ -1,34 +1,71 @@
-"""How well examples were predicted, and published figures to compare with."""
+"""Scores of groups of examples, and published figures to compare with."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import RecipeError
+
+
+class Monitor(NamedTuple):
+    """The metric that chooses the best checkpoint.
+
+    Attributes:
+        metric: its name in :attr:`Score.metrics`.
+        mode: whether a larger or a smaller value is better.
+    """
+
+    metric: str
+    mode: Literal["max", "min"] = "max"
+
+    def is_better(self, value: float, best: float | None) -> bool:
+        """Return whether ``value`` beats the best value so far; any value beats None, and NaN beats no number."""
+        if best is None:
+            return True
+        return value > best if self.mode == "max" else value < best
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well the examples of one group were predicted; fractions, not percent.
+    """The metrics of one group of examples.
+
+    A metric is also an attribute: ``score.accuracy`` is ``score.metrics["accuracy"]``, and None if there is no such
+    metric.
 
     Attributes:
         group: what these examples have in common (a depth, a length), or ``"all"``.
-        majority: accuracy of always giving the commoner answer.
-        precision, recall, f1: of the positive class, where the task has one.
-        deviation: of the accuracy, where this is the mean of several runs.
+        examples: how many there are.
+        metrics: values by name, the main one first. Accuracies are fractions, not percent.
+        deviation: standard deviation of the first metric over several runs, if this is their mean.
     """
 
     group: int | str
     examples: int
-    accuracy: float
-    majority: float
-    precision: float | None = None
-    recall: float | None = None
-    f1: float | None = None
+    metrics: Mapping[str, float | None]
     deviation: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "metrics":
+            raise AttributeError(name)
+        return self.metrics.get(name)
 
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """One number of a published table; a fraction, with the deviation over its runs where the table has one."""
+    """One number of a published table.
+
+    Attributes:
+        network, split, metric: what was measured.
+        value: a fraction, not percent.
+        deviation: over the runs of the table, if it gives one.
+        source: the publication.
+    """
 
     network: str
     split: str
@@ -36,3 +73,78 @@ class PublishedFigure:
     value: float
     deviation: float | None
     source: str
+
+
+def scores_by_group(
+    group: NDArray[np.int64], metrics_of: Callable[[NDArray[np.bool_]], Mapping[str, float | None]]
+) -> list[Score]:
+    """Return one score for each group in ascending order, and last one for all examples.
+
+    Args:
+        group: int64 ``[examples]``.
+        metrics_of: the metrics of a mask of examples, ``[examples]``. Not called for an empty mask.
+    """
+
+    def score(name: int | str, chosen: NDArray[np.bool_]) -> Score:
+        return Score(name, int(chosen.sum()), metrics_of(chosen) if chosen.any() else {})
+
+    return [*(score(int(value), group == value) for value in np.unique(group)), score("all", np.ones(len(group), bool))]
+
+
+def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:
+    """Return the mean of several runs' scores on the same examples, with the sample deviation of the first metric.
+
+    Raises:
+        RecipeError: the runs were scored on different groups.
+    """
+    if any([score.group for score in run] != [score.group for score in runs[0]] for run in runs):
+        raise RecipeError("the runs were scored on different groups, so they have no mean")
+    means = []
+    for scores in zip(*runs, strict=True):
+        metrics = {name: _mean([score.metrics.get(name) for score in scores]) for name in scores[0].metrics}
+        main = [value for score in scores for value in list(score.metrics.values())[:1] if value is not None]
+        deviation = statistics.stdev(main) if len(main) > 1 else None
+        means.append(Score(scores[0].group, scores[0].examples, metrics, deviation))
+    return means
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def score_row(network: str, score: Score, group: str) -> dict[str, int | float | str | None]:
+    """Return a score as a record of a results file; ``group`` is what the task groups by, such as ``"depth"``."""
+    return {
+        "network": network,
+        group: score.group,
+        "examples": score.examples,
+        **score.metrics,
+        "deviation": score.deviation,
+    }
+
+
+def row_score(row: Mapping[str, Any], group: str) -> Score:
+    """Return the score that :func:`score_row` made a record of.
+
+    Raises:
+        RecipeError: a field is missing.
+    """
+    absent = [name for name in ("network", group, "examples", "deviation") if name not in row]
+    if absent:
+        raise RecipeError(f"a record of scores needs the field {absent[0]!r}; this one has {', '.join(row)}")
+    fixed = {"network", group, "examples", "deviation"}
+    metrics = {name: value for name, value in row.items() if name not in fixed}
+    return Score(row[group], row["examples"], metrics, row["deviation"])
+
+
+def row_group(row: Mapping[str, Any]) -> str:
+    """Return what the record of :func:`score_row` calls its groups: its second field.
+
+    Raises:
+        RecipeError: a record of another form.
+    """
+    names = [name for name in row if name != "network"]
+    if "network" not in row or len(names) < 2 or names[0] == "examples":
+        raise RecipeError(f"a record of scores has the fields network, GROUP, examples; this one has {', '.join(row)}")
+    return names[0]

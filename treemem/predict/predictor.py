@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from treemem import checkpoint as checkpoints
 from treemem.checked_options import checked_count, checked_probability
+from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.model import Model
 from treemem.nn.row_cache import RowCache
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
-from treemem.schedule.loader import TreeLoader
-from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
@@ -188,18 +187,13 @@ class TreePredictor:
             return np.empty(0)
         model = self.model
         examples = model.task.examples(forest)
-        index = SubtreeIndex(examples.forest, model.vocabulary)
         runs_up_trees = isinstance(model.encoder, TreeNetwork)
-        loader = TreeLoader(
-            index,
-            None,
-            self.batch_size,
-            trees_per_example=examples.trees_per_example,
-            sort_by_height=runs_up_trees,
-            sort_by_length=not runs_up_trees,
-        )
-        cache = RowCache(model.encoder, index, max_bytes=self.cache_bytes) if self._keeps_rows() else None
-        outputs = model.outputs_of(loader, cache=cache, allow_nan=True)
+        options = BatchOptions(self.batch_size, sort_by_height=runs_up_trees, sort_by_length=not runs_up_trees)
+        loader = examples.loader(model.vocabulary, None, options)
+        cache = None
+        if self._keeps_rows():
+            cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
+        outputs = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
         return model.probabilities(outputs, examples.targets)
 
     def _keeps_rows(self) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from treemem.data_parallel import Processes, launched_processes
-from treemem.metrics.accuracy import binary_scores, class_scores, row_score, score_row
+from treemem.metrics.accuracy import binary_scores, class_scores
 from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.paired import Comparison, compare
+from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
 from treemem.runs.fit_result import FitResult
@@ -13,7 +14,7 @@ from treemem.runs.networks_folder import gathered_rows, scores_by_network, take_
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.runs.recipe_run import default_folder, train_recipe
-from treemem.runs.seeds import SeedsResult, fit_seeds, mean_scores
+from treemem.runs.seeds import SeedsResult, fit_seeds
 from treemem.runs.state import data_digest
 from treemem.runs.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
 

@@ -8,8 +8,7 @@ import torch
 
 from treemem import checkpoint
 from treemem.data.examples import DataSet, forest_of
-from treemem.errors import CheckpointError, RecipeError
-from treemem.metrics.calibration import temperature_or_none
+from treemem.errors import CheckpointError
 from treemem.trees.forest import Forest
 
 
@@ -36,11 +35,8 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
     if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
         model.float()  # as a packaged model runs, which is kept in half precision
     examples = model.task.examples(forest_of(data))
-    chosen = examples.part(split)
-    if not len(chosen):
-        raise RecipeError("there is no example to calibrate with" + (f" in the split {split!r}" if split else ""))
-    targets = examples.targets_of(chosen)
-    temperature = temperature_or_none(model.task, model.outputs(examples, chosen), targets)
+    chosen = examples.scorable_part(split, "calibrate with")
+    temperature = model.task.fitted_temperature(model.outputs(examples, chosen), examples.targets_of(chosen))
     if temperature is None:
         return model.temperature
     checkpoint.set_temperature(folder, temperature)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.data.examples import DataSet, forest_of
-from treemem.errors import RecipeError
+from treemem.data.loader import BatchOptions
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.nn.row_cache import RowCache
 from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
-from treemem.schedule.loader import TreeLoader
-from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -26,24 +25,24 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a model said about some examples, and how well that was.
+    """What a model said about some examples, and how well it did.
 
     Attributes:
         scores: one for each group, the last one for all examples.
         chosen: int64, numbers of the examples in the data.
-        probabilities: of true, or of each class, in the order of ``chosen``.
-        right: bool, which examples the model was right about, in the same order.
-        labels: bool, whether the answer is yes, in the same order; None where answers are not yes or no.
+        predicted: in the order of ``chosen``: probabilities of a classification task, else a list of predictions.
+        correct: bool, which examples are answered correctly, in the same order; None if the task does not say.
+        labels: bool, whether the answer is yes, in the same order; None unless answers are yes or no.
         seconds: what scoring took: finding equal subtrees, making the batches, running the network.
-        loader_seconds: of these, what went by before the network had its batches.
+        loader_seconds: of these, the wait for batches.
         num_trees: trees that were run; two for each equation.
-        cache: rows that were shared across batches, with their hits; None where none were.
+        cache: rows that were shared across batches, with their hits; None without a cache.
     """
 
     scores: list[Score]
     chosen: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    right: NDArray[np.bool_]
+    predicted: Any
+    correct: NDArray[np.bool_] | None
     labels: NDArray[np.bool_] | None
     seconds: float
     loader_seconds: float
@@ -113,46 +112,44 @@ def evaluate(
         CellError: the network's outputs are not numbers, as after a training that diverged.
     """
     examples = model.task.examples(forest_of(data))
-    chosen = examples.part(split)
-    if not len(chosen):
-        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
+    chosen = examples.scorable_part(split)
     targets = examples.targets_of(chosen)
     nodes = examples.forest.num_nodes * len(chosen) // len(examples)
     shown = progress_bar(len(chosen), "scoring", progress)
     with shown as bar, torch_threads(threads), announced_run(nodes):
         begin = time.perf_counter()
-        index = SubtreeIndex(examples.forest, model.vocabulary)
-        by_length = model.needs_whole_batch is not None
-        loader = TreeLoader(
-            index,
-            chosen,
-            batch_size,
-            trees_per_example=examples.trees_per_example,
-            sort_by_height=sort_by_height and not by_length,
-            sort_by_length=by_length,
-            prefetch=prefetch,
-        )
-        cache = None if cache_bytes is None else RowCache(model.encoder, index, max_bytes=cache_bytes)
+        options = BatchOptions(batch_size, sort_by_height=sort_by_height, prefetch=prefetch)
+        loader = model.loader(examples, chosen, options)
+        cache = None
+        if cache_bytes is not None:
+            cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=cache_bytes)
         loader.seconds = time.perf_counter() - begin
-        outputs = model.outputs_of(loader, cache=cache, advance=bar.update)
+        kept = model.outputs_of(examples, loader, cache=cache, advance=bar.update)
         seconds = time.perf_counter() - begin
-    probabilities = model.probabilities(outputs, targets)
+    task = model.task
+    predicted = task.predicted(kept, targets, temperature=model.temperature)
+    is_binary = isinstance(predicted, np.ndarray) and predicted.ndim == 1
+    scores = task.scores(kept, targets, loader.group)
     evaluation = Evaluation(
-        model.task.scores(outputs, targets, examples.group[chosen]),
+        scores,
         chosen,
-        probabilities,
-        model.task.right(outputs, targets),
-        targets["label"] == 1 if probabilities.ndim == 1 else None,
+        predicted,
+        task.correct(kept, targets),
+        targets["label"] == 1 if is_binary else None,
         seconds,
         loader.seconds,
         len(chosen) * examples.trees_per_example,
         cache,
     )
     _logger.info(
-        "%sscored %d examples: accuracy %.4f; %.0f trees/s, %.0f trees/s without making the batches",
+        "%sscored %d examples: %s %.4f; %.0f trees/s, %.0f trees/s without making the batches",
         f"{title}: " if title else "",
-        len(chosen), evaluation.overall.accuracy, evaluation.trees_per_second, evaluation.network_trees_per_second,
-    )  # fmt: skip
+        len(chosen),
+        task.monitor.metric,
+        scores[-1].metrics[task.monitor.metric],
+        evaluation.trees_per_second,
+        evaluation.network_trees_per_second,
+    )
     if cache is not None:
         _logger.info("%s", cache)
     return evaluation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
+from typing import Literal
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
@@ -43,20 +44,27 @@ def rate_scheduler(
 
 
 def plateau_scheduler(
-    optimizer: Optimizer, learning_rate: float, factor: float, patience: int, *, accuracies: Iterable[float]
+    optimizer: Optimizer,
+    learning_rate: float,
+    factor: float,
+    patience: int,
+    *,
+    mode: Literal["max", "min"],
+    values: Iterable[float],
 ) -> ReduceLROnPlateau:
-    """A scheduler that has seen ``accuracies``, whatever rate the optimiser had before.
+    """Return a scheduler that has seen ``values``, whatever rate the optimiser had before.
 
     Args:
         optimizer: whose rate it lowers.
         learning_rate: what a run begins with.
         factor: what the rate is multiplied by.
-        patience: evaluations in a row that may bring no better accuracy.
-        accuracies: of the evaluations before.
+        patience: evaluations in a row that may bring no better value.
+        mode: whether larger or smaller values are better.
+        values: of the evaluations before.
     """
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    scheduler = ReduceLROnPlateau(optimizer, mode="max", factor=factor, patience=patience, threshold=0.0, eps=0.0)
-    for accuracy in accuracies:
-        scheduler.step(accuracy)
+    scheduler = ReduceLROnPlateau(optimizer, mode=mode, factor=factor, patience=patience, threshold=0.0, eps=0.0)
+    for value in values:
+        scheduler.step(value)
     return scheduler

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from treemem.metrics.accuracy import row_score
-from treemem.metrics.score import Score
+from treemem.metrics.score import Score, row_score
 from treemem.records import read_records, replacing, write_records, writing
 
 RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,29 @@ from treemem.errors import RecipeError
 
 Curriculum = int | tuple[tuple[int, int], ...]
 """Epochs until all groups have come in, or stages of a difficulty and a number of epochs each."""
+
+
+_INFINITY = float("inf")
+_LIMITS: dict[str, tuple[float, float, str]] = {
+    **dict.fromkeys(
+        ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size",
+         "checkpoint_steps", "threads"),
+        (1, _INFINITY, "at least 1"),
+    ),
+    **dict.fromkeys(("prefetch", "plateau_patience", "weight_decay"), (0, _INFINITY, "0 or more")),
+    **dict.fromkeys(("learning_rate", "epsilon", "clip", "checkpoint_seconds"), (5e-324, _INFINITY, "above 0")),
+    **dict.fromkeys(("beta1", "beta2", "warmup"), (0, 1, "from 0 to below 1")),
+    **dict.fromkeys(("averaging", "plateau_factor"), (5e-324, 1, "above 0 and below 1")),
+    "seed": (0, 2**63, "from 0 to 2^63 - 1"),
+}  # fmt: skip
+"""The least value of a number, the bound that it must stay below, and how a message says so."""
+
+_CHOICES = {
+    "optimizer": ("adam", "adamw"),
+    "schedule": ("constant", "cosine", "linear", "plateau"),
+    "accelerator": ("auto", "cpu", "cuda"),
+    "precision": ("32-true", "64-true", "bf16-mixed"),
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,8 @@ class TrainingOptions:
             evaluations in a row brought no better validation accuracy (torch's ``ReduceLROnPlateau``).
         warmup: the fraction of all steps, the first ones, over which the rate rises in a straight line from near 0.
             With any schedule but ``"plateau"``; ``epochs`` is then fixed likewise.
+        auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; 0 by default.
+            All are logged.
         weight_decay: of every parameter. With ``"adam"`` an L2 penalty, whose gradient goes through Adam; with
             ``"adamw"`` each step takes the rate times ``weight_decay`` of each weight away from it.
         averaging: decay of an exponential moving average of the weights over the steps (Tarvainen & Valpola 2017), at
@@ -82,6 +107,7 @@ class TrainingOptions:
     plateau_factor: float = 0.5
     plateau_patience: int = 2
     warmup: float = 0.0
+    auxiliary_losses: dict[str, float] = field(default_factory=dict)
     weight_decay: float = 1e-5
     averaging: float | None = None
     curriculum: Curriculum = 0
@@ -101,46 +127,18 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            if part.name != "curriculum":
-                object.__setattr__(self, part.name, _typed(part.name, str(part.type), getattr(self, part.name)))
-        counts = ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size")
-        for name in (*counts, "checkpoint_steps", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RecipeError(f"{name} must be at least 1, not {value}")
+            if part.name in _LIMITS:
+                object.__setattr__(self, part.name, _within(part.name, str(part.type), getattr(self, part.name)))
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise RecipeError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r:.100}")
         object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
-        for name in ("learning_rate", "epsilon", "clip", "checkpoint_seconds"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise RecipeError(f"{name} must be above 0, not {value}")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise RecipeError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
-        for name in ("prefetch", "plateau_patience"):
-            if getattr(self, name) < 0:
-                raise RecipeError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        for name, weight in self.auxiliary_losses.items():
+            _within(f"auxiliary_losses.{name}", "float", weight)
         if self.sort_by_height and self.sort_by_length:
             raise RecipeError("sort_by_height and sort_by_length contradict each other; choose one")
-        if not 0 <= self.warmup < 1:
-            raise RecipeError(f"warmup must be from 0 to below 1, not {self.warmup}")
-        if self.averaging is not None and not 0 < self.averaging < 1:
-            raise RecipeError(f"averaging must be above 0 and below 1, not {self.averaging}")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise RecipeError(f"weight_decay must be 0 or more, not {self.weight_decay}")
-        if not 0 <= self.seed < 2**63:
-            raise RecipeError(f"seed must be from 0 to 2^63 - 1, not {self.seed}")
-        if self.optimizer not in ("adam", "adamw"):
-            raise RecipeError(f'optimizer must be "adam" or "adamw", not {self.optimizer!r}')
-        if self.schedule not in ("constant", "cosine", "linear", "plateau"):
-            raise RecipeError(f'schedule must be "constant", "cosine", "linear" or "plateau", not {self.schedule!r}')
-        if not 0 < self.plateau_factor < 1:
-            raise RecipeError(f"plateau_factor must be above 0 and below 1, not {self.plateau_factor}")
         if self.schedule == "plateau" and self.warmup:
             raise RecipeError('warmup is for the other schedules; with "plateau" leave it at 0')
-        if self.accelerator not in ("auto", "cpu", "cuda"):
-            raise RecipeError(f'accelerator must be "auto", "cpu" or "cuda", not {self.accelerator!r}')
-        if self.precision not in ("32-true", "64-true", "bf16-mixed"):
-            raise RecipeError(f'precision must be "32-true", "64-true" or "bf16-mixed", not {self.precision!r}')
 
     @property
     def rate_varies(self) -> bool:
@@ -180,19 +178,17 @@ def _is_whole(given: Any) -> bool:
     return isinstance(given, numbers.Integral) and not isinstance(given, bool)
 
 
-def _typed(name: str, declared: str, value: Any) -> Any:
-    """``value`` if it is of the declared type (``"int | None"``); a number of numpy becomes a plain one."""
+def _within(name: str, declared: str, value: Any) -> Any:
+    """Return ``value`` as a plain number of the declared type (``"int | None"``) within its limits, or raise."""
     type_name, _, optional = declared.partition(" | ")
     if value is None and optional:
         return None
-    if type_name == "bool" and isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if type_name == "str" and isinstance(value, str):
-        return str(value)
-    if not isinstance(value, bool):
-        if type_name == "int" and isinstance(value, numbers.Integral):
-            return int(value)
-        if type_name == "float" and isinstance(value, numbers.Real):
-            return float(value)
-    wanted = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}[type_name]
-    raise RecipeError(f"{name} must be {wanted}{' or None' if optional else ''}, not {value!r}")
+    least, below, wanted = _LIMITS.get(name, (0, _INFINITY, "0 or more"))
+    kind = numbers.Integral if type_name == "int" else numbers.Real
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, kind):
+        number = "a whole number" if type_name == "int" else "a number"
+        raise RecipeError(f"{name} must be {number}{' or None' if optional else ''}, not {value!r:.100}")
+    plain = int(value) if type_name == "int" else float(value)
+    if not least <= plain < below:
+        raise RecipeError(f"{name} must be {wanted}, not {value}")
+    return plain

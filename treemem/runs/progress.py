@@ -96,11 +96,16 @@ class RunLog:
                 self._writer.close()
 
 
-def epoch_line(record: Mapping[str, Any], options: TrainingOptions, is_best: bool) -> str:
-    """An epoch in one line."""
-    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}"
-    if "validation_accuracy" in record:
-        line += f", validation accuracy {record['validation_accuracy']:.4f}{' (best)' if is_best else ''}"
+def epoch_line(record: Mapping[str, Any], options: TrainingOptions, monitored: str, is_best: bool) -> str:
+    """Return an epoch in one line."""
+    losses = "".join(
+        f", {name[:-5]} loss {record[name]:.4f}"
+        for name in record
+        if name.endswith("_loss") and not name.startswith("validation")
+    )
+    line = f"seed {options.seed}, epoch {record['epoch']}/{options.epochs}: loss {record['loss']:.4f}{losses}"
+    if monitored in record:
+        line += f", {monitored.replace('_', ' ')} {record[monitored]:.4f}{' (best)' if is_best else ''}"
     trees_per_second = record["trees"] / record["seconds"]
     rates = f"{record['examples_per_second']:.0f} examples/s, {trees_per_second:.0f} trees/s"
     return f"{line}; {rates}, {record['loader_seconds'] / record['seconds']:.0%} of the time for making batches"

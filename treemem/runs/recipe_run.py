@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from treemem import checkpoint
+from treemem.checkpoint.run_folder import RunFolder
 from treemem.data.examples import TaskData
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.hub_client import is_address
-from treemem.metrics.accuracy import score_row
+from treemem.metrics.score import score_row
 from treemem.records import replacing, write_records, writing
 from treemem.runs.fit import check_fit
 from treemem.runs.networks_folder import RESULTS, recorded_digest, take_back_results, write_results
 from treemem.runs.recipe import Recipe, format_recipe
-from treemem.runs.resuming import clear
-from treemem.runs.run_folder import check_empty, held, holds_run
-from treemem.runs.seeds import SeedsResult, check_scorable, fit_seeds, seed_folder, seed_of
+from treemem.runs.run_folder import check_empty
+from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
 from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers, weights_digest
 from treemem.task import Task
@@ -51,7 +51,7 @@ def check_folder(output: Path) -> None:
     """
     if output.exists() and not output.is_dir():
         raise RecipeError(f"cannot write {output}: it is a file, and a folder is asked for")
-    is_begun = any(holds_run(run) for run in output.glob("*/seed-*/"))
+    is_begun = any((run / ".lock").is_file() for run in output.glob("*/seed-*/"))
     if not is_begun and not any(recorded_digest(path.parent) for path in output.glob(f"*/{RECIPE}")):
         check_empty(output)
 
@@ -89,7 +89,7 @@ def train_recipe(
     processes = joined_processes()
     seeds = recipe.seeds or [recipe.training.seed]
     examples = task.examples(data.forest)
-    check_scorable(examples, TEST)
+    examples.scorable_part(TEST)
     digest = data_digest(examples)
     if overwrite:
         for name, network in recipe.networks.items():
@@ -120,7 +120,7 @@ def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator
     """For each seed which test examples it had right, with the hashes of data and weights."""
     for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
         weights = weights_digest(fitted.model)
-        yield {"seed": seed, "data": digest, "weights": weights, "right": {TEST: packed_answers(evaluation.right)}}
+        yield {"seed": seed, "data": digest, "weights": weights, "right": {TEST: packed_answers(evaluation.correct)}}
 
 
 def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[str]) -> None:
@@ -132,12 +132,12 @@ def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[s
     runs = [run for folder in networks for seed in seeds if (run := seed_folder(folder, seed)).is_dir()]
     with ExitStack() as holding:
         for run in runs:
-            holding.enter_context(held(run))
+            holding.enter_context(RunFolder(run).locked())
         for folder in networks:
             take_back_results(folder, files)
         for run in runs:
             with writing(run):
-                clear(run, overwrite=True)
+                RunFolder(run).clear(overwrite=True)
 
 
 def write_text(path: str | Path, text: str) -> None:

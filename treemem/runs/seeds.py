@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
-from treemem.data.examples import DataSet, Examples, forest_of
+from treemem.data.examples import DataSet, forest_of
 from treemem.errors import RecipeError
-from treemem.metrics.score import Score
+from treemem.metrics.score import Score, mean_scores
 from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
@@ -62,7 +61,7 @@ def fit_seeds(
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise RecipeError(f"seeds must be distinct and at least one, not {list(seeds)}")
-    check_scorable(task.examples(forest_of(data)), split)
+    task.examples(forest_of(data)).scorable_part(split)
     options = TrainingOptions() if options is None else options
     fits, evaluations = [], []
     for seed in seeds:
@@ -101,46 +100,3 @@ def seed_of(run: Path) -> int | None:
     """The seed of a folder that :func:`seed_folder` named; None for any other."""
     found = re.fullmatch(r"seed-(\d+)", run.name)
     return None if found is None else int(found[1])
-
-
-def check_scorable(examples: Examples, split: str | None) -> None:
-    """Refuse data that no run could be scored on.
-
-    Raises:
-        RecipeError: the split has no example, or one without a label.
-    """
-    chosen = examples.part(split)
-    if not len(chosen):
-        raise RecipeError("there is no example to evaluate" + (f" in the split {split!r}" if split else ""))
-    examples.targets_of(chosen)
-
-
-def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:
-    """The mean of several runs' scores on the same examples.
-
-    ``deviation`` is the sample standard deviation of the accuracy (over n - 1); None for a single run.
-
-    Raises:
-        RecipeError: runs that were scored on different groups.
-    """
-    if any([score.group for score in run] != [score.group for score in runs[0]] for run in runs):
-        raise RecipeError("the runs were scored on different groups, so they have no mean")
-    means = []
-    for scores in zip(*runs, strict=True):
-        accuracies = [score.accuracy for score in scores]
-        means.append(
-            dataclasses.replace(
-                scores[0],
-                accuracy=statistics.fmean(accuracies),
-                precision=_mean([score.precision for score in scores]),
-                recall=_mean([score.recall for score in scores]),
-                f1=_mean([score.f1 for score in scores]),
-                deviation=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-            )
-        )
-    return means
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None

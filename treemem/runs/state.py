@@ -1,9 +1,8 @@
-"""Where a run stands: everything, besides weights and optimiser, that the steps to come depend on."""
+"""Where a run stands, and whether a saved run is the one that is asked for."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,20 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.runs.options import TrainingOptions
-from treemem.task import Task
 
 _FREE_TO_CHANGE = frozenset({
     "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
 })  # fmt: skip
-_ANOTHER_RUN = (
-    "choose another output folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
-)
+_ANOTHER_RUN = "choose another output folder (--output), or begin anew in place of that run (--overwrite)"
 
 
 @dataclass
@@ -34,54 +30,42 @@ class Progress:
     Attributes:
         epoch: epochs that are finished.
         step: steps done of the epoch after these.
-        loss_sum: sum of the losses of this epoch's examples.
+        losses: of the epoch's steps so far: by name, the sum and the count.
         seconds: spent on this epoch's steps.
         loader_seconds: of these, what the steps waited for their batches.
-        best_epoch, best_accuracy: the best evaluation so far; epoch 0: none yet.
+        items: examples done in this epoch.
+        best_epoch, best_value: the best evaluation so far, by the task's monitor; epoch 0 and None: none yet.
         evaluations_since_best: how many evaluations came after it.
         records: the log's records, one an epoch.
     """
 
     epoch: int = 0
     step: int = 0
-    loss_sum: float = 0.0
+    losses: dict[str, list[float]] = field(default_factory=dict)
     seconds: float = 0.0
     loader_seconds: float = 0.0
+    items: int = 0
     best_epoch: int = 0
-    best_accuracy: float = -1.0
+    best_value: float | None = None
     evaluations_since_best: int = 0
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def finished(self, options: TrainingOptions) -> bool:
-        """Whether no step is left to do: all epochs are done, or patience has run out."""
+        """Return whether no step is left: all epochs are done, or patience has run out."""
         out_of_patience = options.patience is not None and self.evaluations_since_best >= options.patience
         return self.epoch >= options.epochs or (self.step == 0 and out_of_patience)
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers only; the records are kept in the log."""
+        """Return the numbers without the records, which are kept in the log."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "records"}
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any], records: list[dict[str, Any]]) -> Progress:
-        """Read what :meth:`to_dict` gave.
-
-        Raises:
-            TypeError, ValueError: other fields, or values that no run can have.
-        """
-        progress = cls(**fields, records=records)
-        for part in dataclasses.fields(cls):
-            value = getattr(progress, part.name)
-            if part.name != "records" and type(value) not in (int, type(part.default)):
-                raise TypeError(f"{part.name} is {value!r}")
-        if progress.epoch != len(records) or not 0 <= progress.best_epoch <= progress.epoch or progress.step < 0:
-            raise ValueError(
-                f"{len(records)} records of {progress.epoch} epochs, of which {progress.best_epoch} is best"
-            )
-        return progress
+    def begin_epoch(self) -> None:
+        """Forget the sums of the epoch before."""
+        self.step, self.items, self.seconds, self.loader_seconds, self.losses = 0, 0, 0.0, 0.0, {}
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators that dropout draws from."""
+    """Return the states of the generators that dropout draws from."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -96,12 +80,12 @@ def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
 
 
 def seed_generators(seed: int, rank: int, *moment: int) -> None:
-    """Let dropout draw anew: in the first process from the seed itself, in each other one from a stream of its own.
+    """Seed the generators: in the first process with the seed itself, in each other one with a stream of its own.
 
     Args:
         seed: of the run.
         rank: of the process.
-        moment: epoch and step, where the process joins a run that has begun.
+        moment: epoch and step, if the process joins a run that has begun.
     """
     if rank or moment:
         seed = int(np.random.SeedSequence([seed, rank, *moment]).generate_state(1, np.uint64)[0])
@@ -109,7 +93,7 @@ def seed_generators(seed: int, rank: int, *moment: int) -> None:
 
 
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
-    """What must be the same for a run to be resumed: task, network, data, and the options that change its numbers."""
+    """Return what must be the same for a run to be resumed: task, network, data, options that change numbers."""
     free = _FREE_TO_CHANGE - {"epochs"} if options.rate_varies else _FREE_TO_CHANGE
     chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
     return {
@@ -119,46 +103,42 @@ def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> d
         "network": model.network.network,
         "network options": dict(model.network.options),
         "vocabulary": model.vocabulary.digest[:12],
-        "data": data_digest(examples),
+        "data": examples.digest(),
         **chosen,
     }
 
 
-def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], defaults: Mapping[str, Any], place: str) -> None:
+def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: TrainingOptions, place: str) -> None:
     """Refuse to go on with a run under other terms than it was begun with.
 
     Args:
-        saved, asked: fingerprints. An option that one of them does not have, as where it came with a later version, is
-            at its default.
-        defaults: what :func:`option_defaults` gives.
+        saved, asked: fingerprints.
+        options: of the run that is asked for.
         place: the folder of the run.
 
     Raises:
-        RecipeError: it names each thing that differs.
+        RecipeError: the message names each thing that differs.
     """
-    before, now = _completed(saved, defaults), _completed(asked, defaults)
     different = {
-        name: _difference(name, before.get(name), now[name])
-        for name in now
-        if before.get(name) != now[name]
-        # epochs count where the rate varies; that only one of the two runs has them, its schedule or warmup tells
-        and (name != "epochs" or name in before)
+        name: _difference(name, saved.get(name), asked.get(name))
+        for name in {**saved, **asked}
+        if saved.get(name) != asked.get(name)
     }
-    if "epochs" in different:
-        by = " and ".join(f"{name}={now[name]!r}" for name in ("schedule", "warmup") if now[name] != defaults[name])
+    if "epochs" in different and saved.get("epochs") is not None and asked.get("epochs") is not None:
+        by = f"schedule={options.schedule!r}" + (f" and warmup={options.warmup}" if options.warmup else "")
         different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
     if different:
-        raise RecipeError(
-            f"{place} holds another run: {'; '.join(different.values())}. Go on with the same as before, {_ANOTHER_RUN}"
-        )
+        told = "; ".join(different.values())
+        raise RecipeError(f"{place} holds another run: {told}. Go on with the same as before, {_ANOTHER_RUN}")
 
 
-def check_epochs(progress: Progress, options: TrainingOptions, place: str) -> None:
-    """Refuse to go on with a run to another number of epochs where an unbroken run of so many would differ.
+def check_epochs(progress: Progress, options: TrainingOptions, metric: str, place: str) -> None:
+    """Refuse a new number of epochs if it would change the result.
 
     Args:
         progress: of the run.
         options: how many epochs are asked for, and how often to evaluate.
+        metric: the name of the monitored metric in the records.
         place: the folder of the run.
 
     Raises:
@@ -171,11 +151,10 @@ def check_epochs(progress: Progress, options: TrainingOptions, place: str) -> No
         )
     for record in progress.records:
         epoch = record["epoch"]
-        if "validation_accuracy" in record and epoch % options.evaluate_every and epoch != options.epochs:
+        if metric in record and epoch % options.evaluate_every and epoch != options.epochs:
             raise RecipeError(
                 f"{place} holds a run that was evaluated after epoch {epoch}, its last one then; with evaluate_every="
-                f"{options.evaluate_every} a run of {options.epochs} epochs is not, so that it cannot go on to these; "
-                f"{_ANOTHER_RUN}"
+                f"{options.evaluate_every} a run of {options.epochs} epochs is not evaluated there; {_ANOTHER_RUN}"
             )
 
 
@@ -186,11 +165,11 @@ def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:
         terms: of each process, fingerprint and options.
 
     Raises:
-        RecipeError: it names each thing that differs in the first such process.
+        RecipeError: the message names each thing that differs in the first such process.
     """
     for rank, own in enumerate(terms):
         different = [
-            "data" if name == "data" else f"{name} ({terms[0][name]!r} and {own[name]!r})"
+            "data" if name == "data" else f"{name} ({terms[0][name]!r:.100} and {own[name]!r:.100})"
             for name in own
             if own[name] != terms[0][name]
         ]
@@ -207,40 +186,15 @@ def _difference(name: str, before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):  # options: those alone that differ
         names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
         before, now = ({option: options.get(option) for option in names} for options in (before, now))
-    return f"{name} was {before!r} and is {now!r} now"
-
-
-def option_defaults(task: Task, network: Callable[..., nn.Module]) -> dict[str, Any]:
-    """What the options of a fingerprint are where nobody chose: by name, those of task and network in their groups."""
-    return {
-        **defaults_of(TrainingOptions),
-        "task options": defaults_of(type(task)),
-        "network options": defaults_of(network),
-    }
+    return f"{name} was {before!r:.200} and is {now!r:.200} now"
 
 
 def defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
-    """The values of the options that a class or function has where nobody chose; those without a default left out."""
+    """Return the default values of the options that a class or function has."""
     parameters = inspect.signature(made).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 
 
-def _completed(fingerprint: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A fingerprint with the defaults in place of the options that it does not have."""
-    found = {**{name: value for name, value in defaults.items() if name not in _FREE_TO_CHANGE}, **fingerprint}
-    for group in ("task options", "network options"):
-        found[group] = {**defaults[group], **fingerprint.get(group, {})}
-    return found
-
-
 def data_digest(examples: Examples) -> str:
-    """SHA-256 over the trees, targets, groups and splits, in hexadecimal."""
-    forest = examples.forest
-    digest = hashlib.sha256("\0".join(forest.labels).encode())
-    arrays = {"label": forest.label, "arity": forest.arity, "begin": forest.begin, "group": examples.group}
-    arrays.update({f"target {name}": array for name, array in sorted(examples.targets.items())})
-    for name, array in (*arrays.items(), ("value", forest.value), ("split", examples.split)):
-        if array is not None:
-            digest.update(name.encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    """Return the SHA-256 of trees, targets, groups and splits, in hexadecimal."""
+    return examples.digest()

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
-from treemem.metrics.accuracy import row_group, row_score, score_row
 from treemem.metrics.odds_count import OddsCount
-from treemem.metrics.score import Score
+from treemem.metrics.score import Score, row_group, row_score, score_row
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.records import checked_place, read_records, write_records, writing
@@ -220,7 +219,7 @@ def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
     return [row_score(row, row_group(rows[-1])) for row in rows]
 
 
-def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
+def packed_answers(right: NDArray[np.bool_] | None) -> list[Any]:
     """``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
     return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
 
@@ -317,9 +316,9 @@ def _record(job: _Job) -> dict[str, Any]:
         )
         scores[name] = [score_row(run.row, score, task.group) for score in found.scores]
         if name != "train":
-            right[name] = packed_answers(found.right)
+            right[name] = packed_answers(found.correct)
         if found.labels is not None:
-            odds[name] = OddsCount.of(found.probabilities, found.labels).to_lists()
+            odds[name] = OddsCount.of(found.predicted, found.labels).to_lists()
     return {
         "run": run.name,
         "row": run.row,

@@ -17,12 +17,15 @@ import numpy as np
 import yaml
 
 from treemem.checked_options import checked_count
+from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
-from treemem.runs.fit import DivergedError, FitResult, fit
+from treemem.runs.fit import fit
+from treemem.runs.fit_result import FitResult
 from treemem.runs.recipe import Recipe, load_recipe, read_yaml, recipe_fields
-from treemem.runs.run_folder import check_empty, held, holds_run
+from treemem.runs.run_folder import check_empty
 from treemem.runs.seeds import seed_folder
+from treemem.runs.trainer import DivergedError
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -244,7 +247,7 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
         RecipeError: no validation examples, a folder that cannot be written, or recorded trials of another sweep.
     """
     output = Path(output)
-    with held(output):
+    with RunFolder(output).locked():
         if overwrite:
             with writing(output):
                 (output / TRIALS).unlink(missing_ok=True)
@@ -292,7 +295,7 @@ def _trial_folders(output: Path) -> list[Path]:
         folder
         for folder in sorted(output.glob("trial-*/"))
         if re.fullmatch(r"trial-\d{3,}", folder.name)
-        and any(holds_run(place) for place in (folder, *folder.glob("seed-*/")))
+        and any((place / ".lock").is_file() for place in (folder, *folder.glob("seed-*/")))
     ]
 
 

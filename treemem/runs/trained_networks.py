@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem import checkpoint
+from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
-from treemem.metrics.accuracy import row_group, row_score
 from treemem.metrics.paired import Comparison, compare
-from treemem.metrics.score import Score
+from treemem.metrics.score import Score, mean_scores, row_group, row_score
 from treemem.records import read_records
 from treemem.runs.evaluate import evaluate
 from treemem.runs.networks_folder import RESULTS, recorded_digest
 from treemem.runs.recipe import Recipe, load_recipe
 from treemem.runs.recipe_run import ANSWERS, RECIPE, TEST
-from treemem.runs.seeds import mean_scores, seed_folder, seed_of
+from treemem.runs.seeds import seed_folder, seed_of
 from treemem.runs.state import data_digest
 from treemem.runs.study import read_study, right_answers, weights_digest
 
@@ -86,7 +86,7 @@ def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
     records = read_study(folder / ANSWERS, ["seed", "data", "right"])
     for record in records:
         run = seed_folder(folder, record["seed"])
-        if checkpoint.exists(run / "best") and record.get("weights") != weights_digest(checkpoint.load(run)):
+        if RunFolder(run).has_run() and record.get("weights") != weights_digest(checkpoint.load(run)):
             _logger.info("the answers in %s are of other weights than %s has now", folder / ANSWERS, run)
             return {}, ""
     answers = {int(record["seed"]): right_answers(record, TEST) for record in records}
@@ -130,7 +130,7 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         )
         for seed, run in runs.items()
     }
-    answers = {seed: evaluation.right for seed, evaluation in evaluations.items()}
+    answers = {seed: evaluation.correct for seed, evaluation in evaluations.items()}
     scores = mean_scores([evaluation.scores for evaluation in evaluations.values()])
     return replace(network, scores=scores or network.scores, answers=answers, data=digest)
 

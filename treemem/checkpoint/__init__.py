@@ -1,0 +1,427 @@
+"""A trained model as a folder: written once, checked when it is read, never a pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from treemem import hub_client
+from treemem.checkpoint.files import (
+    CONFIG,
+    MALFORMED,
+    MANIFEST,
+    METRICS,
+    MODEL_FILES,
+    TEMPERATURE,
+    TRAINING_STATE,
+    VOCABULARY,
+    WEIGHTS,
+    in_a_line,
+    is_checkpoint,
+    temporary_folder,
+    verified_files,
+    with_manifest,
+    write_checkpoint,
+)
+from treemem.checkpoint.run_folder import RunFolder
+from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
+from treemem.hub_client import HubAddress
+from treemem.model import Model, weights_of
+from treemem.networks import NetworkConfig
+from treemem.plain_data import plain_data
+from treemem.plain_yaml import load_yaml
+from treemem.records import json_line, replacing
+from treemem.task import TASKS, Task, task_folder, task_folders
+from treemem.trees.vocabulary import Vocabulary
+
+FORMAT = 1
+_PRETRAINED = "pretrained"
+_FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+__all__ = [
+    "FORMAT",
+    "MODEL_FILES",
+    "RunFolder",
+    "check_options",
+    "described",
+    "fetch",
+    "files_of",
+    "is_pretrained_name",
+    "load",
+    "load_pretrained",
+    "pretrained_folder",
+    "pretrained_names",
+    "read",
+    "save",
+    "set_temperature",
+    "training_state_of",
+    "verified_files",
+    "with_manifest",
+]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "cpu",
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+    tasks: Mapping[str, type[Task]] | None = None,
+) -> Model:
+    """Return a trained model, ready to predict.
+
+    Args:
+        path: the folder of a checkpoint; of a training run, whose best checkpoint is taken; of several runs, if only
+            one is there; the name of a task that comes with a trained model; or ``hf://owner/name@revision``, a model
+            on the hub (:mod:`treemem.hub`). A damaged checkpoint of a run is skipped for the one before it, with a
+            warning.
+        device: where the weights shall be.
+        networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
+
+    Raises:
+        CheckpointError: the folder is missing, damaged or no checkpoint, or names what is not registered; or the hub
+            does not give it.
+
+    Example:
+        >>> model = treemem.load("runs/equation_verification/tree-lstm")  # doctest: +SKIP
+        >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"])  # doctest: +SKIP
+        array([0.998])
+    """
+    if hub_client.is_address(path):
+        folder, files = fetch(HubAddress.parse(os.fspath(path)))
+    elif is_pretrained_name(path):
+        return load_pretrained(os.fspath(path), device=device)
+    else:
+        folder, files = read(path)
+    return _model_of(files, folder, networks or {}, tasks or {}).to(device).eval()
+
+
+def _model_of(
+    files: Mapping[str, bytes],
+    folder: Path,
+    networks: Mapping[str, Callable[..., nn.Module]],
+    tasks: Mapping[str, type[Task]],
+) -> Model:
+    """Return the model that the files of a checkpoint describe."""
+    try:
+        config = load_yaml(files[CONFIG])
+        _check_format(config["format"], folder)
+        vocabulary = Vocabulary.from_dict(json.loads(files[VOCABULARY]))
+        network = NetworkConfig(config["network"]["name"], config["network"]["options"])
+        task_name = config["task"]["name"]
+        task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
+        weights = _weights(files[WEIGHTS], folder)
+        _check_weights(weights, weights_of(task, network, vocabulary, networks=networks), folder)
+        with torch.random.fork_rng(devices=[]):
+            model = Model(task, network, vocabulary, networks=networks)
+        model.temperature = _temperature_of(config, folder)
+    except (TreememError, *MALFORMED) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{folder} does not describe a model: {in_a_line(error)}") from error
+    floating = next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), torch.float32)
+    model.to(floating).load_state_dict(weights)
+    return model
+
+
+def load_pretrained(task: str = "equation_verification", *, device: str | torch.device = "cpu") -> Model:
+    """Return the trained model that comes with a task, ready to predict, in single precision.
+
+    ``CARD.md`` in its folder (:func:`pretrained_folder`) says what it was trained on, how, and its scores.
+
+    Args:
+        task: name of the task.
+        device: where the weights shall be.
+
+    Raises:
+        RecipeError: no task of that name.
+        CheckpointError: no model comes with it, or it is damaged.
+
+    Example:
+        >>> model = treemem.load_pretrained()  # doctest: +SKIP
+        >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"]) > 0.5  # doctest: +SKIP
+        array([ True])
+    """
+    folder = pretrained_folder(task)
+    if folder is None or not folder.exists():
+        raise CheckpointError(f"no trained model comes with the task {task!r}; train one, and load its folder")
+    return load(folder, device=device).float()
+
+
+def pretrained_names() -> list[str]:
+    """Return the tasks with which a trained model comes."""
+    return [name for name, folder in task_folders().items() if (folder / _PRETRAINED).is_dir()]
+
+
+def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
+    """Return whether :func:`load` takes ``path`` for the name of a task with which a model comes.
+
+    A checkpoint or a run in a folder of that name is taken before it.
+    """
+    name, folder = os.fspath(path), Path(path)
+    if name not in TASKS.names() or is_checkpoint(folder) or RunFolder(folder).has_run():
+        return False
+    packaged = pretrained_folder(name)
+    return packaged is not None and packaged.is_dir()
+
+
+def pretrained_folder(task: str) -> Path | None:
+    """Return the folder of the trained model of a task, which may be absent; None for a task that is in no file.
+
+    Raises:
+        RecipeError: no task of that name.
+    """
+    folder = task_folder(task)
+    return None if folder is None else folder / _PRETRAINED
+
+
+def save(path: str | os.PathLike[str], model: Model, *, overwrite: bool = False) -> None:
+    """Write a model to a folder.
+
+    Args:
+        path: the folder; it may be empty or absent.
+        model: what to save; its network must be known by name to be loaded again.
+        overwrite: replace a checkpoint that is there. Anything else is never replaced.
+
+    Raises:
+        CheckpointError: the folder cannot be written, or something stands there.
+        RecipeError: an option of the network or the task is not plain data.
+    """
+    folder = Path(os.path.realpath(path))
+    files = files_of(model)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if not (is_checkpoint(folder) and overwrite):
+            remedy = "choose another folder, or replace it with overwrite" if is_checkpoint(folder) else "move it away"
+            raise CheckpointError(f"{folder} is there already; {remedy}")
+        made, former = temporary_folder(folder), folder.with_name(f".{folder.name}.former")
+        shutil.rmtree(made, ignore_errors=True)
+        write_checkpoint(made, files)
+        folder.rename(former)
+        made.rename(folder)
+        shutil.rmtree(former)
+        return
+    if folder.exists():
+        folder.rmdir()
+    write_checkpoint(folder, files)
+
+
+def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[str, bytes]:
+    """Return the files of a checkpoint of a model, by name, without a manifest.
+
+    Args:
+        model: the model.
+        metrics: the run's records so far.
+
+    Raises:
+        RecipeError: an option of the network or the task is not plain data.
+    """
+    import safetensors.torch
+
+    check_options(model)
+    config = {
+        "format": FORMAT,
+        "task": {"name": model.task.name, "version": model.task.version, "options": model.task.options},
+        "network": {"name": model.network.network, "options": dict(model.network.options)},
+    }
+    if model.temperature != 1.0:
+        config["temperature"] = model.temperature
+    # Copies, for safetensors refuses tensors that share their memory, as tied weights do.
+    weights = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in model.state_dict().items()
+    }
+    return {
+        CONFIG: _as_yaml(config).encode(),
+        VOCABULARY: json.dumps(model.vocabulary.to_dict(), ensure_ascii=False).encode(),
+        WEIGHTS: safetensors.torch.save(weights),
+        METRICS: "".join(json_line(record) for record in metrics).encode(),
+    }
+
+
+def training_files_of(state: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the file of a training state: tensors, numbers, texts, lists and dictionaries."""
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    return {TRAINING_STATE: buffer.getvalue()}
+
+
+def training_state_of(
+    files: Mapping[str, bytes], folder: Path
+) -> tuple[dict[str, Any], dict[str, Tensor], list[dict[str, Any]]]:
+    """Return the training state, the weights and the records of the files of a checkpoint.
+
+    Raises:
+        CheckpointError: it was saved without a training state, or holds anything else.
+    """
+    if TRAINING_STATE not in files:
+        raise CheckpointError(f"{folder} holds a model only; training cannot go on from it")
+    problem = "it is no file of torch.save"
+    if zipfile.is_zipfile(io.BytesIO(files[TRAINING_STATE])):
+        try:
+            state = plain_data(files[TRAINING_STATE])
+        except CheckpointError as error:
+            problem = str(error)
+        else:
+            if isinstance(state, dict):
+                return state, _weights(files[WEIGHTS], folder), records_of(files, folder)
+            problem = f"it holds no dictionary but {type(state).__name__}"
+    raise CheckpointError(f"{folder / TRAINING_STATE} is no training state: {problem}")
+
+
+def set_temperature(folder: Path, temperature: float) -> None:
+    """Write the temperature of a model beside its checkpoint; it counts before the one that was saved with it.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or the temperature is no positive number.
+        RecipeError: the folder cannot be written.
+    """
+    verified_files(folder, with_training_state=False)
+    with replacing(folder / TEMPERATURE) as temporary:
+        temporary.write_text(json.dumps(_checked_temperature(temperature)) + "\n", encoding="utf-8")
+
+
+def _temperature_of(config: Mapping[str, Any], folder: Path) -> float:
+    given = config.get("temperature", 1.0)
+    if (folder / TEMPERATURE).is_file():
+        given = json.loads((folder / TEMPERATURE).read_bytes())
+    return _checked_temperature(given)
+
+
+def _checked_temperature(given: object) -> float:
+    if not isinstance(given, (int, float)) or not 0 < given < math.inf:
+        raise CheckpointError(f"a temperature must be a positive number, not {given!s:.100}")
+    return float(given)
+
+
+def check_options(model: Model) -> None:
+    """Refuse a model whose options ``config.yaml`` cannot hold.
+
+    Raises:
+        RecipeError: the message names the option.
+    """
+    for owner, options in ((model.network.network, model.network.options), (model.task.name, model.task.options)):
+        for name, value in options.items():
+            try:
+                yaml.safe_dump(value)
+            except yaml.YAMLError as error:
+                raise RecipeError(
+                    f"the option {name} of {owner} is {value!r:.100}, of type {type(value).__module__}."
+                    f"{type(value).__qualname__}; a checkpoint holds plain numbers, texts, lists and dictionaries"
+                ) from error
+
+
+def _as_yaml(config: Mapping[str, Any]) -> str:
+    dumper = type("_NoAliases", (yaml.SafeDumper,), {"ignore_aliases": lambda self, data: True})
+    return yaml.dump(config, Dumper=dumper, sort_keys=False, allow_unicode=True)
+
+
+def described(files: Mapping[str, bytes]) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
+    """Return the configuration, the number of weights and the records that the files of a checkpoint hold.
+
+    Raises:
+        CheckpointError: they hold none.
+    """
+    weights = _weights(files[WEIGHTS], Path())
+    return load_yaml(files[CONFIG]), sum(tensor.numel() for tensor in weights.values()), records_of(files, Path())
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
+    """Return the folder and the files of the checkpoint that :func:`load` takes for ``path``, the hub excepted.
+
+    The training state is left out.
+
+    Raises:
+        CheckpointError: there is none, or none is whole.
+    """
+    packaged = pretrained_folder(os.fspath(path)) if is_pretrained_name(path) else None
+    folder = Path(path) if packaged is None else packaged
+    if is_checkpoint(folder):
+        return folder, verified_files(folder, with_training_state=False)
+    found = RunFolder(folder).find("best")
+    if found is not None:
+        return found[1:]
+    runs = sorted({sign.parent for depth in ("*", "*/*") for sign in _glob(folder, f"{depth}/checkpoints.json")})
+    if len(runs) == 1:
+        return read(runs[0])
+    name = f"{os.fspath(path):.200}"
+    if runs:
+        raise CheckpointError(f"{name} holds these runs, of which you may choose one: {', '.join(map(str, runs))}")
+    if os.path.isdir(path):  # noqa: PTH112  # of a name too long it says no, where Path raises
+        raise CheckpointError(f"{name} is no checkpoint of treemem: it has no {MANIFEST}")
+    names = pretrained_names()
+    near = near_names(name, names) or f"; by name there are {', '.join(names)}"
+    raise CheckpointError(f"there is no checkpoint {name}{near}")
+
+
+def _glob(folder: Path, pattern: str) -> list[Path]:
+    return list(folder.glob(pattern)) if os.path.isdir(folder) else []  # noqa: PTH112
+
+
+def fetch(
+    address: HubAddress, *, token: str | None = None, cache_folder: str | os.PathLike[str] | None = None
+) -> tuple[Path, dict[str, bytes]]:
+    """Fetch a checkpoint from the hub, without its training state; see :func:`treemem.hub.download`."""
+    folder = hub_client.download(address, (*MODEL_FILES, MANIFEST), token=token, cache_folder=cache_folder)
+    if not is_checkpoint(folder):
+        raise CheckpointError(f"{address} is no checkpoint of treemem: the repository has no {MANIFEST}")
+    return folder, verified_files(folder, with_training_state=False)
+
+
+def _check_format(found: object, folder: Path) -> None:
+    if isinstance(found, int) and found > FORMAT:
+        raise CheckpointError(
+            f"{folder} is of format {found}, which a newer treemem wrote; this one reads {FORMAT}: "
+            "pip install --upgrade treemem"
+        )
+    if found != FORMAT:
+        raise CheckpointError(f"{folder} is of format {found!s:.100}; this version of treemem reads {FORMAT}")
+
+
+def _weights(content: bytes, folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file."""
+    import safetensors
+    import safetensors.torch
+
+    try:
+        return safetensors.torch.load(content)
+    except (safetensors.SafetensorError, *MALFORMED) as error:
+        raise CheckpointError(f"{folder / WEIGHTS} is no safetensors file: {in_a_line(error)}") from error
+
+
+def _check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of other names, shapes or types than those of ``expected``."""
+    for name in sorted({*weights, *expected}):
+        saved: object = list(weights[name].shape) if name in weights else "missing"
+        wanted: object = list(expected[name].shape) if name in expected else "no such weight"
+        if saved == wanted:
+            types = _FLOATING if expected[name].is_floating_point() else (expected[name].dtype,)
+            if weights[name].dtype not in types:
+                saved, wanted = f"of {weights[name].dtype}", " or ".join(map(str, types))
+        if saved != wanted:
+            raise CheckpointError(f"{folder / WEIGHTS} does not fit the network: {name} is {saved}, not {wanted}")
+
+
+def records_of(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]:
+    """Return the records of a run up to the moment of its checkpoint.
+
+    Raises:
+        CheckpointError: they are no JSON objects.
+    """
+    try:
+        records = [json.loads(line) for line in io.BytesIO(files[METRICS])]
+    except MALFORMED as error:
+        raise CheckpointError(f"{folder / METRICS} holds no records of a run: {in_a_line(error)}") from error
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict):
+            raise CheckpointError(f"{folder / METRICS} holds no records of a run: line {number} is no JSON object")
+    return records

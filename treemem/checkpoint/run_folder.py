@@ -1,0 +1,180 @@
+"""The folder of a training run: numbered checkpoints that are written once, and which of them is the best and the last.
+
+``RUN/checkpoints/000012/`` is a checkpoint. ``RUN/checkpoints.json`` names the best ones and the last ones, the newest
+first; two of each are kept, so that a damaged one has one before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from treemem.checkpoint.files import in_a_line, temporary_folder, verified_files, write_checkpoint
+from treemem.errors import CheckpointError, RecipeError
+from treemem.records import replacing
+
+_logger = logging.getLogger(__name__)
+_POINTERS, _CHECKPOINTS, _LOCK = "checkpoints.json", "checkpoints", ".lock"
+_KEPT = 2
+Kind = Literal["best", "last"]
+
+
+class RunFolder:
+    """The checkpoints of one run.
+
+    Args:
+        path: the folder; it may be absent.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def has_run(self) -> bool:
+        """Return whether the folder holds a checkpoint, whole or not."""
+        return bool(self._numbers())
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold an exclusive lock on the folder, which is made if it is absent.
+
+        The system releases the lock when the process ends, however it ends.
+
+        Raises:
+            RecipeError: the folder cannot be written, or another process is training in it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / _LOCK, timeout=0)
+            lock.acquire()
+        except Timeout as error:
+            problem = f"another process is training in {self.path}; wait for its end, or choose another folder"
+            raise RecipeError(problem) from error
+        except OSError as error:
+            reason = "it is a file" if self.path.is_file() else error.strerror
+            problem = f"cannot train in {self.path}: {reason}; output must be a folder that can be written"
+            raise RecipeError(problem) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def save(self, files: Mapping[str, bytes], *, best: bool) -> int:
+        """Write the next checkpoint, make it the last one and, if it is, the best one; delete those no longer named.
+
+        Returns:
+            Its number.
+
+        Raises:
+            CheckpointError: it cannot be written; the checkpoints before it stay.
+        """
+        number = max(self._numbers(), default=0) + 1
+        write_checkpoint(self._place(number), files)
+        pointers = self._pointers()
+        for kind in ("last", *(["best"] if best else [])):
+            pointers[kind] = [number, *pointers[kind]][:_KEPT]
+        self._point(pointers)
+        return number
+
+    def drop_damaged(self) -> None:
+        """Forget checkpoints that are not whole, with a warning, so that what is saved next keeps the whole ones.
+
+        Raises:
+            CheckpointError: there are checkpoints, and training can go on from none.
+        """
+        pointers = self._pointers()
+        problems = {}
+        for kind, named in pointers.items():
+            for number in list(named):
+                try:
+                    verified_files(self._place(number), with_training_state=kind == "last")
+                except CheckpointError as error:
+                    problems[number] = str(error)
+                    named.remove(number)
+        if not problems:
+            return
+        if not pointers["last"]:
+            told = "; ".join(problems.values())
+            raise CheckpointError(
+                f"cannot resume {self.path}: {told}; choose another output folder, or overwrite it to begin anew"
+            )
+        _logger.warning("%s; going on from the checkpoint before it", "; ".join(problems.values()))
+        self._point(pointers)
+
+    def _point(self, pointers: Mapping[str, list[int]]) -> None:
+        with replacing(self.path / _POINTERS) as temporary:
+            temporary.write_text(json.dumps(pointers) + "\n", encoding="utf-8")
+        named = {number for numbers in pointers.values() for number in numbers}
+        for number in self._numbers():
+            if number not in named:
+                shutil.rmtree(self._place(number), ignore_errors=True)
+
+    def find(self, kind: Kind, *, with_training_state: bool = False) -> tuple[int, Path, dict[str, bytes]] | None:
+        """Return the number, folder and files of the best or the last checkpoint that is whole; None without any.
+
+        A damaged one is skipped for the one before it, with a warning.
+
+        Raises:
+            CheckpointError: there are checkpoints, and none is whole.
+        """
+        pointers = self._pointers()
+        others = sorted(self._numbers() - set(pointers[kind]), reverse=True)
+        problems = []
+        for number in [*pointers[kind], *others]:
+            folder = self._place(number)
+            try:
+                files = verified_files(folder, with_training_state=with_training_state)
+            except CheckpointError as error:
+                problems.append(str(error))
+                continue
+            if problems:
+                _logger.warning("%s; the checkpoint %s is used instead", "; ".join(problems), folder)
+            return number, folder, files
+        if problems:
+            raise CheckpointError("; ".join(problems))
+        return None
+
+    def number_of(self, kind: Kind) -> int | None:
+        """Return the number of the best or the last checkpoint; None without any."""
+        return next(iter(self._pointers()[kind]), None)
+
+    def clear(self, *, overwrite: bool) -> None:
+        """Delete what a killed run left half written and, with ``overwrite``, all checkpoints."""
+        if overwrite:
+            shutil.rmtree(self.path / _CHECKPOINTS, ignore_errors=True)
+            (self.path / _POINTERS).unlink(missing_ok=True)
+        for left in (self.path / _CHECKPOINTS).glob(".*.tmp"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def temporary(self, number: int) -> Path:
+        """Return where the checkpoint of that number is written before it gets its name."""
+        return temporary_folder(self._place(number))
+
+    def _place(self, number: int) -> Path:
+        return self.path / _CHECKPOINTS / f"{number:06d}"
+
+    def _numbers(self) -> set[int]:
+        try:
+            return {int(name) for name in os.listdir(self.path / _CHECKPOINTS) if name.isdigit()}  # noqa: PTH208
+        except OSError:  # there is no such folder
+            return set()
+
+    def _pointers(self) -> dict[str, list[int]]:
+        there = self._numbers()
+        try:
+            named = json.loads((self.path / _POINTERS).read_bytes())
+            return {kind: [int(number) for number in named[kind] if int(number) in there] for kind in ("best", "last")}
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            _logger.warning(
+                "%s is damaged (%s); the newest checkpoint is used", self.path / _POINTERS, in_a_line(error)
+            )
+        return {"best": [], "last": sorted(there, reverse=True)}

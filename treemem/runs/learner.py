@@ -1,0 +1,158 @@
+"""One training step: losses, gradients, update. A learner with another update overrides one method."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from treemem.data.loader import Batch
+from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import TokenBatch
+from treemem.data_parallel import Processes
+from treemem.errors import RecipeError
+from treemem.model import Model
+from treemem.runs.options import TrainingOptions
+from treemem.task import ModelOutput
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+MAIN_LOSS = "loss"
+"""The name of the task's loss among the losses of a step."""
+
+
+class Learner:
+    """Trains a model step by step.
+
+    Override :meth:`training_step` for another update: policy gradients, several optimisers, several samples an example.
+    Logging, checkpoints, resuming, data parallelism and evaluation stay as they are. A task names its learner in
+    ``Task.learner``, a network in an attribute ``learner``, as ``"module:Class"`` or as the class.
+
+    Args:
+        model: what is trained.
+        options: of the training.
+        processes: those that train together.
+        fabric: precision and device.
+
+    Attributes:
+        optimizers: those of :meth:`make_optimizers`.
+        state: what the encoder carries on to the next batch of a stream.
+    """
+
+    def __init__(self, model: Model, options: TrainingOptions, processes: Processes, fabric: Fabric) -> None:
+        self.model, self.options, self.processes, self.fabric = model, options, processes, fabric
+        self.state: Any = None
+        network, *optimizers = fabric.setup(model, *self.make_optimizers())
+        self.network: Any = network
+        self.optimizers: list[Any] = optimizers
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """Return the optimisers; by default one over all weights, as the options say."""
+        options = self.options
+        return [
+            _OPTIMIZERS[options.optimizer](
+                self.model.parameters(),
+                lr=options.learning_rate,
+                betas=(options.beta1, options.beta2),
+                eps=options.epsilon,
+                weight_decay=options.weight_decay,
+                fused=True,
+            )
+        ]
+
+    def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
+        """Do one step and return its losses by name, as the log shows them; ``"loss"`` is the main one.
+
+        Args:
+            batch: the part of the batch that this process does; it may have no example.
+            targets: of this part.
+        """
+        return self.update(self.losses(batch, targets))
+
+    def losses(self, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
+        """Return the task's loss and the encoder's auxiliary losses; nothing for a batch without examples."""
+        if not batch.num_examples:
+            return {}
+        output = self.run(batch)
+        return {MAIN_LOSS: self.model.task.loss(output.outputs, targets), **output.auxiliary_losses}
+
+    def run(self, batch: Batch) -> ModelOutput:
+        """Return the model's output for a batch, in the precision of the options; carries the state of a stream on."""
+        if isinstance(batch, TokenBatch) and batch.continues:
+            batch = batch.with_state(self.state)
+        with self.fabric.autocast():
+            output = self.model.run(batch)
+        self.state = detached(output.state)
+        if isinstance(output.outputs, Tensor) and output.outputs.dtype == torch.bfloat16:
+            output = output._replace(outputs=output.outputs.float())
+        return output
+
+    def update(self, losses: Mapping[str, SumCount], optimizer: int = 0) -> dict[str, SumCount]:
+        """Make one step of an optimiser down the gradient of the weighted mean losses. Waits for all processes.
+
+        Args:
+            losses: of this process; all processes but those without examples give the same names. Weights are those of
+                ``options.auxiliary_losses``, and 1 for the main loss.
+            optimizer: which of the optimisers.
+
+        Returns:
+            The losses of all processes together.
+
+        Raises:
+            RecipeError: the options weight an auxiliary loss that the network does not have.
+        """
+        chosen = self.optimizers[optimizer]
+        chosen.zero_grad()
+        total = self.processes.summed(losses)
+        weights = {MAIN_LOSS: 1.0, **self.options.auxiliary_losses}
+        for name in weights:
+            if name not in total:
+                have = ", ".join(other for other in total if other != MAIN_LOSS) or "none"
+                raise RecipeError(f"training.auxiliary_losses names {name!r}; the network's auxiliary losses: {have}")
+        if losses:
+            weighted = [weight * losses[name].sum / total[name].divisor for name, weight in weights.items()]
+            self.fabric.backward(torch.stack(weighted).sum() if len(weighted) > 1 else weighted[0])
+        self.processes.sum_gradients(self.model.parameters())
+        if self.options.clip is not None:
+            # a norm that is not finite shows in the epoch's loss, which is read where that makes nothing wait
+            self.fabric.clip_gradients(self.network, chosen, max_norm=self.options.clip, error_if_nonfinite=False)
+        chosen.step()
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what :meth:`load_state_dict` takes: the optimisers. A subclass adds its own, such as a baseline."""
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+
+
+def detached(state: Any) -> Any:
+    """Return nested tensors without their history."""
+    if isinstance(state, Tensor):
+        return state.detach()
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*map(detached, state))
+    if isinstance(state, (list, tuple)):
+        return type(state)(map(detached, state))
+    if isinstance(state, dict):
+        return {name: detached(value) for name, value in state.items()}
+    return state
+
+
+def learner_of(model: Model) -> type[Learner]:
+    """Return the learner that the network names, else the one that the task names."""
+    named = getattr(model.encoder, "learner", None) or model.task.learner
+    if isinstance(named, str):
+        module, _, attribute = named.partition(":")
+        found: type[Learner] = getattr(importlib.import_module(module), attribute)
+        return found
+    return Learner if named is None else named

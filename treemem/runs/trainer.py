@@ -1,0 +1,355 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from treemem import checkpoint
+from treemem.checkpoint.run_folder import RunFolder
+from treemem.data.examples import DataSet, Examples, forest_of
+from treemem.data.loader import Batch, BatchOptions, Loader
+from treemem.data.sum_count import SumCount
+from treemem.data_parallel import joined_processes
+from treemem.errors import RecipeError
+from treemem.metrics.score import Score
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.runs.accelerator import fabric_of_process
+from treemem.runs.averaging import averaged_model
+from treemem.runs.curriculum import examples_of_epoch
+from treemem.runs.fit_result import FitResult
+from treemem.runs.learner import MAIN_LOSS, learner_of
+from treemem.runs.learning_rate import plateau_scheduler, rate_scheduler
+from treemem.runs.options import TrainingOptions
+from treemem.runs.progress import RunLog, epoch_line, progress_bar, summary_writer
+from treemem.runs.resume import best_model, check_saved, save, saved_run, take_up
+from treemem.runs.state import Progress, fingerprint, seed_generators
+from treemem.task import Task
+from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
+_POSTFIX_SECONDS = 0.5
+_CLOCK_STEPS = 16
+
+
+class DivergedError(RecipeError):
+    """A training whose loss is no longer a number."""
+
+
+class Trainer:
+    """One training run: the model and all that changes while it is trained.
+
+    Args:
+        task, network, data, options, networks: as of :func:`treemem.runs.fit`.
+        folder: of the run.
+        shown: whether to show a progress bar; None: on a terminal only.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        network: NetworkConfig,
+        data: Forest | DataSet,
+        options: TrainingOptions,
+        folder: RunFolder,
+        shown: bool | None,
+        networks: Mapping[str, Callable[..., nn.Module]] | None,
+    ) -> None:
+        self.processes = joined_processes()
+        self.options, self.folder, self.shown, self.networks = options, folder, shown, networks
+        self.fabric = fabric_of_process(self.processes, options.accelerator, options.precision)
+        self.device = self.fabric.device
+        self.cuda_devices = [self.device] if self.device.type == "cuda" else []
+        self.examples = task.examples(forest_of(data))
+        self.train_ids, self.validation_ids = _parts(self.examples)
+        if options.schedule == "plateau" and not len(self.validation_ids):
+            raise RecipeError('schedule "plateau" needs validation examples, and these data have none')
+        examples_of_epoch(self.train_ids, self.examples, 0, options.curriculum)  # the stage with the fewest
+        if options.tensorboard and self.processes.is_first:
+            summary_writer()
+        self.train_nodes = self.examples.forest.num_nodes * len(self.train_ids) // max(1, len(self.examples))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            self.model = Model(task, network, networks=networks)
+        checkpoint.check_options(self.model)
+        whole_batch = self.model.needs_whole_batch
+        if whole_batch is not None and self.processes.count > 1:
+            raise RecipeError(
+                f"{whole_batch} makes an example depend on the others of its batch, which several processes would "
+                "divide; train it in one process"
+            )
+        self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
+        self.fingerprint = fingerprint(self.model, self.examples, options)
+        self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
+        self.progress = Progress()
+        self.monitored = f"validation_{task.monitor.metric}"
+        self.validated: tuple[Any, Mapping[str, Any]] | None = None  # what the last evaluation kept, and its targets
+
+    def loader_of(self, epoch: int) -> Loader:
+        """Return the batches of an epoch, counted from 0, in its order."""
+        options = self.options
+        return self.examples.loader(
+            self.model.vocabulary,
+            examples_of_epoch(self.train_ids, self.examples, epoch, options.curriculum),
+            BatchOptions(
+                options.batch_size,
+                options.nodes_per_batch,
+                shuffle=True,
+                sort_by_height=options.sort_by_height,
+                sort_by_length=options.sort_by_length,
+                seed=options.seed,
+                epoch=epoch,
+                share_subtrees=options.share_subtrees,
+                prefetch=options.prefetch,
+            ),
+        )
+
+    def begin(self) -> None:
+        """Seed everything, or take up the state of the last checkpoint."""
+        options = self.options
+        seed_generators(options.seed, self.processes.rank)
+        saved = self.processes.in_first(lambda: saved_run(self.folder))
+        if saved is None and self.processes.count > 1:
+            self.model.load_state_dict(self.processes.in_first(self.model.state_dict))
+        if saved is not None:
+            check_saved(self, saved)
+        self.learner = learner_of(self.model)(self.model, options, self.processes, self.fabric)
+        self.average = None if options.averaging is None else averaged_model(self.model, options.averaging)
+        if saved is not None:
+            take_up(self, saved)
+            self.judge_if_due()
+        schedules = [self.scheduler(optimizer) for optimizer in self.learner.optimizers] if options.rate_varies else []
+        self.schedulers: list[LambdaLR] = schedules
+        plateau = options.schedule == "plateau"
+        self.plateaus = [self.plateau(optimizer) for optimizer in self.learner.optimizers] if plateau else []
+        self.log: RunLog | None = None
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                path = self.folder.path / "metrics.jsonl"
+                self.log = RunLog(path, self.progress.records, tensorboard=options.tensorboard)
+        self.note_save()
+
+    def note_save(self) -> None:
+        """Remember when a checkpoint was written."""
+        self.saved_at = time.perf_counter()
+
+    def judge_if_due(self) -> None:
+        """Evaluate the last epoch of a resumed run that is asked for no more, if it was not, or nothing is the best."""
+        progress = self.progress
+        is_due = len(self.validation_ids) and progress.epoch == self.options.epochs
+        is_judged = progress.best_epoch and not (is_due and self.monitored not in progress.records[-1])
+        if not progress.finished(self.options) or is_judged:
+            return
+        if progress.step:
+            raise RecipeError(
+                f"{self.folder.path} holds a run within its epoch {progress.epoch + 1}, and no model of epoch "
+                f"{progress.epoch} that could be evaluated; resume it with epochs of at least {progress.epoch + 1}"
+            )
+        value = self.evaluate(progress.records[-1]) if len(self.validation_ids) else None
+        monitor = self.model.task.monitor
+        is_best = value is None or monitor.is_better(value, progress.best_value) or not progress.best_epoch
+        if is_best:
+            progress.best_epoch, progress.best_value = progress.epoch, value
+        save(self, best=is_best)
+
+    def tell(self, message: str, *values: object) -> None:
+        """Log what all processes have done, once."""
+        if self.processes.is_first:
+            _logger.info(message, *values)
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+        """Return what sets the learning rate of the steps to come."""
+        progress, options = self.progress, self.options
+        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)]
+        done = sum(steps[: progress.epoch]) + progress.step
+        return rate_scheduler(
+            optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+        )
+
+    def plateau(self, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau:
+        """Return what lowers the learning rate after evaluations that brought nothing."""
+        options = self.options
+        return plateau_scheduler(
+            optimizer,
+            options.learning_rate,
+            options.plateau_factor,
+            options.plateau_patience,
+            mode=self.model.task.monitor.mode,
+            values=[record[self.monitored] for record in self.progress.records if self.monitored in record],
+        )
+
+    @property
+    def kept_model(self) -> Model:
+        """What is evaluated and kept: the model, or the EMA of its weights."""
+        return self.model if self.average is None else cast(Model, self.average.module)
+
+    def train_epoch(self) -> None:
+        """Do the epoch's remaining steps."""
+        progress, options = self.progress, self.options
+        self.loader = self.loader_of(progress.epoch)
+        plan = self.loader.plan()
+        left = plan[progress.step :]
+        batches = self.loader.batches(self.own_parts(left))
+        self.learner.network.train()
+        sums: dict[str, tuple[Any, Any]] = {name: (total, count) for name, (total, count) in progress.losses.items()}
+        begin = shown_at = time.perf_counter()
+        title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
+        with closing(batches), progress_bar(sum(map(len, plan)), title, self.shown) as bar:
+            bar.update(progress.items)
+            for places, batch in zip(left, batches, strict=True):
+                for name, loss in self.step(batch).items():
+                    total, count = sums.get(name, (0.0, 0.0))
+                    sums[name] = total + loss.sum.detach().double(), count + loss.count
+                progress.items += len(places)
+                progress.step += 1
+                now = time.perf_counter()
+                if not bar.disable and now - shown_at > _POSTFIX_SECONDS:
+                    total, count = sums[MAIN_LOSS]
+                    bar.set_postfix_str(f"loss {float(total) / max(1.0, float(count)):.4f}", refresh=False)
+                    shown_at = now
+                bar.update(len(places))
+                if self.checkpoint_is_due(now):
+                    self.account(sums, now - begin)
+                    save(self, best=False)
+                    begin = time.perf_counter()
+        self.account(sums, time.perf_counter() - begin)
+
+    def own_parts(self, plan: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.int64]]:
+        """Return what this process does of each batch."""
+        return plan if self.processes.count == 1 else self.loader.parts(plan, self.processes)
+
+    def step(self, batch: Batch) -> Mapping[str, SumCount]:
+        """Do one training step and return its losses, without waiting for the device."""
+        targets = self.examples.batch_targets(batch, self.device)
+        losses = self.learner.training_step(batch.to(self.device), targets)
+        for scheduler in self.schedulers:
+            scheduler.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+        return losses
+
+    def account(self, sums: Mapping[str, tuple[Any, Any]], seconds: float) -> None:
+        """Enter the losses of the epoch so far, and how long the steps since the last call took."""
+        self.progress.losses = {name: [float(total), float(count)] for name, (total, count) in sums.items()}
+        self.progress.seconds += seconds
+        self.progress.loader_seconds += self.loader.seconds
+        self.loader.seconds = 0.0
+
+    def checkpoint_is_due(self, now: float) -> bool:
+        """Return whether to write a checkpoint within the epoch."""
+        seconds, steps = self.options.checkpoint_seconds, self.options.checkpoint_steps
+        if steps is not None and self.progress.step % steps == 0:
+            return True
+        if seconds is None or (self.processes.count > 1 and self.progress.step % _CLOCK_STEPS):
+            return False
+        return self.processes.in_first(lambda: now - self.saved_at >= seconds)
+
+    def end_epoch(self) -> None:
+        """Close the epoch: evaluate, write the record and the checkpoint."""
+        progress, options = self.progress, self.options
+        progress.epoch += 1
+        means = {name: total / max(1.0, count) for name, (total, count) in progress.losses.items()}
+        if not math.isfinite(means.get(MAIN_LOSS, 0.0)):
+            raise DivergedError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
+        record: dict[str, Any] = {
+            "epoch": progress.epoch,
+            "loss": means.pop(MAIN_LOSS, 0.0),
+            **{f"{name}_loss": mean for name, mean in means.items()},
+            "examples": progress.items,
+            "trees": progress.items * self.examples.trees_per_example,
+            "seconds": progress.seconds,
+            "loader_seconds": progress.loader_seconds,
+            "examples_per_second": progress.items / progress.seconds,
+        }
+        progress.begin_epoch()
+        self.learner.state = None
+        is_best = self.judge(record)
+        if is_best:
+            progress.best_epoch = progress.epoch
+        progress.records.append(record)
+        save(self, best=is_best)
+        with self.processes.agreeing():
+            if self.log is not None:
+                self.log.add(record)
+        self.tell("%s", epoch_line(record, options, self.monitored, is_best))
+
+    def judge(self, record: dict[str, Any]) -> bool:
+        """Evaluate after an epoch whose turn it is; return whether the model is the best so far."""
+        progress, options = self.progress, self.options
+        if not len(self.validation_ids):
+            return True
+        if progress.epoch % options.evaluate_every and progress.epoch != options.epochs:
+            return False
+        value = self.evaluate(record)
+        for plateau in self.plateaus:
+            plateau.step(value)
+        if not self.model.task.monitor.is_better(value, progress.best_value):
+            progress.evaluations_since_best += 1
+            return False
+        progress.best_value, progress.evaluations_since_best = value, 0
+        return True
+
+    def evaluate(self, record: dict[str, Any]) -> float:
+        """Score the validation examples, put loss and scores into the epoch's record, return the monitored metric."""
+        begin = time.perf_counter()
+        model = self.kept_model
+        loader = model.loader(
+            self.examples, self.validation_ids, BatchOptions(self.options.evaluation_batch_size, epoch=0)
+        )
+        whole = loader.plan()
+        with self.processes.agreeing():
+            parts = [self.processes.part(places) for places in whole]
+            own = model.outputs_of(self.examples, loader, plan=parts)
+        kept = _merged(self.processes.gathered((parts, own)))
+        targets = self.examples.targets_of(self.validation_ids)
+        scores = model.task.scores(kept, targets, loader.group)
+        self.validated = kept, targets
+        record.update(model.task.validation_record(kept, targets))
+        value = scores[-1].metrics[model.task.monitor.metric]
+        assert value is not None  # the monitored metric is there for all examples
+        record[self.monitored] = value
+        record["validation_seconds"] = time.perf_counter() - begin
+        record["validation"] = [dataclasses.asdict(score) for score in scores]
+        return value
+
+    def result(self) -> FitResult:
+        """Return the best model and the run's records."""
+        best = best_model(self)
+        record = self.progress.records[self.progress.best_epoch - 1]
+        validation = [Score(**score) for score in record.get("validation", [])]
+        return FitResult(best, self.folder.path, self.progress.best_epoch, validation, self.progress.records)
+
+
+def _parts(examples: Examples) -> tuple[Any, Any]:
+    """Return the numbers of the examples to train on and to validate with."""
+    if examples.split is None:
+        train, validation = examples.part(None), examples.part(None)[:0]
+    else:
+        train, validation = examples.part("train"), examples.part("validation")
+    if not len(train):
+        raise RecipeError("there is no example to train on")
+    for part in (train, validation):
+        examples.check_labelled(part)
+    return train, validation
+
+
+def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
+    """Return what several processes kept, in the order of the items."""
+    places = np.concatenate([place for own, _ in parts for place in own] or [np.empty(0, np.int64)])
+    order = np.argsort(places, kind="stable")
+    if isinstance(parts[0][1], list):
+        items = [item for _, kept in parts for item in kept]
+        return [items[place] for place in order.tolist()]
+    return torch.cat([kept for _, kept in parts if len(kept)])[torch.from_numpy(order)]
