@@ -21,7 +21,6 @@ from treemem.model import Model
 from treemem.ops.threads import torch_threads
 from treemem.records import write_records
 from treemem.runs.progress import progress_bar
-from treemem.tasks.equation_verification.completion.blanks import checked_seed_of_draws
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_verification.completion.completion import Engine, complete, filling_scores
 from treemem.tasks.equation_verification.completion.ranks import RANKS, SHOWN, Completion
@@ -74,7 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    checked_seed_of_draws(options.seed)
     if options.limit is not None and options.limit < 1:
         raise RecipeError(f"--limit must be at least 1, not {options.limit}")
     if options.output is not None:

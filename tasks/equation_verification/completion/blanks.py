@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.completion.candidates import Candidates
-from treemem.tasks.equation_verification.generation.quotas import checked_seed
 from treemem.trees.equation_labels import NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.forest_arrays import checked_integers
@@ -61,7 +61,7 @@ def draw_blanks(equations: Forest, candidates: Candidates, *, seed: int = 0) -> 
         GraphError: trees that are no equations.
         RecipeError: no equation that can have a blank, or a seed that is no whole number from 0.
     """
-    seed = checked_seed_of_draws(seed)
+    seed = checked_count("seed", seed, least=0)
     candidate = _candidate_of_nodes(equations, candidates)
     tree_of_node = np.repeat(np.arange(len(equations)), np.diff(equations.begin))
     possible = (candidate >= 0) & ~_left_out(equations)[tree_of_node]
@@ -77,18 +77,6 @@ def draw_blanks(equations: Forest, candidates: Candidates, *, seed: int = 0) -> 
     place = np.cumsum(count)[tree] - count[tree] + (draw[tree] * count[tree]).astype(np.int64)
     node = np.flatnonzero(possible)[place]
     return Blanks(tree, node, candidate[node])
-
-
-def checked_seed_of_draws(seed: object) -> int:
-    """``seed`` as an integer that the generators of numpy take.
-
-    Raises:
-        RecipeError: it is no whole number, or negative.
-    """
-    number = checked_seed(seed)
-    if number < 0:
-        raise RecipeError(f"seed must be a whole number, 0 or more, not {seed!r}")
-    return number
 
 
 def place_blanks(

@@ -17,7 +17,7 @@ from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
 from treemem.schedule import TreeBatch
 from treemem.tasks.equation_verification import EquationVerification
-from treemem.tasks.equation_verification.completion.blanks import Blanks, checked_seed_of_draws
+from treemem.tasks.equation_verification.completion.blanks import Blanks
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_verification.completion.filling import Fillings, filled_forest
 from treemem.tasks.equation_verification.completion.ranks import Completion, rank_candidates
@@ -171,7 +171,7 @@ def complete(
         RecipeError: a blank whose original is none of the candidates, no blanks at all, or a seed that is no whole
             number from 0.
     """
-    random = np.random.default_rng(checked_seed_of_draws(seed))
+    random = np.random.default_rng(checked_count("seed", seed, least=0))
     candidates = candidates or make_candidates()
     if not len(blanks):
         raise RecipeError("there are no blanks to fill")

@@ -17,12 +17,11 @@ from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.completion.blanks import (
     Blanks,
-    checked_seed_of_draws,
     draw_blanks,
     place_blanks,
 )
 from treemem.tasks.equation_verification.completion.candidates import Candidates
-from treemem.tasks.equation_verification.published_records import MISSING, published_tree, read_published_records
+from treemem.tasks.equation_verification.readers import MISSING, has_numbers, published_tree, read_published_records
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.tree import Tree
@@ -96,7 +95,7 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
         ParseError: the file as a whole is damaged.
         GraphError: a blank that is none of the candidates, or lies outside of its equation; says which record's.
     """
-    name, seed = os.fspath(source), checked_seed_of_draws(seed)
+    name, seed = os.fspath(source)(seed)
     published = name.lower().removesuffix(".gz").endswith(".json")
     rows = list(_published_rows(source) if published else _rows(source))
     if not rows:
@@ -160,7 +159,7 @@ def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
         except TreememError as error:
             bad.append(f"{name}: {error}")
             continue
-        if any(leaf.value is not None for leaf in tree.leaves()):
+        if has_numbers(tree):
             numeric += 1
             continue
         yield _Row(place, name, tree, _spelled(record), label, _published_place(record, name))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -45,7 +46,7 @@ def balanced_equations(
     """
     points = draw_points()
     total = sum(map(sum, quota.values()))
-    with tqdm(total=total, desc="equations", unit="", disable=None if progress is None else not progress) as bar:
+    with equation_bar(total, progress) as bar:
         wanted = {depth: true for depth, (_, true) in quota.items()}
         derivation = Derivation(table, wanted, points, rng, apart_from, derivation_options)
         derivation.run(bar.update)
@@ -56,6 +57,11 @@ def balanced_equations(
         corruption = Corruption(table, sources, wanted, keys, points, rng, derivation.rewriter, options)
         corruption.run(bar.update)
     return assembled(table, true, corruption.found, rng)
+
+
+def equation_bar(total: int, progress: bool | None) -> tqdm[Any]:
+    """Return a progress bar; None shows one on a terminal."""
+    return tqdm(total=total, desc="equations", unit="", disable=None if progress is None else not progress)
 
 
 def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:

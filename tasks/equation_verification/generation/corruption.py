@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.generation.editing import EDIT_NAMES, Editor
+from treemem.tasks.equation_verification.generation.editing import Editor
 from treemem.tasks.equation_verification.generation.evaluation import Points
 from treemem.tasks.equation_verification.generation.expressions import LABELS, ExpressionTable
 from treemem.tasks.equation_verification.generation.quotas import OpenQuotas
@@ -23,7 +22,6 @@ from treemem.tasks.equation_verification.generation.verification import FALSE, v
 _LARGEST_ROUND = 4096
 _PATIENCE = 5000
 """A depth has no more to give when so many edits of its equations find nothing new."""
-
 
 _TRIES_AT_A_SOURCE = 20
 _TRIES_AT_A_STEP = 10
@@ -43,29 +41,16 @@ class CorruptionOptions:
     """How false equations are made of true ones.
 
     Attributes:
-        edits: how often each kind of edit is tried, in the order of ``EDIT_NAMES``; in any unit.
+        edits: how often each kind of edit is tried, grow, shrink, replace, exchange; in any unit.
         steps: number of times that an identity is applied to the edited equation, inside and keeping its depth.
         even_counts: whether false equations are left out that would take the mean length and the mean counts of labels
             at their depth farther away from those of the true ones.
 
-    Raises:
-        RecipeError: shares that are not four numbers, none negative and not all 0, or steps that are no whole number or
-            negative.
     """
 
     edits: tuple[float, ...] = EDIT_SHARES
     steps: int = 0
     even_counts: bool = False
-
-    def __post_init__(self) -> None:
-        if isinstance(self.steps, bool) or not isinstance(self.steps, (int, np.integer)) or self.steps < 0:
-            raise RecipeError(f"false_steps must be a whole number, 0 or more, not {self.steps!r}")
-        shares = [share for share in self.edits if isinstance(share, (int, float)) and 0 <= share < float("inf")]
-        if not len(shares) == len(self.edits) == len(EDIT_NAMES) or not sum(shares):
-            raise RecipeError(
-                f"edits must be the shares of {', '.join(EDIT_NAMES)}: {len(EDIT_NAMES)} numbers, none negative and "
-                f"not all 0, not {self.edits!r}"
-            )
 
     @classmethod
     def with_even_counts(cls, false_steps: int, edits: Sequence[float]) -> CorruptionOptions:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from treemem.errors import RecipeError
+from treemem.checked_options import checked_probability
 from treemem.tasks.equation_verification.generation.evaluation import Points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.identities import BRANCHES, IDENTITIES
@@ -64,9 +64,7 @@ class DerivationOptions:
     branches: bool = False
 
     def __post_init__(self) -> None:
-        share = self.derived_share
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise RecipeError(f"derived_share must be a number from 0 to 1, not {share!r}")
+        checked_probability("derived_share", self.derived_share)
 
 
 BY_IDENTITIES = DerivationOptions()

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError
-from treemem.tasks.equation_verification.generation.balance import assembled, balanced_equations
+from treemem.tasks.equation_verification.generation.balance import assembled, balanced_equations, equation_bar
 from treemem.tasks.equation_verification.generation.corruption import EDIT_SHARES, Corruption, CorruptionOptions
 from treemem.tasks.equation_verification.generation.deepening import Deepening
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, Derivation, DerivationOptions
 from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import VERSION
-from treemem.tasks.equation_verification.generation.quotas import DEEPEST, checked_seed, checked_size, depth_quotas
+from treemem.tasks.equation_verification.generation.quotas import DEEPEST, depth_quotas
 from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH
 from treemem.tasks.equation_verification.generation.verification import TRUE, verify
 from treemem.trees.equation_labels import EQUALITY
@@ -37,7 +37,7 @@ def training_equations(
     derivation: DerivationOptions = BY_IDENTITIES,
     progress: bool | None = False,
 ) -> Forest:
-    """Equations of depth 1 to 7, with the published shares of depths and labels, all for training.
+    """Generate equations of depth 1 to 7, with the published shares of depths and labels, all for training.
 
     Few equations of depth 1 to 3 exist; what they cannot give is taken from the next depth.
 
@@ -46,8 +46,9 @@ def training_equations(
         seed: of all random choices.
         apart_from: none of these equations comes out, nor one that is equal to any of them up to renaming of variables
             and swapping of sides.
-        false_steps, edits: how the false ones among the new equations are made; see
-            :func:`~treemem.tasks.equation_verification.generation.generator.generate_equations`.
+        false_steps: number of times that an identity is applied to an equation after the edit that made it false.
+        edits: how often edits that grow, shrink, replace and exchange are tried; in any unit. With other steps or edits
+            than these, false equations are chosen so that they have the lengths and labels of true ones on average.
         derivation: how the true ones among the new equations are derived.
         progress: whether to show a progress bar; None shows one on a terminal.
 
@@ -56,12 +57,11 @@ def training_equations(
         of them.
 
     Raises:
-        RecipeError: a size, seed or number of steps that is not a whole number or out of range, or edits that are not
-            four shares.
+        RecipeError: a size or seed that is not a whole number or out of range.
         GraphError: a tree of ``apart_from`` that is no equation.
     """
     quota = depth_quotas(size, TRAINING_DEPTH)
-    rng = random.Random(f"training equations {VERSION} {checked_seed(seed)}")
+    rng = random.Random(f"training equations {VERSION} {seed}")
     table = ExpressionTable()
     known = canonical_equations(table, apart_from)
     options = CorruptionOptions.with_even_counts(false_steps, edits)
@@ -76,12 +76,10 @@ def with_more_training(
     size: int,
     *,
     seed: int = 0,
-    false_steps: int = 0,
-    edits: Sequence[float] = EDIT_SHARES,
     derivation: DerivationOptions = BY_IDENTITIES,
     progress: bool | None = False,
 ) -> Forest:
-    """The equations of ``forest``, and new ones of depth 1 to 7 after them until ``size`` are for training.
+    """Return the equations of ``forest``, and new ones of depth 1 to 7 after them until ``size`` are for training.
 
     Validation and test stay as they are; no new equation is equal to an old one, whatever its split.
 
@@ -89,8 +87,6 @@ def with_more_training(
         forest: trees with root ``Equality``, with ``label`` and ``split`` in their ``tree_data``.
         size: number of equations for training, old and new.
         seed: of all random choices.
-        false_steps, edits: how the false ones among the new equations are made; see
-            :func:`~treemem.tasks.equation_verification.generation.generator.generate_equations`.
         derivation: how the true ones among the new equations are derived.
         progress: whether to show a progress bar; None shows one on a terminal.
 
@@ -100,25 +96,19 @@ def with_more_training(
 
     Raises:
         RecipeError: ``forest`` has no labels or splits, more than ``size`` equations for training already, or
-            the size or seed is no whole number, or the steps or edits are out of range.
+            the size or seed is no whole number.
         GraphError: a tree of ``forest`` that is no equation.
     """
     missing = [name for name in ("label", "split") if name not in forest.tree_data]
     if missing:
         raise RecipeError(f"the equations have no {' and no '.join(missing)} in their tree_data; both are needed")
     num_training = int((forest.tree_data["split"] == "train").sum())
-    if checked_size(size) < num_training:
+    if checked_count("size", size, least=0) < num_training:
         raise RecipeError(f"{num_training} equations are for training already; size must be that or more, not {size}")
-    new = training_equations(
-        size - num_training,
-        seed=seed,
-        apart_from=forest,
-        false_steps=false_steps,
-        edits=edits,
-        derivation=derivation,
-        progress=progress,
+    wanted = size - num_training
+    return joined(
+        forest, training_equations(wanted, seed=seed, apart_from=forest, derivation=derivation, progress=progress)
     )
-    return joined(forest, new)
 
 
 def deep_equations(
@@ -129,7 +119,7 @@ def deep_equations(
     apart_from: Forest | None = None,
     progress: bool | None = False,
 ) -> Forest:
-    """Equations to test with: at each of some depths as many true ones as false ones.
+    """Generate equations to test with: at each of some depths as many true ones as false ones.
 
     Each true one is made by steps of its own from a shallow one (see :class:`Deepening`), so that no family of nearly
     equal ones decides what comes out.
@@ -149,13 +139,13 @@ def deep_equations(
         RecipeError: a count or seed that is no whole number, or depths out of range.
         GraphError: a tree of ``apart_from`` that is no equation.
     """
-    count = checked_size(count_per_depth)
+    count = checked_count("size", count_per_depth, least=0)
     possible = range(TRAINING_DEPTH + 1, DEEPEST + 1)
     if not len(depths) or len(set(depths)) < len(depths) or not set(depths) <= set(possible):
         raise RecipeError(
             f"depths must be whole numbers from {possible[0]} to {possible[-1]}, each once, not {list(depths)}"
         )
-    rng = random.Random(f"deep equations {VERSION} {checked_seed(seed)}")
+    rng = random.Random(f"deep equations {VERSION} {seed}")
     table, points = ExpressionTable(), draw_points()
     keys = canonical_equations(table, apart_from)
     shallow = {depth: true for depth, (_, true) in depth_quotas(_ANCESTORS, TRAINING_DEPTH).items()}
@@ -164,22 +154,19 @@ def deep_equations(
     parents = [equation for found in derivation.stock.values() for equation in found]
     deepening = Deepening(table, derivation.rewriter, parents, rng)
     true: dict[int, list[int]] = {depth: [] for depth in sorted(depths)}
-    with tqdm(
-        total=2 * count * len(depths), desc="equations", unit="", disable=None if progress is None else not progress
-    ) as bar:
+    with equation_bar(2 * count * len(depths), progress) as bar:
         for depth, found in true.items():
             while len(found) < count:
                 made = [deepening.equation(depth) for _ in range(count)]
                 fresh = []
                 for equation in made:
-                    key = None if equation is None else table.canonical_equation(equation)
-                    if equation is not None and key is not None and key not in keys:
+                    if equation is not None and (key := table.canonical_equation(equation)) not in keys:
                         keys.add(key)
                         fresh.append(equation)
                 verdicts = verify(table, fresh, points)
-                right = [each for each, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
-                bar.update(min(len(right), count - len(found)))
-                found += right[: count - len(found)]
+                verified = [each for each, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
+                bar.update(min(len(verified), count - len(found)))
+                found += verified[: count - len(found)]
         corruption = Corruption(
             table, true, dict.fromkeys(true, count), keys, points, rng, derivation.rewriter,
             CorruptionOptions(even_counts=True),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import numpy as np
 
-from treemem.errors import RecipeError, near_names
-from treemem.tasks.equation_verification.generation.quotas import checked_seed, checked_size
+from treemem.checked_options import checked_count
 from treemem.tasks.equation_verification.generation.splits import VALIDATION_SHARE
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.forest import Forest
@@ -19,88 +18,59 @@ from treemem.trees.tree import Tree
 
 _LOG = logging.getLogger(__name__)
 
-FUNCTION, ARITHMETIC, DECIMAL = range(3)
+KINDS: tuple[str, ...] = ("function", "arithmetic", "decimal")
 """``sin(2.5) = 0.6``; ``1.2 + 0.85 = 2.05``; ``2.57 = 2*10^0 + 5*10^-1 + 7*10^(-1*2)``."""
-
-NUMERIC_KINDS: tuple[str, ...] = ("function", "arithmetic", "decimal")
 
 LARGEST = 3.14
 """Numbers have two decimals and lie between -3.14 and 3.14."""
 
-EVALUATED_FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "sin": math.sin,
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
     "cos": math.cos,
-    "tan": math.tan,
     "cot": lambda x: 1 / math.tan(x),
-    "sec": lambda x: 1 / math.cos(x),
     "csc": lambda x: 1 / math.sin(x),
-    "asin": math.asin,
-    "acos": math.acos,
-    "atan": math.atan,
-    "sinh": math.sinh,
-    "cosh": math.cosh,
-    "tanh": math.tanh,
-    "exp": math.exp,
+    "sec": lambda x: 1 / math.cos(x),
+    "sin": math.sin,
+    "tan": math.tan,
 }
 
 _PATIENCE = 2000
 """There are no more equations of a kind when so many in a row are known already."""
 
 
-def generate_numeric(
-    size: int = 2000,
-    *,
-    seed: int = 0,
-    kinds: Sequence[str] = NUMERIC_KINDS,
-    functions: Sequence[str] = ("sin", "cos", "tan", "cot", "sec", "csc"),
-) -> Forest:
+def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
     """Generate true equations between decimal numbers, in either orientation, distinct up to the order of operands.
 
+    In equal parts these are values of the six trigonometric functions, sums or products of two numbers, rounded, and
+    expansions of a number as a sum of digits times powers of ten.
+
     Args:
-        size: number of equations, as far as there are so many.
+        size: number of equations; there may be fewer if there are not so many.
         seed: of all random choices.
-        kinds: ``"function"`` values, ``"arithmetic"`` (sum or product of two numbers, rounded) and ``"decimal"``
-            expansions of a number as a sum of digits times powers of ten; in equal parts.
-        functions: those that are evaluated, of ``EVALUATED_FUNCTIONS``.
 
     Returns:
         Trees with root ``Equality`` and ``Number`` leaves with values. ``tree_data``: ``label`` (int8, all 1), ``kind``
-        (int8, index into ``NUMERIC_KINDS``), ``split`` (``"train"`` four fifths, ``"validation"``).
+        (int8, index into ``KINDS``), ``split`` (``"train"`` four fifths, ``"validation"``).
 
     Raises:
-        RecipeError: a size or seed that is no whole number, or an unknown kind or function.
+        RecipeError: a size or seed that is no whole number, or negative.
 
     Example:
-        >>> forest = generate_numeric(1, seed=4, kinds=["function"])
-        >>> print(forest[0])
-        (Equality (cot Number=-1.61) Number=0.04)
+        >>> print(generate_numeric(3, seed=3)[0])
+        (Equality (sin Number=-1.7) Number=-0.99)
     """
-    size = checked_size(size)
-    seed = checked_seed(seed)
-    for names, known, what in ((kinds, NUMERIC_KINDS, "kind"), (functions, tuple(EVALUATED_FUNCTIONS), "function")):
-        for name in names:
-            if name not in known:
-                raise RecipeError(f"unknown {what} {name!r}; there are {', '.join(known)}{near_names(name, known)}")
-        if not names:
-            raise RecipeError(f"no {what} given; there are {', '.join(known)}")
+    size = checked_count("size", size, least=0)
     rng = random.Random(f"numeric {seed}")
-    streams = {
-        FUNCTION: _function_values(rng, sorted(set(functions))),
-        ARITHMETIC: _arithmetic(rng),
-        DECIMAL: _decimal_expansions(rng),
-    }
-    chosen = [code for code in streams if NUMERIC_KINDS[code] in kinds]
     found: dict[Tree, tuple[Tree, int]] = {}
-    for place, code in enumerate(chosen):
-        enough = len(found) + (size * (place + 1)) // len(chosen) - (size * place) // len(chosen)
+    for kind, stream in enumerate((_function_values(rng), _arithmetic(rng), _decimal_expansions(rng))):
+        enough = len(found) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
         misses = 0
         while len(found) < enough and misses < _PATIENCE:
-            tree = next(streams[code])
+            tree = next(stream)
             form = _ordered(tree)
             misses = misses + 1 if form in found else 0
-            found.setdefault(form, (tree, code))
+            found.setdefault(form, (tree, kind))
     if len(found) < size:
-        _LOG.warning("there are only %d of %d numeric equations of these kinds", len(found), size)
+        _LOG.warning("there are only %d of %d numeric equations", len(found), size)
     order = sorted(found.values(), key=lambda pair: rng.random())
     split = np.full(len(order), "train", dtype="<U10")
     split[: int(VALIDATION_SHARE * len(order) + 0.5)] = "validation"
@@ -108,19 +78,20 @@ def generate_numeric(
         [tree for tree, _ in order],
         tree_data={
             "label": np.ones(len(order), dtype=np.int8),
-            "kind": np.array([code for _, code in order], dtype=np.int8),
+            "kind": np.array([kind for _, kind in order], dtype=np.int8),
             "split": split,
         },
     )
 
 
-def _function_values(rng: random.Random, functions: Sequence[str]) -> Iterator[Tree]:
+def _function_values(rng: random.Random) -> Iterator[Tree]:
+    functions = list(_FUNCTIONS)
     while True:
         name = functions[int(rng.random() * len(functions))]
         argument = _number(rng)
         try:
-            value = EVALUATED_FUNCTIONS[name](float(argument))
-        except (ValueError, ZeroDivisionError):
+            value = _FUNCTIONS[name](float(argument))
+        except ZeroDivisionError:
             continue
         if abs(value) <= LARGEST:
             yield _equation(rng, Tree(name, [_leaf(argument)]), _leaf(Decimal(f"{value:.2f}")))

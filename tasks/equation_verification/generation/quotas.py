@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
 
 _LOG = logging.getLogger(__name__)
@@ -53,9 +54,9 @@ def depth_quotas(size: int, max_depth: int = 13) -> dict[int, tuple[int, int]]:
         >>> depth_quotas(1000)[5]
         (95, 131)
     """
-    size = checked_size(size)
-    if isinstance(max_depth, bool) or not isinstance(max_depth, (int, np.integer)) or not 2 <= max_depth <= DEEPEST:
-        raise RecipeError(f"max_depth must be a whole number from 2 to {DEEPEST}, not {max_depth!r}")
+    size = checked_count("size", size, least=0)
+    if not 2 <= checked_count("max_depth", max_depth, least=2) <= DEEPEST:
+        raise RecipeError(f"max_depth must be at most {DEEPEST}, not {max_depth}")
     depths = range(1, int(max_depth) + 1)
     shares = np.array([_count(depth, label) for depth in depths for label in (0, 1)], dtype=np.float64)
     exact = size * shares / shares.sum()
@@ -63,28 +64,6 @@ def depth_quotas(size: int, max_depth: int = 13) -> dict[int, tuple[int, int]]:
     missing = int(size - counts.sum())
     counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
     return {depth: (int(counts[2 * row]), int(counts[2 * row + 1])) for row, depth in enumerate(depths)}
-
-
-def checked_size(size: object) -> int:
-    """``size`` as an integer.
-
-    Raises:
-        RecipeError: it is no whole number, or negative.
-    """
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-        raise RecipeError(f"size must be a whole number, 0 or more, not {size!r}")
-    return int(size)
-
-
-def checked_seed(seed: object) -> int:
-    """``seed`` as an integer.
-
-    Raises:
-        RecipeError: it is no whole number.
-    """
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise RecipeError(f"seed must be a whole number, not {seed!r}")
-    return int(seed)
 
 
 def _count(depth: int, label: int) -> float:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.editing import TRIGONOMETRIC_FUNCTIONS
 from treemem.tasks.equation_verification.generation.evaluation import (
@@ -29,7 +30,6 @@ from treemem.tasks.equation_verification.generation.evaluation import (
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import VERSION
 from treemem.tasks.equation_verification.generation.more_data import canonical_equations, in_split
-from treemem.tasks.equation_verification.generation.quotas import checked_seed, checked_size
 from treemem.tasks.equation_verification.generation.rewriting import GROWTH_FUNCTIONS
 from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH, shuffled
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
@@ -80,7 +80,7 @@ def subexpression_pairs(forest: Forest, count: int, *, seed: int = 0) -> Forest:
             number, or a seed that is none.
         GraphError: a tree of ``forest`` that is no equation.
     """
-    count, rng = checked_size(count), random.Random(f"subexpression pairs {VERSION} {checked_seed(seed)}")
+    count, rng = checked_count("size", count, least=0), random.Random(f"subexpression pairs {VERSION} {seed}")
     if "split" not in forest.tree_data:
         raise RecipeError("the equations have no split in their tree_data; it must say which are for training")
     unknown = [label for label in forest.labels if label not in _EVALUATED_LABELS]

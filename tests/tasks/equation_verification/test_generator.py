@@ -18,7 +18,7 @@ from treemem.tasks.equation_verification.generation.derivation import Derivation
 from treemem.tasks.equation_verification.generation.editing import GROW, SHRINK
 from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations, main
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.generation.quotas import depth_quotas
 from treemem.tasks.equation_verification.shallow_reader import shallow_results
 from treemem.trees.forest import Forest

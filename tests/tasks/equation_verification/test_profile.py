@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from treemem.tasks.equation_verification.generation.profile import comparison, profile, read_profile
 
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.generator import generate_equations
-from treemem.tasks.equation_verification.generation.profile import comparison, profile, read_profile
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 
