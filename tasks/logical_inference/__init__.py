@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from treemem.tasks.logical_inference.generation.relations import RELATIONS, relations, truth_tables
 
 if TYPE_CHECKING:
+    from treemem.tasks.logical_inference.data import LogicDataOptions
     from treemem.tasks.logical_inference.generation.generator import generate_logic
     from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
     from treemem.tasks.logical_inference.readers import LogicPairs, read_logic, read_logic_folder
-    from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
+    from treemem.tasks.logical_inference.task import LogicalInference
 
 _HOME = {
-    "LogicDataOptions": "task",
+    "LogicDataOptions": "data",
     "LogicPairs": "readers",
     "LogicalInference": "task",
     "PUBLISHED_FIGURES": "published",

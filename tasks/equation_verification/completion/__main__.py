@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import checked_count
 from treemem.checkpoint import load, load_pretrained
 from treemem.errors import RecipeError, TreememError
 from treemem.explore import markdown_table
@@ -34,9 +35,7 @@ GENERATED = "generated"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rank the candidates for the blanks of equations, fill one equation, or compare the engines."""
-    parser = argparse.ArgumentParser(
-        prog="python -m treemem.tasks.equation_verification.completion", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument(
         "checkpoint",
         nargs="?",
@@ -73,8 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if options.limit is not None and options.limit < 1:
-        raise RecipeError(f"--limit must be at least 1, not {options.limit}")
+    checked_count("seed", options.seed, least=0)
+    if options.limit is not None:
+        checked_count("--limit", options.limit)
     if options.output is not None:
         _check_place(options.output)
         if options.equations is not None and Path(options.output).resolve() == Path(options.equations).resolve():

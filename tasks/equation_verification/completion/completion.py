@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_choice
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import CellError, GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model

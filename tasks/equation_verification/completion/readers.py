@@ -95,7 +95,7 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
         ParseError: the file as a whole is damaged.
         GraphError: a blank that is none of the candidates, or lies outside of its equation; says which record's.
     """
-    name, seed = os.fspath(source)(seed)
+    name = os.fspath(source)
     published = name.lower().removesuffix(".gz").endswith(".json")
     rows = list(_published_rows(source) if published else _rows(source))
     if not rows:

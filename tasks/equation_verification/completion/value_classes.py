@@ -29,8 +29,8 @@ def value_classes(forest: Forest) -> NDArray[np.int64]:
 
     Args:
         forest: expressions of the constants, variables and functions that
-            :func:`treemem.tasks.equation_verification.generation.evaluation.evaluate` knows, as readers give them (``One:1`` read
-            as ``Integer:1``).
+            :func:`treemem.tasks.equation_verification.generation.evaluation.evaluate` knows, as readers give them
+            (``One:1`` read as ``Integer:1``).
 
     Returns:
         int64 ``[trees]``; classes are numbered by first appearance.

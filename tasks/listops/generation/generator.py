@@ -12,15 +12,13 @@ that drawing and throwing away would give, at the same cost for rare lengths as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from numbers import Real
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_flag
+from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
-from treemem.trees.listops import OPERATORS
 from treemem.trees.listops_arrays import END_TOKEN, TOKENS, Expressions, join
 
 PUBLISHED_OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
@@ -43,10 +41,9 @@ class ListOpsDistribution:
         max_arguments: most arguments of a list; the least is 2.
         list_probability: of a node to be a list.
         bare_digits: whether an expression may be a lone digit.
-        operators: which there are.
 
     Raises:
-        RecipeError: a value out of its range, or an operator that there is not.
+        RecipeError: a value out of its range.
     """
 
     min_length: int = 1
@@ -56,26 +53,16 @@ class ListOpsDistribution:
     max_arguments: int = 5
     list_probability: float = 0.25
     bare_digits: bool = False
-    operators: tuple[str, ...] = PUBLISHED_OPERATORS
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if part.type == "int" and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
-                raise RecipeError(f"{part.name} must be a whole number, not {value!r}")
         if not 1 <= self.min_length <= self.max_length:
             raise RecipeError(f"lengths must be 1 or more, and rise: not {self.min_length} to {self.max_length}")
-        if self.max_depth < 1:
-            raise RecipeError(f"max_depth must be at least 1, which is a list of digits, not {self.max_depth}")
+        checked_count("max_depth", self.max_depth)
+        checked_count("max_arguments", self.max_arguments, least=2)
         if not 0 <= self.min_depth <= self.max_depth:
             raise RecipeError(f"depths must be 0 or more, and rise: not {self.min_depth} to {self.max_depth}")
-        if self.max_arguments < 2:
-            raise RecipeError(f"max_arguments must be at least 2, not {self.max_arguments}")
-        checked_flag("bare_digits", self.bare_digits)
-        if not isinstance(self.list_probability, Real) or not 0 < self.list_probability <= 1:
-            raise RecipeError(f"list_probability must be above 0 and at most 1, not {self.list_probability!r}")
-        if not self.operators or any(name not in OPERATORS for name in self.operators):
-            raise RecipeError(f"operators must be some of {', '.join(OPERATORS)}, not {self.operators!r}")
+        if not 0 < self.list_probability <= 1:
+            raise RecipeError(f"list_probability must be above 0 and at most 1, not {self.list_probability}")
 
 
 class Sampler:
@@ -133,7 +120,7 @@ class Sampler:
         length = np.searchsorted(self._root, random.random(count), side="right").clip(max=self.lengths[1])
         begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
         token = np.empty(int(begin[-1]), np.uint8)
-        operators = np.array([TOKENS.index(name) for name in self.distribution.operators], np.uint8)
+        operators = np.array([TOKENS.index(name) for name in PUBLISHED_OPERATORS], np.uint8)
         place = begin[:-1]
         for sums in [*self._sums, None]:
             is_list = length > 1

@@ -95,7 +95,7 @@ def test_the_same_seed_gives_the_same_pairs(data: EquationData, pairs: Forest) -
 
 
 def test_bad_arguments_are_refused(data: EquationData) -> None:
-    with pytest.raises(RecipeError, match="size must be a whole number"):
+    with pytest.raises(RecipeError, match="size must be at least 0"):
         subexpression_pairs(data.forest, -1)
     with pytest.raises(RecipeError, match="no split in their tree_data"):
         subexpression_pairs(data.forest.with_data(), 5)

@@ -86,7 +86,7 @@ def test_an_equation_is_filled(saved_model: Path, capsys) -> None:
         (["--equations", "missing.txt"], "missing.txt"),
         (["--limit", "0"], "--limit must be at least 1, not 0"),
         (["--candidates", "missing.jsonl"], "missing.jsonl"),
-        (["--seed", "-1"], "seed must be a whole number, 0 or more, not -1"),
+        (["--seed", "-1"], "seed must be at least 0, not -1"),
         (["--output", "missing/ranks.jsonl"], "cannot write missing/ranks.jsonl: there is no folder missing"),
         (["--output", "."], "cannot write .: it is a folder"),
     ],

@@ -161,7 +161,7 @@ def test_wrong_use_is_refused(untrained) -> None:
         complete(model, forest, blanks[:0])
     with pytest.raises(RecipeError, match="blank 0 has no original among the 1470"):
         complete(model, forest, Blanks(blanks.tree, blanks.node, np.array([-1])))
-    with pytest.raises(RecipeError, match="seed must be a whole number, 0 or more, not -1"):
+    with pytest.raises(RecipeError, match="seed must be at least 0, not -1"):
         complete(model, forest, blanks, seed=-1)
     for tree, node in ((0, 2), (0, -1), (1, 0)):
         with pytest.raises(GraphError, match=f"blank 0 is node {node} of equation {tree}; it must be one of its nodes"):
