@@ -17,6 +17,8 @@ GROW, SHRINK, REPLACE, EXCHANGE = range(4)
 """A function put around a node; a node replaced by one of its children; the label of a node changed; base and exponent
 of a power changed for each other, or a trigonometric function for its cofunction."""
 
+EDIT_NAMES: tuple[str, ...] = ("grow", "shrink", "replace", "exchange")
+
 _COFUNCTIONS = {"sin": "cos", "cos": "sin", "tan": "cot", "cot": "tan", "sec": "csc", "csc": "sec"}
 
 
