@@ -1,4 +1,4 @@
-"""Many training runs of one task, each made once, several at a time."""
+"""Many training runs of one task, several at a time. Each is recorded when it is done, and is not run again."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class StudyRun:
     """One training run of a study.
 
     Attributes:
-        name: of its own; also the folder of the run.
-        row: what runs that differ in their seed alone have in common: a row of a table.
+        name: of the run; also its folder.
+        row: the row of a table; the runs of a row differ in their seeds alone.
         network: which network, with its options.
         training: how to train; with the seed.
         data: which of the study's forests to train on.
-        task: in place of the study's, where an option of the task is what is studied.
+        task: in place of the study's, if the study varies an option of the task.
     """
 
     name: str
@@ -73,51 +73,44 @@ def run_study(
     splits: Sequence[str] = SPLITS,
     processes: int = 1,
 ) -> list[dict[str, Any]]:
-    """Train and score what was not yet, and give the records of all runs, in their order.
+    """Run everything that is not recorded yet. Return all records, in the order of ``runs``.
 
-    A run is recorded as soon as it is done; the same call after an interruption goes on with the others, and where a
-    run was interrupted, with its last checkpoint. A run whose record lacks a split or file, or has another file of that
-    name, is scored again: from its folder where that is still there, else it is trained anew.
+    A run is recorded as soon as it is done. The same call after an interruption continues with the other runs, and an
+    interrupted run continues from its last checkpoint. A run whose record lacks a split or file, or has another file
+    of that name, is scored again from its folder, or trained again if the folder is gone.
 
     A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (its name and options), ``training``,
-    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``weights`` (a hash of them), ``parameters``,
+    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``weights`` (a hash), ``parameters``,
     ``best_epoch``, ``epochs``, ``seconds`` (of training and validation, all epochs), ``trees_per_second``, and by split
-    or file ``scores`` (a list of records of scores), ``right`` (but for ``train``: which examples were right; see
-    :func:`right_answers`) and, where answers are yes or no, ``odds`` (how many examples by the log odds given to yes;
-    see :class:`OddsCount`). Where a record was written before a field was there, the field is None.
+    or file ``scores`` (a list of records of scores), ``right`` (except for ``train``: which examples are answered
+    correctly; see :func:`right_answers`) and, if answers are yes or no, ``odds`` (how many examples by the log odds of
+    yes; see :class:`OddsCount`). A field that is newer than the record is None.
 
     Args:
         task: what to learn.
         runs: what to run.
         forests: labelled trees to train on by name, divided into splits.
-        folder: for the runs and what they share. Several studies may be at work in one folder if their runs have
-            different names, and trees of one name are the same.
-        results: the JSONL file of the records; several studies may write it likewise.
+        folder: for the runs and what they share. Several studies can work in one folder if their runs have different
+            names, and trees of the same name are the same.
+        results: the JSONL file of the records. Several studies can write it.
         files: further labelled trees to score, by name.
-        splits: which parts of its own forest each run is scored on; leave the test out while anything is chosen.
-        processes: runs at a time, each with the ``threads`` of its training; None of these: all.
+        splits: which parts of its own forest each run is scored on. Leave the test out while you choose anything.
+        processes: runs at a time, each with the ``threads`` of its training.
 
     Raises:
-        RecipeError: two runs of one name, or names that are no names of a folder or file; a record of a run that has
-            other options now; trees that another study replaced by its own; a process that was killed; a call from
-            processes that ``torchrun`` launched.
+        RecipeError: two runs of one name, or a name that is no name of a folder; a record of a run with other options;
+            trees that another study replaced; a process that was killed; a call from processes of ``torchrun``.
         ParseError: ``results`` holds something else than records of a study.
-        TreememError: what training raised in a run, after all other runs were done. Any other error, as where memory
-            runs out, ends the study at once; the same call goes on from the last checkpoints.
+        TreememError: what training raised in a run, after all other runs are done. Any other error ends the study at
+            once; the same call continues from the last checkpoints.
 
-    A script that calls this with more than one process needs Python's guard, as each process imports it again; settings
-    of the calling process, such as :func:`treemem.ops.compile_steps`, do not reach them, the environment does.
-
-    Example::
-
-        if __name__ == "__main__":
-            run_study(task, runs, {"data": forest}, folder="runs", results="results.jsonl", processes=2)
+    With more than one process a script needs Python's guard ``if __name__ == "__main__"``: each process imports it.
     """
     names = [run.name for run in runs]
     folder, results, files = Path(folder), Path(results), files or {}
     _check_names(runs, forests, files, splits)
     if launched_processes().count > 1:
-        raise RecipeError("a study is not for torchrun: it runs in one process, which starts as many as it is told to")
+        raise RecipeError("a study runs without torchrun; ask for more processes instead (--processes)")
     if processes < 1:
         raise RecipeError(f"processes must be at least 1, not {processes}")
     records = _recorded(results)
@@ -154,20 +147,20 @@ def run_study(
 
 
 def _holds(path: Path, task: Task, digest: str) -> bool:
-    """Whether the trees of this hash are saved there, which other processes may be reading."""
+    """Return whether trees with this hash are saved there. Other processes may be reading them."""
     try:
         return data_digest(task.examples(Forest.load(path))) == digest
-    except TreememError:  # none, or not whole: they are written
+    except TreememError:  # not there, or torn
         return False
 
 
 def _recorded(results: Path) -> dict[str, dict[str, Any]]:
-    """The records of a study so far, by the names of their runs."""
+    """Return the records of a study by the names of their runs."""
     return {row["run"]: row for row in read_study(results, ["run", "network", "training", "data", "scores"])}
 
 
 def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Record a run beside what the file holds now, where another process may have recorded other runs."""
+    """Add a record to the file, in which another process may have recorded other runs."""
     with writing_alone(checked_place(results).parent):
         records = _recorded(results)
         records[done["run"]] = _merged(records.get(done["run"]), done)
@@ -176,7 +169,7 @@ def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> d
 
 
 def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hashes: Mapping[str, str]) -> bool:
-    """Whether a run needs no scoring any more."""
+    """Return whether a record has all scores."""
     if record is None or not {*splits, *file_hashes} <= record["scores"].keys():
         return False
     hashes = record.get("files") or {}
@@ -184,7 +177,7 @@ def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hash
 
 
 def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
-    """A new record of a run, with what an earlier one of the same weights says of other splits and files."""
+    """Return a new record of a run with the other splits and files of an earlier record of the same weights."""
     if before is None or before.get("weights") != done["weights"]:
         return done
     by_part = ("files", "scores", "right", "odds")
@@ -192,14 +185,14 @@ def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str,
 
 
 def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The records of a study so far; none where there is no file yet.
+    """Return the records of a file; none if there is no file yet.
 
     Args:
         results: the file.
-        fields: that each record must have.
+        fields: what each record must have.
 
     Raises:
-        ParseError: a line that is no record, or one without these fields.
+        ParseError: a line is no record, or lacks one of these fields.
     """
     if not Path(results).exists():
         return []
@@ -214,25 +207,25 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
 
 
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
-    """The scores of a recorded run on a split or file, by group and last for all."""
+    """Return the scores of a recorded run on a split or file, by group and last for all."""
     rows = record["scores"][part]
     return [row_score(row, row_group(rows[-1])) for row in rows]
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
-    """``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
+    """Return ``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
     return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
 
 
 def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
-    """Which examples of a split or file a recorded run had right, bool ``[examples]``."""
+    """Return which examples of a split or file a recorded run answers correctly, bool ``[examples]``."""
     count, packed = record["right"][part]
     return np.unpackbits(np.frombuffer(base64.b64decode(packed), np.uint8), count=count).astype(bool)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A run to do, with the study's task, by which hashes are taken."""
+    """A run to do, with the study's task, which gives the hashes."""
 
     task: Task
     run: StudyRun
@@ -243,7 +236,7 @@ class _Job:
 
 
 def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str, Any] | TreememError]]:
-    """Each job with its record, or with what was wrong, as soon as it is done."""
+    """Yield each job with its record, or with its error, as soon as it is done."""
     if processes == 1 or len(jobs) < 2:
         for job in jobs:
             yield job, _do(job)
@@ -275,7 +268,7 @@ def _has_begun(job: _Job) -> bool:
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the process that waits for this one, and end with it, even where it is killed."""
+    """Leave Ctrl-C to the parent process, and end with it, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -288,7 +281,7 @@ def _begin_worker() -> None:
 
 
 def _do(job: _Job) -> dict[str, Any] | TreememError:
-    """Train and score one run; what is wrong with it is handed over, not raised, so that it stops no other."""
+    """Train and score one run. Its error is returned, not raised, so that it does not stop the others."""
     try:
         return _record(job)
     except TreememError as error:
@@ -340,17 +333,17 @@ def _record(job: _Job) -> dict[str, Any]:
 
 
 def _trees(job: _Job, name: str, digest: str) -> Forest:
-    """Trees that the study saved, which must be those that it was called with.
+    """Return trees that the study saved.
 
     Raises:
-        RecipeError: another study has saved its own since.
+        RecipeError: another study has replaced them.
     """
     path = job.folder / _TREES / name
     forest = Forest.load(path)
     if data_digest(job.task.examples(forest)) != digest:
         raise RecipeError(
-            f"{path} holds other trees than this study was called with, as another study in the same folder writes "
-            "them; give studies of other trees folders of their own"
+            f"{path} holds other trees than this study has: another study in the same folder wrote them; "
+            "use another folder (--runs)"
         )
     return forest
 
@@ -367,34 +360,31 @@ def weights_digest(model: Model) -> str:
 def _check_names(
     runs: Sequence[StudyRun], forests: Mapping[str, Forest], files: Mapping[str, Forest], splits: Sequence[str]
 ) -> None:
-    """Make sure that nothing is written over something else.
+    """Check that no run or data set replaces another one.
 
     Raises:
-        RecipeError: it would be.
+        RecipeError: one would.
     """
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         raise RecipeError(f"two runs of a study have one name: {sorted(names)}")
     for name in (*names, *forests, *files):
         parts = PurePosixPath(name).parts
-        if not parts or ".." in parts or PurePosixPath(name).is_absolute():
-            raise RecipeError(f"{name!r} is no name of a run or of trees: it must stay within the study's folder")
-    taken = {run.name for run in runs if PurePosixPath(run.name).parts[0] == _TREES}
-    if taken:
-        raise RecipeError(f"a run may not be called {sorted(taken)[0]!r}: the study keeps its trees in {_TREES!r}")
+        if not parts or ".." in parts or PurePosixPath(name).is_absolute() or (name in names and parts[0] == _TREES):
+            raise RecipeError(f"{name!r} cannot name a run or trees: it must stay within the study's folder")
     for name in files:
         if name in forests or name in SPLITS:
             raise RecipeError(f"the file {name!r} has the name of a forest or of a split; give it another")
     for run in runs:
         if run.data not in forests:
-            raise RecipeError(f"the run {run.name!r} wants the forest {run.data!r}; there are {', '.join(forests)}")
+            raise RecipeError(f"the run {run.name!r} needs the forest {run.data!r}; there are {', '.join(forests)}")
     unknown = [split for split in splits if split not in SPLITS]
     if unknown:
         raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
 
 
 def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a record has them when it is read again: with lists in place of tuples, say."""
+    """Return options as a record has them when it is read again, with lists in place of tuples."""
     found: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
     return found
 
@@ -402,23 +392,21 @@ def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_same(
     run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
 ) -> None:
-    """Make sure that a record is of this run; an option that it lacks was at its default.
+    """Check that a record is of this run; an option that it lacks was at its default.
 
     Raises:
-        RecipeError: it is of one with other options.
+        RecipeError: its run had other options.
     """
-    defaults = defaults_of(run.network.constructor())
-    network = record["network"]
     now = {
         "task": task.options,
-        "network": {"network": run.network.network, "options": {**defaults, **run.network.options}},
+        "network": network_options(asdict(run.network)),
         "training": asdict(run.training),
         "data": data_hash,
     }
     then = {
         "task": {**defaults_of(type(task)), **(record.get("task") or {})},
-        "network": {"network": network["network"], "options": {**defaults, **network["options"]}},
-        "training": {**defaults_of(TrainingOptions), **record["training"]},
+        "network": network_options(record["network"]),
+        "training": {**asdict(TrainingOptions()), **record["training"]},
         "data": record["data"]["hash"],
     }
     now, then = _as_recorded(now), _as_recorded(then)
@@ -430,13 +418,19 @@ def _check_same(
         )
 
 
+def network_options(network: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name of a recorded network and all its options, those at their defaults included."""
+    config = NetworkConfig(**network)
+    return {"network": config.network, **defaults_of(config.constructor()), **config.options}
+
+
 def _of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The records, each with the fields of all: None where a record is of an earlier form, which has it not."""
+    """Return the records, each with the fields of all; None for a field that a record lacks."""
     fields = dict.fromkeys(name for record in records for name in record)
     return [{name: record.get(name) for name in fields} for record in records]
 
 
 def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The records that are not of this call first, as they were, then those of this call in its order."""
+    """Return the records of other calls first, as they were, then those of this call in its order."""
     others = [record for name, record in records.items() if name not in set(names)]
     return [*others, *(records[name] for name in names if name in records)]

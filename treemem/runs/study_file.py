@@ -1,0 +1,388 @@
+"""Studies as YAML files: networks x seeds x variants x data sets, and the further trees that they score."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from treemem.errors import RecipeError, near_names
+from treemem.plain_yaml import load_yaml
+from treemem.records import replacing, write_records, writing
+from treemem.runs.recipe import load_recipe, parse_recipe, recipe_fields
+from treemem.runs.study import StudyRun, read_study, run_study
+from treemem.task import TASKS, Task, task_folder
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
+
+_SHARED = "shared.yaml"  # what the studies of a folder have in common
+_VARIED = ("networks", "seeds", "training", "task_options", "network_options", "data")
+_MADE = "made_from.json"
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The studies of a task, or of a part of one: ``studies/*.yaml`` and the template of their page.
+
+    Attributes:
+        name: as users write it: ``TASK``, or ``TASK/PART`` for the folder of a part within the task's.
+        task: the class of the task.
+        path: the folder, with ``studies`` and ``results.md.j2``.
+        package: of the functions that the files name.
+    """
+
+    name: str
+    task: type[Task]
+    path: Path
+    package: str
+
+    @classmethod
+    def find(cls, name: str) -> StudyFolder:
+        """Return the folder of ``TASK`` or ``TASK/PART``.
+
+        Raises:
+            RecipeError: there is no such task, or it has no studies.
+        """
+        task_name, _, part = name.partition("/")
+        task, folder = TASKS.find(task_name), task_folder(task_name)
+        package = task.__module__.rpartition(".")[0]
+        if folder is None or not (folder / part / "studies").is_dir():
+            raise RecipeError(f"there are no studies in the folder of {name}; name a task that has a folder 'studies'")
+        return cls(name, task, folder / part, package)
+
+    @property
+    def studies(self) -> list[str]:
+        """The names of the studies."""
+        return [path.stem for path in sorted((self.path / "studies").glob("*.yaml")) if path.name != _SHARED]
+
+    @property
+    def page(self) -> str:
+        """The name of the page of results, without its suffix; its records are in a folder of this name."""
+        return str(self.shared.get("page", self.name))
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What ``studies/shared.yaml`` says: ``page``, and the ``data`` sets by name."""
+        path = self.path / "studies" / _SHARED
+        return _read(path, ("page", "data")) if path.exists() else {}
+
+    def study(self, name: str) -> Study:
+        """Return a study by its name.
+
+        Raises:
+            RecipeError: there is no such study, or its file is wrong.
+        """
+        if name not in self.studies:
+            near = near_names(name, self.studies) or f"; there are {', '.join(self.studies)}"
+            raise RecipeError(f"{self.name} has no study {name!r}{near}")
+        path = self.path / "studies" / f"{name}.yaml"
+        fields = _read(path, [each.name for each in dataclasses.fields(Study)][2:])
+        return Study(self, name, **fields)
+
+    def function(self, target: str) -> Callable[..., Any]:
+        """Return the function that ``"module:name"`` means; the module is in the task's package or a full name."""
+        module, _, name = target.partition(":")
+        full = module if module.startswith("treemem.") or not self.package else f"{self.package}.{module}"
+        found: Callable[..., Any] = getattr(importlib.import_module(full), name)
+        return found
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as its file describes it.
+
+    Attributes:
+        folder, name: where it is from.
+        about: what it asks, in a sentence.
+        recipe: a recipe that gives networks, seeds, training, options of the task and data, if they are not given.
+        networks: names of the task's networks, or a mapping from names to the options that differ.
+        seeds: of training.
+        training, task_options, network_options: options of all runs that are not at their defaults.
+        variants: name to what differs: any of ``networks`` (some of the study's), ``seeds``, ``training``,
+            ``task_options``, ``network_options`` and ``data``.
+        data: the name of the data set that runs train on.
+        splits: the parts of their own data that runs are scored on. A study that chooses something scores no test.
+        files: further data sets to score. Those that are read from a file of the user are scored if it is given.
+        row: the name of a row of a table; ``{network}`` and ``{variant}`` stand for the names.
+        run: the name of a run; ``{study}``, ``{row}`` and ``{seed}`` may stand in it too.
+        measurements: name of a file of records to what makes them: ``function`` is ``"module:name"``, the rest are its
+            arguments. The function takes a :class:`StudyResults` and the records so far, and yields new ones. A record
+            replaces one with the same value of its first field.
+    """
+
+    folder: StudyFolder
+    name: str
+    about: str = ""
+    recipe: str | None = None
+    networks: Sequence[str] | Mapping[str, Mapping[str, Any]] = ()
+    seeds: Sequence[int] = ()
+    training: Mapping[str, Any] = field(default_factory=dict)
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    network_options: Mapping[str, Any] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data: str = "data"
+    splits: Sequence[str] = SPLITS
+    files: Sequence[str] = ()
+    row: str = ""
+    run: str = "{study}/{row}/seed-{seed}"
+    measurements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The fields of the recipe that all variants change, and ``data``, the options of the recipe's data."""
+        if self.recipe is not None:
+            return recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
+        changed = self.networks if isinstance(self.networks, Mapping) else dict.fromkeys(self.networks, {})
+        known = self.folder.task.networks
+        unknown = [name for name in changed if name not in known]
+        if unknown:
+            raise RecipeError(f"{self.folder.name} has no network {unknown[0]!r}{near_names(unknown[0], known)}")
+        networks = {
+            name: {"network": known[name].network, "options": {**known[name].options, **(options or {})}}
+            for name, options in changed.items()
+        }
+        return {"task": self.folder.task.name, "networks": networks, "seeds": list(self.seeds)}
+
+    def runs(self) -> list[StudyRun]:
+        """Return the runs, seed by seed, so that those done first are a whole table of one seed.
+
+        Raises:
+            RecipeError: the file has a wrong field or value, named with the study's file.
+        """
+        if not self.networks and self.recipe is None:
+            return []
+        found: list[tuple[int, StudyRun]] = []
+        row = self.row or ("{network}, {variant}" if self.variants else "{network}")
+        for variant, changes in (self.variants or {"": {}}).items():
+            try:
+                recipe = parse_recipe(self._varied(changes))
+            except RecipeError as error:
+                raise RecipeError(f"the study {self.name}, variant {variant!r}: {error}") from error
+            task = recipe.make_task()
+            for place, seed in enumerate(recipe.seeds or (recipe.training.seed,)):
+                for network, config in recipe.networks.items():
+                    names = {"network": network, "variant": variant, "study": self.name, "seed": seed}
+                    names["row"] = row.format(**names)
+                    training = dataclasses.replace(recipe.training, seed=seed)
+                    data = changes.get("data", self.data)
+                    run = StudyRun(self.run.format(**names), str(names["row"]), config, training, data, task)
+                    found.append((place, run))
+        return [run for _, run in sorted(found, key=lambda each: each[0])]
+
+    def _varied(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of the recipe of a variant."""
+        _check_fields(changes, _VARIED, "a variant")
+        content = copy.deepcopy(self.base)
+        content.pop("data", None)
+        kept = changes.get("networks", list(content["networks"]))
+        content["networks"] = {name: content["networks"][name] for name in kept}
+        for network in content["networks"].values():
+            network["options"] |= {**self.network_options, **changes.get("network_options", {})}
+        for name in ("training", "task_options"):
+            content[name] = {**content.get(name, {}), **getattr(self, name), **changes.get(name, {})}
+        content["seeds"] = list(changes.get("seeds", content["seeds"]))
+        return content
+
+
+class DataSets:
+    """The data sets of a study by name, each made once and kept in a folder.
+
+    A file describes a data set by ``options`` of the task's data, or by ``make``, a function of the task's package. Its
+    first argument is the data set ``from``, or the path of the user's file ``file``; other fields are its arguments. In
+    options, ``{data}`` stands for the user's folder of data.
+
+    Args:
+        study: whose data sets.
+        folder: where they are kept.
+        data: the user's folder of data.
+        files: the user's files by name.
+    """
+
+    def __init__(self, study: Study, folder: Path, data: Path | None = None, files: Mapping[str, Path] | None = None):
+        self.files = dict(files or {})
+        self._study, self._folder, self._data = study, folder, data
+        self._entries: dict[str, Any] = study.folder.shared.get("data", {})
+        if study.recipe is not None:
+            self._entries = {**self._entries, "data": {"options": study.base["data"]}}
+        self._made: dict[str, Forest] = {}
+
+    def find(self, name: str) -> Forest | None:
+        """Return a data set, or None if it is read from a file that the user does not give.
+
+        Raises:
+            RecipeError: there is no such data set, or it needs the user's folder of data.
+        """
+        if name not in self._entries:
+            raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
+        entry = self._entries[name]
+        if "file" in entry and entry["file"] not in self.files:
+            return None
+        if name not in self._made:
+            users = "file" in entry or "{data}" in str(entry)
+            self._made[name] = self._make(entry) if users else self._kept(name, entry)
+        return self._made[name]
+
+    def __getitem__(self, name: str) -> Forest:
+        found = self.find(name)
+        if found is None:
+            file = self._entries[name]["file"]
+            raise RecipeError(f"the data set {name!r} needs a file of yours: give --files {file}=PATH")
+        return found
+
+    def _kept(self, name: str, entry: Mapping[str, Any]) -> Forest:
+        """The data set out of the folder, made if it is not there or was made from other options."""
+        folder = self._folder / name
+        made_from = json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
+        if (folder / _MADE).exists() and (folder / _MADE).read_text(encoding="utf-8") == made_from:
+            return Forest.load(folder)
+        forest = self._make(entry)
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            (folder / _MADE).unlink(missing_ok=True)
+            forest.save(folder)
+            with replacing(folder / _MADE) as temporary:
+                temporary.write_text(made_from, encoding="utf-8")
+        return forest
+
+    def _described(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        base = {"from": self._described(self._entries[entry["from"]])} if "from" in entry else {}
+        return {**entry, **base}
+
+    def _make(self, entry: Mapping[str, Any]) -> Forest:
+        if "make" in entry:
+            arguments = {key: value for key, value in entry.items() if key not in ("make", "from", "file")}
+            first = self.files[entry["file"]] if "file" in entry else self[entry["from"]]
+            made: Forest = self._study.folder.function(entry["make"])(first, **arguments)
+            return made
+        options = dict(entry["options"])
+        for name, value in options.items():
+            if isinstance(value, str) and "{data}" in value:
+                if self._data is None:
+                    raise RecipeError(f"the study {self._study.name} needs --data, the folder of the published files")
+                options[name] = value.format(data=self._data)
+        task = self._study.folder.task
+        content = {"task": task.name, "data": options, "networks": {"any": _any_network(task)}}
+        recipe = parse_recipe(content)
+        return recipe.make_task().make_data(recipe.data).forest
+
+
+def _any_network(task: type[Task]) -> dict[str, Any]:
+    """A network of the task; a recipe needs one."""
+    return dataclasses.asdict(next(iter(task.networks.values())))
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What a measurement may read.
+
+    Attributes:
+        study: which one.
+        runs: its runs.
+        records: of these runs.
+        data: its data sets.
+        files: the further data sets that were scored.
+        folder: of the folders of the runs.
+        results: folder of the records.
+        page: the page of results.
+    """
+
+    study: Study
+    runs: Sequence[StudyRun]
+    records: list[dict[str, Any]]
+    data: DataSets
+    files: Mapping[str, Forest]
+    folder: Path
+    results: Path
+    page: Path
+
+    @property
+    def task(self) -> Task:
+        """The task of the first run, or the task at its defaults."""
+        return (self.runs[0].task if self.runs else None) or self.study.folder.task()
+
+
+def run_study_file(
+    study: Study,
+    *,
+    runs: Path,
+    results: Path,
+    page: Path,
+    data: Path | None = None,
+    files: Mapping[str, Path] | None = None,
+    processes: int = 1,
+) -> list[dict[str, Any]]:
+    """Run everything of a study that is not recorded yet. Return all records of its runs.
+
+    Args:
+        study: what to run.
+        runs: folder of the runs and data sets; a folder of the task's name in it.
+        results: folder of the records: ``STUDY.jsonl``, and a file for each measurement.
+        page: the page of results; measurements write figures beside it.
+        data: the user's folder of data.
+        files: the user's files by name.
+        processes: runs at a time.
+
+    Raises:
+        RecipeError: as :func:`treemem.runs.run_study`; a data set that needs a file or folder that is not given.
+    """
+    planned, folder = study.runs(), runs / study.folder.task.name
+    known = {entry["file"] for entry in study.folder.shared.get("data", {}).values() if "file" in entry}
+    unknown = [name for name in files or {} if name not in known]
+    if unknown:
+        raise RecipeError(f"no file is called {unknown[0]!r}; there are {', '.join(sorted(known)) or 'none'}")
+    sets = DataSets(study, folder / "data", data, files)
+    further = {name: forest for name in study.files if (forest := sets.find(name)) is not None}
+    records: list[dict[str, Any]] = []
+    if planned:
+        task = planned[0].task or study.folder.task()
+        forests = {name: sets[name] for name in {run.data: None for run in planned}}
+        records = run_study(
+            task,
+            planned,
+            forests,
+            folder=folder,
+            results=results / f"{study.name}.jsonl",
+            files=further,
+            splits=study.splits,
+            processes=processes,
+        )
+    done = StudyResults(study, planned, records, sets, further, folder, results, page)
+    for name, fields in study.measurements.items():
+        _measure(done, results / f"{name}.jsonl", fields)
+    return records
+
+
+def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
+    """Write the records of a measurement as they come."""
+    arguments = {key: value for key, value in fields.items() if key != "function"}
+    before = read_study(path)
+    records = {next(iter(record.values())): record for record in before}
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    found: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
+    for record in found:
+        records[next(iter(record.values()))] = record
+        write_records(path, records.values())
+
+
+def _read(path: Path, known: Sequence[str]) -> dict[str, Any]:
+    try:
+        fields = load_yaml(path.read_text(encoding="utf-8"))
+        _check_fields(fields, known, "a study")
+    except (OSError, UnicodeDecodeError, RecipeError) as error:
+        raise RecipeError(f"cannot read {path}: {error}") from error
+    return dict(fields)
+
+
+def _check_fields(fields: Any, known: Sequence[str], what: str) -> None:
+    if not isinstance(fields, Mapping):
+        raise RecipeError(f"{what} is fields and their values, not {fields!r:.60}")
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        near = near_names(str(unknown[0]), known) or f"; there are {', '.join(known)}"
+        raise RecipeError(f"{what} has no field {unknown[0]!r}{near}")
