@@ -1,13 +1,17 @@
-"""Which equations are judged wrongly: by the edit that made them false, by function, by number of variables."""
+"""Kinds of equations: by the edit that made them false, by function, by number of variables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
+from treemem.runs.state import data_digest
+from treemem.runs.study import packed_answers
+from treemem.runs.study_file import StudyResults
 from treemem.tasks.equation_verification.generation.editing import EDIT_NAMES, TRIGONOMETRIC_FUNCTIONS
 from treemem.trees.equation_labels import BINARY_FUNCTIONS
 from treemem.trees.forest import Forest
@@ -51,11 +55,23 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
     return {way: {name: members for name, members in found.items() if members.any()} for way, found in groups.items()}
 
 
-def error_rates(groups: Mapping[str, NDArray[np.bool_]], right: Sequence[NDArray[np.bool_]]) -> dict[str, list[float]]:
-    """The fraction of each group that is judged wrongly, one number for each of several runs.
+def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each kind of test equation, with its members, so that a page can count errors by kind.
 
     Args:
-        groups: bool ``[equations]`` each.
-        right: which equations each run judged rightly, bool ``[equations]`` each.
+        done: the study; the test part of its data set ``data`` is told apart.
+        before: the records so far.
     """
-    return {name: [float(1 - answers[members].mean()) for answers in right] for name, members in groups.items()}
+    equations = done.data["data"]
+    digest = data_digest(done.task.examples(equations))
+    if before and before[0]["data"]["hash"] == digest:
+        return
+    for way, groups in equation_groups(equations[equations.tree_data["split"] == "test"]).items():
+        for group, members in groups.items():
+            yield {
+                "kind": f"{way}: {group}",
+                "way": way,
+                "group": group,
+                "data": {"name": "data", "hash": digest},
+                "members": packed_answers(members),
+            }

@@ -1,7 +1,11 @@
-"""The trained model that comes with the task: made from a run of a study, in half precision, with its card."""
+"""The trained model that comes with the task: made from a run of a study, in half precision, with its card.
+
+``python -m treemem.tasks.equation_verification.packaging best/Tree-LSTM, best recipe/seed-12093`` makes it.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,14 +19,14 @@ from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
 from treemem.runs import TrainingOptions, recorded_scores
 from treemem.runs.state import data_digest
-from treemem.runs.study import weights_digest
-from treemem.tasks.equation_verification.results_tables import METRICS
+from treemem.runs.study import read_study, weights_digest
+from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.tasks.study_tables import overall
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
 
 CARD = "CARD.md"
+METRICS = ("accuracy", "precision", "recall")
 _ALWAYS_SAID = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
 _FEW = 1000  # a label that occurs less often is hardly learnt
 _MOST_BYTES = 1_200_000
@@ -73,7 +77,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
         [title, str(score.examples), *_cells(score)]
         for name, title in files.items()
         if name in record["scores"]
-        for score in [overall(record, name)]
+        for score in [recorded_scores(record, name)[-1]]
     ]
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
     training = {
@@ -91,7 +95,7 @@ Whether the two sides of an equation are equal, for equations like the published
   labels and splits: `{record["data"]["hash"]}`).
 - Training: {_said(training)}.
   Epoch {record["best_epoch"]}, the best by validation accuracy, is kept.
-- Made by `python -m treemem.tasks.equation_verification.reproduce {record["run"].partition("/")[0]}`:
+- Made by `treemem reproduce equation_verification {record["run"].partition("/")[0]}`:
   run `{record["run"]}`.
 
 Percent, in single precision before rounding to half:
@@ -118,3 +122,27 @@ def _cells(score: Score) -> list[str]:
     """Accuracy, precision and recall; the first alone where all examples have one label."""
     values = [float(getattr(score, metric)) for metric in METRICS]
     return [percent_of(value, None) if not place or score.majority < 1 else "" for place, value in enumerate(values)]
+
+
+def main(run: str, runs: Path, results: Path) -> None:
+    """Make a run of a study the model that comes with the task.
+
+    Args:
+        run: its name, such as ``best/Tree-LSTM, best recipe/seed-12093``.
+        runs: the folder of runs that ``treemem reproduce`` used.
+        results: the folder of records.
+
+    Raises:
+        RecipeError: there is no such run.
+    """
+    study = StudyFolder.find(EquationVerification.name).study(run.partition("/")[0])
+    record = next((each for each in read_study(results / f"{study.name}.jsonl") if each["run"] == run), None)
+    if record is None:
+        raise RecipeError(f"no record in {results} is of the run {run!r}; name one as the records do")
+    folder = runs / EquationVerification.name
+    equations = DataSets(study, folder / "data")[record["data"]["name"]]
+    package_model(record, folder, equations, Path(__file__).with_name("pretrained"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path("runs/reproduce"), Path("docs/results/equation_verification"))

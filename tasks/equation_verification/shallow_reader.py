@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
+from treemem.metrics.accuracy import binary_scores
+from treemem.metrics.score import score_row
+from treemem.runs.state import data_digest
+from treemem.runs.study import packed_answers
+from treemem.runs.study_file import StudyResults
 from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,40 @@ class TokenReader:
         """Whether each equation is judged true, ``[equations]``."""
         predicted = self._trees.predict(token_counts(equations, self._labels)[1])
         return np.asarray(predicted).astype(bool)
+
+
+def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield what boosted trees on token counts reach, in the form of the record of a run, if it is not recorded yet.
+
+    Args:
+        done: the study; its data set ``data`` is learned from and scored, its files are scored.
+        before: the records so far.
+    """
+    task, begin = done.task, time.perf_counter()
+    forest = done.data["data"]
+    digest = data_digest(task.examples(forest))
+    files = {name: data_digest(task.examples(part)) for name, part in done.files.items()}
+    known = next((record for record in before if record["data"]["hash"] == digest), None)
+    if known is not None and files.items() <= known["files"].items():
+        return
+    split = forest.tree_data["split"]
+    reader = TokenReader(forest[split == "train"])
+    scores, right = {}, {}
+    for name, part in {**{name: forest[split == name] for name in SPLITS}, **done.files}.items():
+        examples = task.examples(part)
+        predicted, actual = reader.predict(part), examples.targets["label"] == 1
+        found = binary_scores(predicted, actual, examples.group)
+        scores[name] = [score_row("token-reader", score, task.group) for score in found]
+        right[name] = packed_answers(predicted == actual)
+    by_part = {"files": files, "scores": scores, "right": right}
+    yield {
+        "run": "token-reader",
+        "row": "boosted trees on token counts",
+        "training": {"seed": 0},
+        "data": {"name": "data", "hash": digest},
+        "seconds": time.perf_counter() - begin,
+        **{name: {**(known or {}).get(name, {}), **value} for name, value in by_part.items()},
+    }
 
 
 def shallow_results(equations: Forest, training_depth: int = 7, seed: int = 0) -> list[ShallowResult]:

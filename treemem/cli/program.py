@@ -20,6 +20,7 @@ from treemem.cli import (
     generate,
     parse,
     predict,
+    reproduce,
     sweep,
     tasks,
     train,
@@ -41,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     explore.COMMAND,
     compare.COMMAND,
     sweep.COMMAND,
+    reproduce.COMMAND,
     convert.COMMAND,
     bench.COMMAND,
 )

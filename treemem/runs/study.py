@@ -219,7 +219,12 @@ def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
 
 def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
     """Return which examples of a split or file a recorded run answers correctly, bool ``[examples]``."""
-    count, packed = record["right"][part]
+    return unpacked_answers(record["right"][part])
+
+
+def unpacked_answers(packed_answers: Sequence[Any]) -> NDArray[np.bool_]:
+    """Return what :func:`packed_answers` packed, bool ``[examples]``."""
+    count, packed = packed_answers
     return np.unpackbits(np.frombuffer(base64.b64decode(packed), np.uint8), count=count).astype(bool)
 
 

@@ -1,0 +1,99 @@
+"""How well the networks of a study complete equations, as a measurement of a study."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from treemem.checkpoint import load
+from treemem.errors import RecipeError
+from treemem.model import Model
+from treemem.ops.threads import torch_threads
+from treemem.runs.progress import progress_bar
+from treemem.runs.study import packed_answers, read_study, weights_digest
+from treemem.runs.study_file import StudyFolder, StudyResults
+from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
+from treemem.tasks.equation_verification.completion.completion import complete
+from treemem.tasks.equation_verification.completion.ranks import RANKS, Completion, commonest_first
+from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
+
+
+def completion_records(
+    done: StudyResults, before: Sequence[dict[str, Any]], *, study: str, equations: int, file: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a record for each network of a study that is trained and has no record yet.
+
+    A record has the fields ``run``, ``network``, ``seed``, ``weights`` (their hash), ``seconds``, ``scores`` (by rank,
+    a list of :class:`RankScore`), ``constant`` (the same of :func:`commonest_first`), ``right`` (packed: which
+    equations have the class rank 1), ``data`` (name, hash and number of equations) and ``command``.
+
+    Args:
+        done: the study of completion.
+        before: its records so far.
+        study: ``TASK/STUDY`` whose networks complete. Its records lie beside those of completion.
+        equations: how many, spread evenly over all.
+        file: the user's file with equations and blanks; by default the test equations of ``study``.
+
+    Raises:
+        RecipeError: no network of ``study`` is recorded, records of other equations, or no such file.
+        CheckpointError: a folder without a whole checkpoint.
+    """
+    folder_name, _, study_name = study.rpartition("/")
+    folder = StudyFolder.find(folder_name)
+    trained = read_study(done.results.parent / folder.page / f"{study_name}.jsonl")
+    if not trained:
+        raise RecipeError(f"no network of {study} is recorded; run treemem reproduce {folder_name} {study_name} first")
+    candidates = make_candidates()
+    if file is None:
+        blanked = blanked_test(type(done.data)(folder.study(study_name), done.folder / "data")["data"], candidates)
+    elif file in done.data.files:
+        blanked = read_blanked(done.data.files[file], candidates)
+    else:
+        raise RecipeError(f"the study {done.study.name} needs a file of equations: give --files {file}=PATH")
+    blanked = blanked.spread(equations)
+    data = {"name": done.study.name, "hash": blanked.digest, "equations": len(blanked)}
+    other = next((record for record in before if record["data"] != data), None)
+    if other is not None:
+        raise RecipeError(
+            f"the record of {other['run']!r} is of other equations ({other['data']['hash'][:12]}...) than these "
+            f"({blanked.digest[:12]}...); complete the same ones, or remove the records in {done.results}"
+        )
+    known = {record["run"] for record in before}
+    command = f"treemem reproduce {done.study.folder.name} {done.study.name}"
+    for record in trained:
+        name, place = f"{record['row']}/seed-{record['training']['seed']}", done.folder / record["run"]
+        if name not in known and place.exists():
+            yield {**_record(name, record, place, blanked, candidates), "data": data, "command": command}
+
+
+def _record(
+    name: str, trained: Mapping[str, Any], place: Path, equations: BlankedEquations, candidates: Candidates
+) -> dict[str, Any]:
+    """Complete the equations with a model, and return how well that went.
+
+    Raises:
+        RecipeError: the folder has other weights than the record.
+    """
+    model: Model = load(place)
+    if weights_digest(model) != trained["weights"]:
+        raise RecipeError(
+            f"the weights in {place} are not those of its record; remove one of the two, and run it again"
+        )
+    begin = time.perf_counter()
+    with progress_bar(len(equations), name, None) as bar, torch_threads(1):
+        found = complete(model, equations.forest, equations.blanks, candidates, advance=bar.update)
+    constant_ranks = {"class": commonest_first(equations.blanks.original, candidates.value_class)}
+    constant = Completion(found.depth, found.best, constant_ranks)
+    return {
+        "run": name,
+        "network": trained["row"],
+        "seed": trained["training"]["seed"],
+        "weights": trained["weights"],
+        "seconds": time.perf_counter() - begin,
+        "scores": {rank: [asdict(score) for score in found.scores(rank)] for rank in RANKS},
+        "constant": [asdict(score) for score in constant.scores("class")],
+        "right": {"class": packed_answers(found.ranks["class"][:, 0] == 1)},
+    }

@@ -1,0 +1,156 @@
+"""The trees that sequence networks induce: F1 against gold trees and between seeds, as a measurement of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.checkpoint import load
+from treemem.data.examples import Examples
+from treemem.errors import RecipeError
+from treemem.induction import RunTrees, baseline_trees, remove_brackets, score_runs, write_tree_page
+from treemem.induction import induced_trees as trees_of_encoder
+from treemem.induction.branching import Branching
+from treemem.induction.runs import Average
+from treemem.model import Model
+from treemem.runs.results_page import tree_page_name
+from treemem.runs.study import weights_digest
+from treemem.runs.study_file import StudyResults
+from treemem.trees.tree import Tree
+
+BASELINES: tuple[Branching, ...] = ("left", "right", "balanced", "random")
+_INDUCERS = ("OrderedMemory", "ONLSTM")
+_SENTENCES_ON_A_PAGE = 8
+
+
+def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: str) -> Iterator[dict[str, Any]]:
+    """Yield a record for each network that induces trees, if there is none with the weights of its runs.
+
+    A record has the fields ``network``, ``weights`` (hashes by run) and ``groups`` (of :func:`tree_scores`). A page with
+    trees of several runs of a network is written beside the page of results.
+
+    Args:
+        done: the study.
+        before: the records so far.
+        unit: what the groups of the task count, in the plural.
+
+    Raises:
+        RecipeError: the folder of a run is gone, or has other weights than its record.
+    """
+    known = {record["network"]: record["weights"] for record in before}
+    rows = dict.fromkeys(run.row for run in done.runs if run.network.network in _INDUCERS)
+    examples: Examples | None = None
+    for name in rows:
+        own = {f"seed {record['training']['seed']}": record for record in done.records if record["row"] == name}
+        weights = {run: record["weights"] for run, record in own.items()}
+        if known.get(name) == weights:
+            continue
+        models = {run: _recorded_model(done.folder, record) for run, record in own.items()}
+        examples = examples or done.task.examples(done.data["data"])
+        found = {run: found_trees(model, examples) for run, model in models.items()}
+        if len(own) > 1:
+            page = done.page.with_name(tree_page_name(done.study.folder.name, name))
+            _write_trees(page, f"{name} on {done.study.folder.name}", models, found, examples)
+        groups = tree_scores(found, examples, by_training(examples, unit))
+        yield {"network": name, "weights": weights, "groups": groups}
+
+
+def _recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
+    place = folder / record["run"]
+    if not place.exists():
+        raise RecipeError(f"{place} is gone, and its trees are needed; remove the record of {record['run']!r} as well")
+    model = load(place)
+    if weights_digest(model) != record["weights"]:
+        raise RecipeError(f"the weights in {place} are not those of its record; remove both, and run it again")
+    return model
+
+
+def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:
+    """Return a function that tells groups up to the greatest training group from greater ones, and names them."""
+    most = int(examples.group[examples.part("train")].max())
+    names = np.array([f"at most {most} {unit}", f"more than {most}"])
+    return lambda group: names[(group > most).astype(int)]
+
+
+def tree_scores(
+    found: Mapping[str, Sequence[Tree]],
+    examples: Examples,
+    group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]],
+) -> list[dict[str, Any]]:
+    """Return how the induced trees of the test sentences agree with the gold trees and with each other.
+
+    Each fraction is an F1 of spans: ``corpus`` counts over all sentences, including the span of the whole sentence, as
+    EVALB does; ``sentence`` is the mean over sentences, without that span.
+
+    Args:
+        found: those of :func:`found_trees`, by the names of the runs.
+        examples: of the task of the runs.
+        group_of: the name of the group of each sentence, from the groups of their examples.
+
+    Returns:
+        A record for each group with ``group``, ``sentences``, and for both averages ``f1`` by run, ``agreement`` (the
+        mean F1 between two runs; None if there is one run) and the F1 of each of ``BASELINES``.
+    """
+    gold, group = gold_trees(examples)
+    called = group_of(group)
+    chosen = {str(name): np.flatnonzero(called == name) for name in np.unique(called)}
+    return [_group_record(name, gold, found, places) for name, places in chosen.items()]
+
+
+def _group_record(
+    name: str, gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], places: NDArray[np.int64]
+) -> dict[str, Any]:
+    own = [gold[place] for place in places]
+    of_runs = {run: [trees[place] for place in places] for run, trees in runs.items()}
+    words = [[leaf.label for leaf in tree.leaves()] for tree in own]
+    record: dict[str, Any] = {"group": name, "sentences": len(own)}
+    baselines: dict[str, Sequence[Tree]] = {branching: baseline_trees(words, branching) for branching in BASELINES}
+    for average in get_args(Average):
+        scores = score_runs(own, of_runs, average=average)
+        of_baselines = score_runs(own, baselines, average=average)
+        record[average] = {
+            "f1": {run: score.f1 for run, score in scores.of_run.items()},
+            "agreement": scores.agreement.mean if len(runs) > 1 else None,
+            **{branching: score.f1 for branching, score in of_baselines.of_run.items()},
+        }
+    return record
+
+
+def gold_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
+    """Return the test trees of several words, and the group of each."""
+    trees, group = _test_trees(examples)
+    several = [place for place, tree in enumerate(trees) if tree.children]
+    return [trees[place] for place in several], group[several]
+
+
+def found_trees(model: Model, examples: Examples) -> list[Tree]:
+    """Return the trees that a model induces over the sentences of :func:`gold_trees`, without brackets."""
+    gold, _ = gold_trees(examples)
+    return [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]  # type: ignore[arg-type]
+
+
+def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
+    chosen = examples.part("test")
+    count = examples.trees_per_example
+    trees = (chosen[:, None] * count + np.arange(count)).ravel()
+    return list(examples.forest[trees]), np.repeat(examples.group[chosen], count)
+
+
+def _write_trees(
+    page: Path, title: str, models: Mapping[str, Model], found: Mapping[str, Sequence[Tree]], examples: Examples
+) -> None:
+    """Draw some test sentences whose trees differ though every run answers correctly."""
+    chosen = examples.part("test")
+    all_trees, _ = _test_trees(examples)
+    several = np.array([bool(tree.children) for tree in all_trees])
+    runs = {}
+    for name, model in models.items():
+        correct = model.task.correct(model.outputs(examples, chosen), examples.targets_of(chosen))
+        of_tree = np.repeat(correct, examples.trees_per_example)[several]
+        runs[name] = RunTrees(found[name], of_tree.tolist())
+    gold, _ = gold_trees(examples)
+    write_tree_page(page, gold, runs, title=title, most=_SENTENCES_ON_A_PAGE, overwrite=True)
