@@ -38,8 +38,8 @@ from treemem.runs import (
 from treemem.runs.networks_folder import CARD, RESULTS
 from treemem.runs.recipe_run import check_folder
 from treemem.runs.results_page import tree_table
-from treemem.tasks.listops import ListOps
 from treemem.tasks.induced_trees import found_trees, gold_trees, tree_scores
+from treemem.tasks.listops import ListOps
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

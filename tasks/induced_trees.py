@@ -30,8 +30,8 @@ _SENTENCES_ON_A_PAGE = 8
 def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: str) -> Iterator[dict[str, Any]]:
     """Yield a record for each network that induces trees, if there is none with the weights of its runs.
 
-    A record has the fields ``network``, ``weights`` (hashes by run) and ``groups`` (of :func:`tree_scores`). A page with
-    trees of several runs of a network is written beside the page of results.
+    A record has the fields ``network``, ``weights`` (hashes by run) and ``groups`` (of :func:`tree_scores`). Trees of
+    several runs of a network are drawn on a page beside the page of results.
 
     Args:
         done: the study.

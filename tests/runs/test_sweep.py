@@ -1,24 +1,26 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 import yaml
 from toy_task import toy_data
 
 from treemem.errors import RecipeError
-from treemem.records import write_records
 from treemem.runs import sweep
-from treemem.runs.sweep import Variation, best_trial, plan_trials, run_trials, without_test
+from treemem.runs.sweep import Variation, best_trial, plan_sweep, run_trials, without_test
 from treemem.runs.trainer import DivergedError
 
 
 def run_sweep(
     recipe: str, variations: list[Variation], *, trials: int, output: Path, seed: int = 0, overwrite: bool = False
 ) -> list[dict[str, Any]]:
-    return run_trials(plan_trials(recipe, variations, trials=trials, seed=seed), output, overwrite=overwrite)
+    sweep = plan_sweep(recipe, variations, trials=trials, seed=seed)
+    return run_trials(sweep, trials, output, overwrite=overwrite)
 
 
 @pytest.fixture
@@ -62,47 +64,74 @@ def test_what_is_no_variation_is_refused(text: str) -> None:
         Variation.parse(text)
 
 
+def drawn(text: str, count: int) -> list[Any]:
+    """What Optuna draws of a variation."""
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    return [Variation.parse(text).suggested(study.ask()) for _ in range(count)]
+
+
 def test_drawn_values_lie_in_their_range() -> None:
-    random = np.random.default_rng(0)
-    whole = [Variation.parse("a=2:4").draw(random) for _ in range(50)]
-    assert set(whole) == {2, 3, 4}
-    logs = [Variation.parse("a=1e-4:1.0:log").draw(random) for _ in range(200)]
+    assert set(drawn("a=2:4", 30)) == {2, 3, 4}
+    logs = drawn("a=1e-4:1.0:log", 100)
     assert 1e-4 <= min(logs) < 1e-3
     assert 0.3 < np.mean(np.array(logs) < 1e-2) < 0.7
-    assert {Variation.parse("a=x,y").draw(random) for _ in range(20)} == {"x", "y"}
-    assert isinstance(Variation.parse("a=1:100:log").draw(random), int)
+    assert set(drawn("a=x,y", 20)) == {"x", "y"}
+    assert isinstance(drawn("a=1:100:log", 1)[0], int)
 
 
 @pytest.mark.parametrize("text", ["a=0.9999:0.99999", "a=10000.2:10000.4", "a=0.9999:0.99999:log", "a=-2.0:-1.9999"])
 def test_of_a_narrow_range_many_values_are_drawn_and_none_outside(text: str) -> None:
-    variation = Variation.parse(text)
-    drawn = [variation.draw(np.random.default_rng(seed)) for seed in range(100)]
-    assert variation.low <= min(drawn) <= max(drawn) <= variation.high
-    assert len(set(drawn)) > 70
+    variation, values = Variation.parse(text), drawn(text, 100)
+    assert variation.low <= min(values) <= max(values) <= variation.high
+    assert len(set(values)) > 70
 
 
 def test_a_wide_range_is_drawn_in_four_digits() -> None:
-    drawn = Variation.parse("a=0.001:100.0").draw(np.random.default_rng(0))
-    assert drawn == float(f"{drawn:.4g}")
+    (value,) = drawn("a=0.001:100.0", 1)
+    assert value == float(f"{value:.4g}")
 
 
 def test_a_field_is_not_varied_twice(recipe: str) -> None:
     twice = [Variation.parse("training.batch_size=2,4"), Variation.parse("training.batch_size=8,16")]
     with pytest.raises(RecipeError, match=r"training\.batch_size is varied twice"):
-        plan_trials(recipe, twice, trials=1)
+        plan_sweep(recipe, twice, trials=1)
 
 
-def test_no_point_is_drawn_twice_and_more_trials_than_points_are_refused(recipe: str) -> None:
-    varied = [Variation.parse("training.batch_size=4,8"), Variation.parse("training.epochs=1:3")]
-    planned = plan_trials(recipe, varied, trials=6)
-    assert {(trial.recipe.training.batch_size, trial.recipe.training.epochs) for trial in planned} == {
-        *((4, 1), (4, 2), (4, 3), (8, 1), (8, 2), (8, 3)),
-    }
-    assert plan_trials(recipe, varied, trials=4) == planned[:4]
-    with pytest.raises(RecipeError, match=r"6 different values were drawn of training.batch_size and training.epochs,"):
-        plan_trials(recipe, varied, trials=7)
-    with pytest.raises(RecipeError, match=r"1 value was drawn of training.epochs, .*ask for 1 trial, vary more"):
-        plan_trials(recipe, [Variation.parse("training.epochs=2,2")], trials=2)
+def test_no_point_is_drawn_twice_and_more_trials_than_points_are_refused(recipe: str, tmp_path: Path) -> None:
+    varied = [Variation.parse("training.batch_size=4,8"), Variation.parse("training.epochs=1:2")]
+    records = run_sweep(recipe, varied, trials=4, output=tmp_path / "sweep")
+    points = {(each["overrides"]["training.batch_size"], each["overrides"]["training.epochs"]) for each in records}
+    assert points == {(4, 1), (4, 2), (8, 1), (8, 2)}
+    with pytest.raises(RecipeError, match="have 4 different values, fewer than the 5 trials"):
+        plan_sweep(recipe, varied, trials=5)
+
+
+def test_the_same_seed_draws_the_same_trials(recipe: str, tmp_path: Path) -> None:
+    found = [run_sweep(recipe, [], trials=2, output=tmp_path / name, seed=3) for name in ("one", "two")]
+    assert [each["overrides"] for each in found[0]] == [each["overrides"] for each in found[1]]
+
+
+def test_an_interrupted_trial_keeps_its_values(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run_sweep(recipe, [], trials=2, output=tmp_path / "whole")
+    fit = sweep.fit
+
+    def stopping(*arguments: Any, **options: Any) -> Any:
+        if options["output"].name == "trial-002":
+            raise KeyboardInterrupt
+        return fit(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "fit", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    resumed = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    assert [each["overrides"] for each in resumed] == [each["overrides"] for each in whole]
+
+
+def test_without_optuna_the_message_says_what_to_install(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(RecipeError, match=r"pip install 'treemem\[sweep\]'"):
+        plan_sweep(recipe, [], trials=1)
 
 
 def test_no_test_example_is_trained_on_or_scored(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +167,8 @@ def test_a_recorded_trial_is_not_run_again_and_more_can_be_added(
     assert len({record["overrides"]["training.learning_rate"] for record in longer}) == 3
     assert run_sweep(recipe, variations, trials=1, output=output) == first[:1]
     with pytest.raises(RecipeError, match=r"trials\.jsonl has a trial 1 of another sweep"):
-        run_sweep(recipe, variations, trials=1, output=output, seed=1)
-    run_sweep(recipe, variations, trials=1, output=output, seed=1, overwrite=True)
+        run_sweep(recipe, variations[:1], trials=1, output=output)
+    run_sweep(recipe, variations[:1], trials=1, output=output, overwrite=True)
     assert sorted(path.name for path in output.glob("trial*")) == ["trial-001", "trials.jsonl"]
 
 
@@ -174,24 +203,14 @@ def test_a_trial_with_seeds_that_diverges_is_recorded_like_the_others(
         return fit(*arguments, **options)
 
     monkeypatch.setattr(sweep, "fit", diverging)
-    planned = plan_trials(recipe, [], trials=2, seeds=[1, 2])
-    records = run_trials(planned, output)
+    planned = plan_sweep(recipe, [], trials=2, seeds=[1, 2])
+    records = run_trials(planned, 2, output)
     assert [record["error"] for record in records] == [
         "the loss is not finite" if n == failing else None for n in (1, 2)
     ]
     assert [record["seeds"] for record in records] == [[1, 2]] * 2
     assert [record["accuracies"] is None for record in records] == [n == failing for n in (1, 2)]
-    assert run_trials(planned, output) == records
-
-
-def test_a_trial_that_was_recorded_without_its_seeds_is_gone_on_from(recipe: str, tmp_path: Path) -> None:
-    planned = plan_trials(recipe, [], trials=2, seeds=[1])
-    about = {"trial": 1, "network": "sum", "overrides": planned[0].values, "recipe": planned[0].digest}
-    found = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds"))
-    write_records(tmp_path / "trials.jsonl", [{**about, **found, "error": "the loss is not finite"}])
-    first, second = run_trials(planned, tmp_path)
-    assert (first["seeds"], first["accuracies"]) == ([1], None)
-    assert second["error"] is None
+    assert run_trials(planned, 2, output) == records
 
 
 def test_data_that_are_not_divided_cannot_be_searched_with() -> None:

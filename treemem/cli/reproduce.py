@@ -59,8 +59,8 @@ COMMAND = Command(
     summary="Run studies of a task, and write its page of results from the records.",
     usage="TASK [STUDY ...] [options]",
     description=(
-        "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. Each run is recorded when\n"
-        "it is done and is not run again; the same command continues after an interruption."
+        "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. Each run is recorded\n"
+        "when it is done and is not run again; the same command continues after an interruption."
     ),
     examples=("treemem reproduce listops", "treemem reproduce listops small --processes 2"),
     add_arguments=_add_arguments,

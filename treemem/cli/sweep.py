@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
 
 if TYPE_CHECKING:
-    from treemem.runs.sweep import Trial
+    from treemem.runs.sweep import Sweep
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -31,7 +31,7 @@ def _add_arguments(parser: CommandParser) -> None:
         "--seeds", nargs="+", type=int, default=[], metavar="SEED",
         help="train each trial once from each of these, and judge it by the mean (the recipe's training.seed)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the values that are drawn (0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of Optuna's sampler (0)")
     parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="of the sweep (runs/TASK/RECIPE-sweep)")
     parser.add_argument("--overwrite", action="store_true", help="begin anew where the folder holds a sweep")
 
@@ -40,11 +40,11 @@ def _run(options: Namespace) -> None:
     from treemem.cli.train import logged_in
     from treemem.runs.accelerator import find_device
     from treemem.runs.recipe_run import default_folder
-    from treemem.runs.sweep import TRIALS, Variation, check_folder, plan_trials, run_trials
+    from treemem.runs.sweep import TRIALS, Variation, check_folder, plan_sweep, run_trials
 
     if options.trials is None:
         raise UsageError("how many trials? give --trials N")
-    planned = plan_trials(
+    sweep = plan_sweep(
         options.recipe,
         [Variation.parse(text) for text in options.vary],
         trials=options.trials,
@@ -53,42 +53,43 @@ def _run(options: Namespace) -> None:
         seed=options.seed,
         seeds=options.seeds,
     )
-    recipe = planned[0].recipe
+    recipe = sweep.trial(0, {}).recipe
     find_device(recipe.training.accelerator, "training.accelerator")
     output = Path(options.output or f"{default_folder(recipe.task, options.recipe)}-sweep")
     check_folder(output)
     with logged_in(output):
-        records = run_trials(planned, output, overwrite=options.overwrite)
-    print(_told(planned, records, options.recipe, options.set))
+        records = run_trials(sweep, options.trials, output, overwrite=options.overwrite)
+    print(_table(sweep, records, options.set))
     print(f"trials: {output / TRIALS}")
 
 
-def _told(planned: Sequence[Trial], records: Sequence[Mapping[str, Any]], recipe: str, overrides: Sequence[str]) -> str:
-    """A table of the trials, and the command that trains the best of them."""
+def _table(sweep: Sweep, records: Sequence[Mapping[str, Any]], overrides: Sequence[str]) -> str:
+    """Return a table of the trials, and the command that trains the best one."""
     from treemem.explore import markdown_table, percent_of
-    from treemem.runs.sweep import best_trial
+    from treemem.runs.sweep import as_overrides, best_trial
 
-    rows = [["trial", *planned[0].values, "validation accuracy"]]
-    for trial, record in zip(planned, records, strict=True):
+    rows = [["trial", *records[0]["overrides"], "validation accuracy"]]
+    for record in records:
         accuracy = percent_of(record["validation_accuracy"]) if record["error"] is None else "failed"
-        rows.append([str(trial.number), *(text.partition("=")[2] for text in trial.overrides), accuracy])
+        values = [text.partition("=")[2] for text in as_overrides(record["overrides"])]
+        rows.append([str(record["trial"]), *values, accuracy])
     best = best_trial(records)
-    chosen = next(trial for trial in planned if trial.number == best["trial"])
-    words = ["treemem", "train", recipe, *overrides, *chosen.overrides, "--networks", chosen.network]
-    if chosen.seeds:
-        words += ["--seeds", *map(str, chosen.seeds)]
+    drawn = as_overrides(best["overrides"])
+    words = ["treemem", "train", sweep.source, *overrides, *drawn, "--networks", sweep.network]
+    if sweep.seeds:
+        words += ["--seeds", *map(str, sweep.seeds)]
     return (
-        f"{markdown_table(rows)}\n\nbest: trial {chosen.number}, {percent_of(best['validation_accuracy'])} %, "
-        f"{' '.join(chosen.overrides)}\nto train it: {shlex.join(words)}"
+        f"{markdown_table(rows)}\n\nbest: trial {best['trial']}, {percent_of(best['validation_accuracy'])} %, "
+        f"{' '.join(drawn)}\nto train it: {shlex.join(words)}"
     )
 
 
 COMMAND = Command(
     name="sweep",
-    summary="Search a recipe's fields at random, judged by the validation examples alone.",
+    summary="Search a recipe's fields with Optuna, judged by the validation examples alone.",
     usage="RECIPE --trials N [--vary FIELD=VALUES ...] [FIELD=VALUE ...] [options]",
     description=(
-        "The test examples are taken out of the data before anything is trained. Each trial is recorded in\n"
+        "The test examples are removed from the data before anything is trained. Each trial is recorded in\n"
         "trials.jsonl; the same command goes on after an interruption, and with a greater N adds trials."
     ),
     examples=(

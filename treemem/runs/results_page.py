@@ -55,7 +55,7 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
 
 
 def aligned(text: str) -> str:
-    """Return lines with cells between ``|`` as a Markdown table whose columns are aligned; the first line is the head."""
+    """Return lines with cells between ``|`` as a Markdown table with aligned columns; the first line is the head."""
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip()]
     return markdown_table([row + [""] * (len(rows[0]) - len(row)) for row in rows])
 

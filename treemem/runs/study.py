@@ -117,7 +117,7 @@ def run_study(
     hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
     for run in runs:
         if run.name in records:
-            _check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
+            check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
     file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
     whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
     waiting = [run for run in runs if run.name not in whole]
@@ -394,7 +394,7 @@ def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_same(
+def check_same(
     run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
 ) -> None:
     """Check that a record is of this run; an option that it lacks was at its default.

@@ -137,7 +137,7 @@ class Study:
         """The fields of the recipe that all variants change, and ``data``, the options of the recipe's data."""
         if self.recipe is not None:
             return recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
-        changed = self.networks if isinstance(self.networks, Mapping) else dict.fromkeys(self.networks, {})
+        changed = self.networks if isinstance(self.networks, Mapping) else {name: {} for name in self.networks}
         known = self.folder.task.networks
         unknown = [name for name in changed if name not in known]
         if unknown:

@@ -1,8 +1,9 @@
-"""Random search over fields of a recipe, judged by the validation examples alone."""
+"""Search over fields of a recipe with Optuna, judged by the validation examples alone."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -11,9 +12,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 
 from treemem.checked_options import checked_count
@@ -28,9 +28,13 @@ from treemem.runs.seeds import seed_folder
 from treemem.runs.trainer import DivergedError
 from treemem.trees.forest import Forest
 
+if TYPE_CHECKING:
+    import optuna
+
 _logger = logging.getLogger(__name__)
-TRIALS = "trials.jsonl"
-_MOST_DRAWS = 10_000  # for a trial, of points that other trials have
+TRIALS, JOURNAL = "trials.jsonl", "optuna.journal"
+_MOST_DRAWS = 40  # for a trial, of points that other trials have
+_MOST_POINTS = 10_000
 _DIGITS = 4  # of a number that is drawn; more where the range is narrow beside its numbers
 _FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm is to be uniform"
 
@@ -86,25 +90,34 @@ class Variation:
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         return cls(name, tuple(choices))
 
-    def draw(self, random: np.random.Generator) -> Any:
-        """A value."""
+    def suggested(self, trial: optuna.Trial) -> Any:
+        """Return the value that an Optuna trial suggests."""
         if self.choices:
-            return self.choices[int(random.integers(len(self.choices)))]
-        whole = isinstance(self.low, int) and isinstance(self.high, int)
-        if whole and not self.log:
-            return int(random.integers(int(self.low), int(self.high), endpoint=True))
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
-        value = float(random.uniform(low, high))
-        value = math.exp(value) if self.log else value
-        if whole:
-            return round(value)
+            return self.choices[trial.suggest_categorical(self.field, range(len(self.choices)))]
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(self.field, self.low, self.high, log=self.log)
+        value = trial.suggest_float(self.field, self.low, self.high, log=self.log)
         widths = max(abs(self.low), abs(self.high)) / (self.high - self.low)
         digits = _DIGITS + max(0, math.floor(math.log10(widths)))
         return min(max(float(f"{value:.{digits}g}"), float(self.low)), float(self.high))
 
+    @property
+    def parameters(self) -> list[int] | None:
+        """All values of the Optuna parameter; None if it is continuous."""
+        if self.choices:
+            return list(range(len(self.choices)))
+        return (
+            list(range(self.low, self.high + 1)) if isinstance(self.low, int) and isinstance(self.high, int) else None
+        )
+
+    @property
+    def examples(self) -> Sequence[Any]:
+        """The choices, or both ends of the range."""
+        return self.choices or (self.low, self.high)
+
 
 def default_variations(recipe: Recipe) -> list[Variation]:
-    """What is varied where nobody says: the learning rate, from a tenth of the recipe's to ten times of it."""
+    """Return the default variation: the learning rate, from a tenth of the recipe's to ten times of it."""
     rate = recipe.training.learning_rate
     return [Variation("training.learning_rate", (), rate / 10, rate * 10, True)]
 
@@ -116,24 +129,12 @@ class Trial:
     Attributes:
         number: from 1.
         values: what was drawn, by field.
-        recipe: with these values, and with the network alone that is trained.
-        seeds: to train it from, once each; none: once, from the recipe's ``training.seed``.
+        recipe: with these values, and with the one network that is trained.
     """
 
     number: int
     values: dict[str, Any]
     recipe: Recipe
-    seeds: tuple[int, ...] = ()
-
-    @property
-    def network(self) -> str:
-        """The name of the network."""
-        return next(iter(self.recipe.networks))
-
-    @property
-    def overrides(self) -> list[str]:
-        """What was drawn, as ``FIELD=VALUE``."""
-        return _overrides(self.values)
 
     @property
     def digest(self) -> str:
@@ -142,7 +143,32 @@ class Trial:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-def plan_trials(
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep varies, and how.
+
+    Attributes:
+        source, overrides: the recipe.
+        variations: what differs from trial to trial.
+        network: the network that is trained.
+        seed: of Optuna's sampler. A trial depends on it and on the trials before.
+        seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
+    """
+
+    source: str
+    overrides: tuple[str, ...]
+    variations: tuple[Variation, ...]
+    network: str
+    seed: int
+    seeds: tuple[int, ...]
+
+    def trial(self, number: int, values: Mapping[str, Any]) -> Trial:
+        """Return the trial with these values. Raises ``RecipeError`` if they make no recipe."""
+        recipe = load_recipe(self.source, [*self.overrides, *as_overrides(values)]).with_networks([self.network])
+        return Trial(number, dict(values), recipe)
+
+
+def plan_sweep(
     source: str,
     variations: Sequence[Variation],
     *,
@@ -151,8 +177,8 @@ def plan_trials(
     network: str | None = None,
     seed: int = 0,
     seeds: Sequence[int] = (),
-) -> list[Trial]:
-    """Draw the values of a sweep, none of them twice, and check that they make recipes.
+) -> Sweep:
+    """Check what a sweep varies: each choice and each end of a range must make a recipe.
 
     Args:
         source: the recipe, as :func:`~treemem.runs.recipe.load_recipe` takes it.
@@ -160,13 +186,14 @@ def plan_trials(
         trials: how many.
         overrides: ``FIELD=VALUE`` each, the same for all trials.
         network: which of the recipe's; the first by default.
-        seed: of the draws; those of a trial depend on this and its number alone, not on how many there are.
+        seed: of Optuna's sampler.
         seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
 
     Raises:
-        RecipeError: no such recipe, field, network or value, a field that no trial is trained by, one given twice, or
-            more trials than there are points to draw.
+        RecipeError: Optuna is not installed; no such recipe, field, network or value; a field without effect on the
+            network; a field given twice; or more trials than there are points.
     """
+    _optuna()
     checked_count("trials", trials)
     checked_count("seed", seed, least=0)
     overrides = [*overrides, f"seeds={list(seeds)}"] if seeds else overrides
@@ -174,44 +201,54 @@ def plan_trials(
     name = next(iter(base.networks)) if network is None else network
     chosen = list(variations) or default_variations(base)
     fields = [variation.field for variation in chosen]
-    for field in fields:
-        if fields.count(field) > 1:
-            raise RecipeError(f"{field} is varied twice; give all its values at once")
-        _check_trained(field, name, seeds)
-    planned: list[Trial] = []
-    drawn: set[tuple[str, ...]] = set()
-    for number in range(1, trials + 1):
-        values = _drawn(chosen, np.random.default_rng([seed, number]), drawn)
-        recipe = load_recipe(source, [*overrides, *_overrides(values)]).with_networks([name])
-        planned.append(Trial(number, values, recipe, tuple(seeds)))
-    return planned
+    for variation in chosen:
+        if fields.count(variation.field) > 1:
+            raise RecipeError(f"{variation.field} is varied twice; give all its values at once")
+        _check_trained(variation.field, name, seeds)
+    sweep = Sweep(source, tuple(overrides), tuple(chosen), name, seed, tuple(seeds))
+    for variation in chosen:
+        for value in variation.examples:
+            sweep.trial(0, {variation.field: value})
+    points = _points(chosen)
+    if points is not None and trials > len(points):
+        raise RecipeError(
+            f"{' and '.join(fields)} have {len(points)} different values, fewer than the {trials} trials; ask for "
+            "fewer trials, vary more, or train each trial from several --seeds"
+        )
+    return sweep
 
 
-def _drawn(variations: Sequence[Variation], random: np.random.Generator, drawn: set[tuple[str, ...]]) -> dict[str, Any]:
-    """The values of the next trial, by field, that none of ``drawn`` has; it is added to these.
+def _points(variations: Sequence[Variation]) -> list[dict[str, int]] | None:
+    """All points of a sweep as parameters of Optuna; None if there are very many."""
+    values = [variation.parameters for variation in variations]
+    if any(each is None for each in values) or math.prod(len(each or ()) for each in values) > _MOST_POINTS:
+        return None
+    fields = [variation.field for variation in variations]
+    points = {}
+    for place in itertools.product(*(each or () for each in values)):
+        drawn = dict(zip(fields, place, strict=True))
+        shown = [
+            variation.choices[value] if variation.choices else value
+            for variation, value in zip(variations, place, strict=True)
+        ]
+        points.setdefault(str(shown), drawn)  # a choice may be given twice
+    return list(points.values())
 
-    Raises:
-        RecipeError: none such was drawn.
-    """
-    for _ in range(_MOST_DRAWS):
-        values = {variation.field: variation.draw(random) for variation in variations}
-        point = tuple(_overrides(values))
-        if point not in drawn:
-            drawn.add(point)
-            return values
-    fields, count = " and ".join(variation.field for variation in variations), len(drawn)
-    found = "1 value was" if count == 1 else f"{count} different values were"
-    raise RecipeError(
-        f"{found} drawn of {fields}, and then no other in {_MOST_DRAWS:,} draws; ask for {count} "
-        f"trial{'s' if count > 1 else ''}, vary more, or train each trial from several --seeds"
-    )
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise RecipeError("a sweep needs Optuna; install it with: pip install 'treemem[sweep]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
-    """Refuse to vary a field that is without effect on the network that is trained.
+    """Check that a field has an effect on the network that is trained.
 
     Raises:
-        RecipeError: it is of another network, or a seed in place of which others are given.
+        RecipeError: it belongs to another network, or is a seed that others replace.
     """
     of_networks, *names = field.split(".")
     if of_networks == "networks" and names[:1] not in ([], [network]):
@@ -222,23 +259,24 @@ def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
         raise RecipeError("cannot vary training.seed: each trial is trained from --seeds; leave one of the two out")
 
 
-def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
-    """Train a network once for each trial, or from each of its seeds, and record its validation accuracy.
+def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
+    """Draw trials with Optuna, train a network for each, and record its validation accuracy.
 
-    The test examples are taken out of the data before anything is trained. Each trial has a folder ``trial-N`` of its
-    own in ``output``; ``trials.jsonl`` there has a record for each that is done. The same call after an interruption
-    runs those that are not recorded, and goes on with the one that was interrupted; with more trials, it adds some.
+    The test examples are removed from the data before anything is trained. Each trial has a folder ``trial-N`` in
+    ``output``; ``trials.jsonl`` there has a record for each trial that is done, and ``optuna.journal`` what Optuna has
+    drawn. The same call after an interruption runs the trials that are not recorded, and resumes the interrupted one;
+    with more trials, it adds some. No point is drawn twice.
 
     A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``,
-    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why it came to nothing; the
-    numbers are then null) and ``recipe`` (a hash of all its fields). Of a trial with seeds the accuracy is the mean,
-    ``best_epoch`` and ``epochs`` are lists, and ``seeds`` and ``accuracies`` say what came of which. It comes to
-    nothing where one seed does.
+    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why the trial failed; the numbers are then
+    null) and ``recipe`` (a hash of all its fields). With seeds the accuracy is the mean, ``best_epoch`` and ``epochs``
+    are lists, and ``seeds`` and ``accuracies`` say which seed gave what. A trial fails if one seed does.
 
     Args:
-        planned: the trials.
+        sweep: what to vary.
+        trials: how many in all.
         output: folder of the sweep.
-        overwrite: delete the trials in ``output`` and begin anew.
+        overwrite: delete the trials in ``output`` and begin again.
 
     Returns:
         The records, in the order of the trials.
@@ -250,33 +288,106 @@ def run_trials(planned: Sequence[Trial], output: str | Path, *, overwrite: bool 
     with RunFolder(output).locked():
         if overwrite:
             with writing(output):
-                (output / TRIALS).unlink(missing_ok=True)
+                for file in (TRIALS, JOURNAL):
+                    (output / file).unlink(missing_ok=True)
                 for folder in _trial_folders(output):
                     shutil.rmtree(folder)
         records = _recorded(output / TRIALS)
-        for trial in planned:
-            if trial.number not in records:
-                continue
-            if records[trial.number]["recipe"] != trial.digest:
+        for number, record in records.items():
+            if number <= trials and _digest_of(sweep, record) != record["recipe"]:
                 raise RecipeError(
-                    f"{output / TRIALS} has a trial {trial.number} of another sweep; choose another folder (--output), "
-                    "or begin anew in place of that one with overwrite (--overwrite)"
+                    f"{output / TRIALS} has a trial {number} of another sweep; choose another folder (--output), or "
+                    "replace that sweep (--overwrite)"
                 )
-            # Of a trial that came to nothing, earlier versions did not record these.
-            records[trial.number] = {**_of_seeds(trial), **records[trial.number]}
         made: tuple[Any, Forest] | None = None
-        for trial in planned:
-            if trial.number in records:
-                _logger.info("trial %d is recorded", trial.number)
+        draws = _Draws(sweep, output / JOURNAL, records)
+        for number in range(1, trials + 1):
+            if number in records:
+                _logger.info("trial %d is recorded", number)
                 continue
+            trial = draws.draw(number)
             recipe = trial.recipe
             if made is None or made[0] != (recipe.task_options, recipe.data):
                 data = recipe.make_task().make_data(recipe.data)
                 made = (recipe.task_options, recipe.data), without_test(data.forest)
-            _logger.info("-- trial %d of %d: %s", trial.number, len(planned), " ".join(trial.overrides))
-            records[trial.number] = _run(trial, made[1], output / f"trial-{trial.number:03}")
-            write_records(output / TRIALS, [records[number] for number in sorted(records)])
-    return [records[trial.number] for trial in planned]
+            _logger.info("-- trial %d of %d: %s", number, trials, " ".join(as_overrides(trial.values)))
+            records[number] = _run(sweep, trial, made[1], output / f"trial-{number:03}")
+            write_records(output / TRIALS, [records[place] for place in sorted(records)])
+            draws.tell(records[number])
+    return [records[number] for number in range(1, trials + 1)]
+
+
+def _digest_of(sweep: Sweep, record: Mapping[str, Any]) -> str | None:
+    """The hash of the recipe that a recorded trial has in this sweep; None if it varies other fields."""
+    fields = [variation.field for variation in sweep.variations]
+    if list(record["overrides"]) != fields or (record.get("seeds") or []) != list(sweep.seeds):
+        return None
+    return sweep.trial(record["trial"], record["overrides"]).digest
+
+
+class _Draws:
+    """The points of a sweep, drawn by Optuna and kept in its journal.
+
+    Args:
+        sweep: what to vary.
+        journal: the file.
+        records: of the trials that are done.
+    """
+
+    def __init__(self, sweep: Sweep, journal: Path, records: Mapping[int, Mapping[str, Any]]) -> None:
+        self._optuna = optuna = _optuna()
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        self._sweep, self._points = sweep, _points(sweep.variations)
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        self._study = optuna.create_study(
+            storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
+        )
+        for record in records.values():
+            self.tell(record)
+
+    def draw(self, number: int) -> Trial:
+        """Return the trial of this number: the one that was interrupted, or a new point that no other trial has."""
+        for drawn in self._study.trials:
+            if drawn.user_attrs.get("number") == number:
+                values = drawn.user_attrs["values"]
+                if list(values) != [variation.field for variation in self._sweep.variations]:
+                    raise RecipeError(
+                        f"trial {number} was drawn for another sweep; choose another folder (--output), or replace that "
+                        "sweep (--overwrite)"
+                    )
+                return self._sweep.trial(number, values)
+        taken = {str(drawn.user_attrs["values"]) for drawn in self._study.trials if "values" in drawn.user_attrs}
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=(self._sweep.seed * 1_000_003 + number) % 2**32)
+        for attempt in range(_MOST_DRAWS):
+            if attempt == _MOST_DRAWS // 2 and self._points is not None:
+                self._enqueue_new_point()
+            drawn = self._study.ask()
+            values = {variation.field: variation.suggested(drawn) for variation in self._sweep.variations}
+            if str(values) not in taken:
+                drawn.set_user_attr("values", values)
+                drawn.set_user_attr("number", number)
+                return self._sweep.trial(number, values)
+            self._study.tell(drawn, state=self._optuna.trial.TrialState.FAIL)
+        raise RecipeError(f"no new point was drawn for trial {number}; ask for fewer trials, or vary more")
+
+    def _enqueue_new_point(self) -> None:
+        """Have Optuna draw the first point that it has not drawn, where it keeps to those that it has."""
+        drawn = [trial.params for trial in self._study.trials]
+        new = next((point for point in self._points or () if point not in drawn), None)
+        if new is not None:
+            self._study.enqueue_trial(new)
+
+    def tell(self, record: Mapping[str, Any]) -> None:
+        """Tell Optuna the result of a recorded trial, if it does not know it."""
+        state = self._optuna.trial.TrialState
+        for drawn in self._study.trials:
+            if drawn.user_attrs.get("number") == record["trial"] and drawn.state == state.RUNNING:
+                failed = record["error"] is not None
+                self._study.tell(
+                    drawn.number, None if failed else record["validation_accuracy"], state.FAIL if failed else None
+                )
 
 
 def check_folder(output: Path) -> None:
@@ -285,7 +396,7 @@ def check_folder(output: Path) -> None:
     Raises:
         RecipeError: it names one of the things.
     """
-    if not (output / TRIALS).is_file() and not _trial_folders(output):
+    if not any((output / file).is_file() for file in (TRIALS, JOURNAL)) and not _trial_folders(output):
         check_empty(output)
 
 
@@ -323,12 +434,12 @@ def without_test(forest: Forest) -> Forest:
     return forest[split != "test"]
 
 
-def _run(trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
+def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
     """Train a trial; its record."""
     found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
-    found |= _of_seeds(trial)
+    found |= {"seeds": list(sweep.seeds), "accuracies": None} if sweep.seeds else {}
     try:
-        results = _results(trial, forest, folder)
+        results = _results(sweep, trial, forest, folder)
     except (DivergedError, CellError) as error:
         _logger.warning("this trial came to nothing: %s", error)
         found["error"] = str(error)
@@ -336,24 +447,19 @@ def _run(trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
         accuracies = [result.validation[-1].accuracy for result in results]
         best_epochs, epochs = [result.best_epoch for result in results], [len(result.records) for result in results]
         found["validation_accuracy"] = sum(accuracies) / len(accuracies)
-        found["best_epoch"], found["epochs"] = (best_epochs, epochs) if trial.seeds else (best_epochs[0], epochs[0])
+        found["best_epoch"], found["epochs"] = (best_epochs, epochs) if sweep.seeds else (best_epochs[0], epochs[0])
         found["seconds"] = sum(epoch["seconds"] for result in results for epoch in result.records)
-        if trial.seeds:
+        if sweep.seeds:
             found["accuracies"] = accuracies
-    about = {"trial": trial.number, "network": trial.network, "overrides": trial.values}
+    about = {"trial": trial.number, "network": sweep.network, "overrides": trial.values}
     return {**about, **found, "recipe": trial.digest}
 
 
-def _of_seeds(trial: Trial) -> dict[str, Any]:
-    """The fields that the record of a trial with seeds has besides, as long as nothing came of them."""
-    return {"seeds": list(trial.seeds), "accuracies": None} if trial.seeds else {}
-
-
-def _results(trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
+def _results(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
     """What came of each seed; of the recipe's own in the folder itself."""
     recipe = trial.recipe
-    task, network = recipe.make_task(), recipe.networks[trial.network]
-    runs = {seed_folder(folder, seed): replace(recipe.training, seed=seed) for seed in trial.seeds}
+    task, network = recipe.make_task(), recipe.networks[sweep.network]
+    runs = {seed_folder(folder, seed): replace(recipe.training, seed=seed) for seed in sweep.seeds}
     runs = runs or {folder: recipe.training}
     return [fit(task, network, forest, options, output=place, resume=True) for place, options in runs.items()]
 
@@ -368,7 +474,8 @@ def _recorded(path: Path) -> dict[int, dict[str, Any]]:
     return {int(fields["trial"]): fields for fields in records}
 
 
-def _overrides(values: Mapping[str, Any]) -> list[str]:
+def as_overrides(values: Mapping[str, Any]) -> list[str]:
+    """Return values by field as ``FIELD=VALUE``."""
     return [f"{name}={_as_yaml(value)}" for name, value in values.items()]
 
 

@@ -1,0 +1,53 @@
+"""The studies of all tasks beside their committed records: nothing would run again, and the pages say the same."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from treemem.runs import read_study
+from treemem.runs.results_page import write_page
+from treemem.runs.study import check_same
+from treemem.runs.study_file import StudyFolder
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FOLDERS = ("equation_verification", "equation_verification/completion", "listops", "logical_inference")
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_page_is_what_reproduce_writes_from_the_committed_records(name: str, tmp_path: Path) -> None:
+    folder = StudyFolder.find(name)
+    for page in RESULTS.glob("*_trees.html"):  # which a page links
+        shutil.copy(page, tmp_path)
+    write_page(folder, RESULTS / folder.page, tmp_path / f"{folder.page}.md")
+    assert (tmp_path / f"{folder.page}.md").read_text() == (RESULTS / f"{folder.page}.md").read_text()
+    for plot in tmp_path.glob("*.svg"):
+        assert (RESULTS / plot.name).exists()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_run_of_a_study_is_recorded_with_its_options(name: str) -> None:
+    folder = StudyFolder.find(name)
+    for study_name in folder.studies:
+        study = folder.study(study_name)
+        results = RESULTS / folder.page / f"{study_name}.jsonl"
+        records = {record["run"]: record for record in read_study(results)}
+        runs = study.runs()
+        assert {run.name for run in runs} == ({*records} if runs else set())
+        for run in runs:
+            record = records[run.name]
+            assert (record["row"], record["data"]["name"]) == (run.row, run.data)
+            assert run.task is not None
+            check_same(run, run.task, record["data"]["hash"], record, results, results.parent)
+            assert {*study.splits} <= record["scores"].keys()
+        for measurement in study.measurements:
+            assert read_study(results.with_name(f"{measurement}.jsonl"))
+
+
+@pytest.mark.parametrize("study", ["rates", "search", "together"])
+def test_a_study_that_chooses_scores_no_test(study: str) -> None:
+    chosen = StudyFolder.find("equation_verification").study(study)
+    assert "test" not in chosen.splits
+    assert not {"deeper", "published_dev"} & {*chosen.files}
