@@ -268,9 +268,9 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
     with more trials, it adds some. No point is drawn twice.
 
     A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``,
-    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why the trial failed; the numbers are then
-    null) and ``recipe`` (a hash of all its fields). With seeds the accuracy is the mean, ``best_epoch`` and ``epochs``
-    are lists, and ``seeds`` and ``accuracies`` say which seed gave what. A trial fails if one seed does.
+    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why the trial failed; the numbers are
+    null then) and ``recipe`` (a hash of all its fields). With seeds the accuracy is the mean, ``best_epoch`` and
+    ``epochs`` are lists, and ``seeds`` and ``accuracies`` say which seed gave what. A trial fails if one seed does.
 
     Args:
         sweep: what to vary.
@@ -354,8 +354,8 @@ class _Draws:
                 values = drawn.user_attrs["values"]
                 if list(values) != [variation.field for variation in self._sweep.variations]:
                     raise RecipeError(
-                        f"trial {number} was drawn for another sweep; choose another folder (--output), or replace that "
-                        "sweep (--overwrite)"
+                        f"trial {number} was drawn for another sweep; choose another folder (--output), or "
+                        "replace that sweep (--overwrite)"
                     )
                 return self._sweep.trial(number, values)
         taken = {str(drawn.user_attrs["values"]) for drawn in self._study.trials if "values" in drawn.user_attrs}

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
+from treemem.runs import packed_answers
+from treemem.runs.results_page import error_table
+from treemem.tasks.equation_verification.error_analysis import equation_groups
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 
@@ -23,8 +25,18 @@ def test_equations_are_told_apart_by_edit_function_and_variables() -> None:
         "function": {"Add": [1], "Mul": [2, 3], "sin": [0, 3]},
         "variables": {"1": [0, 2], "2": [1, 3]},
     }
-    first, second = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
-    assert error_rates(groups["function"], [first, second]) == {"Add": [0, 1], "Mul": [1, 0], "sin": [0.5, 0]}
+
+
+def test_errors_are_counted_by_kind() -> None:
+    kinds = [
+        {"way": "function", "group": "Add", "members": packed_answers(np.array([0, 1, 0, 0], bool))},
+        {"way": "function", "group": "sin", "members": packed_answers(np.array([1, 0, 0, 1], bool))},
+    ]
+    run = {"right": {"test": packed_answers(np.array([1, 0, 1, 0], bool))}}
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in error_table({"net": [run]}, kinds).splitlines()
+    ]
+    assert lines[2:] == [["_function_", "", ""], ["Add", "1", "100.00"], ["sin", "2", "50.00"]]
 
 
 def test_edits_must_be_known() -> None:

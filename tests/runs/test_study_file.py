@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_task import MoreX, toy_data
+
+from treemem.errors import RecipeError
+from treemem.runs import read_study
+from treemem.runs.results_page import aligned, write_page
+from treemem.runs.study_file import StudyFolder, StudyResults, run_study_file
+from treemem.trees.forest import Forest
+
+SHARED = """
+page: toys
+data:
+  data: {options: {count: 40}}
+  half: {from: data, make: "test_study_file:half", split: train}
+  other: {file: other, make: "test_study_file:others"}
+"""
+STUDY = """
+networks: [sum]
+seeds: [1, 2]
+training: {epochs: 1, batch_size: 16}
+variants:
+  whole: {}
+  half: {data: half, network_options: {hidden_size: 2}}
+splits: [validation]
+files: [other]
+measurements:
+  counts: {function: "test_study_file:counted", of: data}
+"""
+PAGE = """# Toys
+
+{% set rows = same_options(page.records("small")) %}
+{% filter aligned %}
+network | validation
+{% for row, runs in rows.items() %}
+{{ row }} | {{ metric(runs, "validation") }}
+{% endfor %}
+{% endfilter %}
+"""
+
+
+def half(forest: Forest, split: str) -> Forest:
+    keep = forest.tree_data["split"] != split
+    keep[: len(forest) // 2] = True
+    return forest[keep]
+
+
+def others(path: Path) -> Forest:
+    return toy_data(int(path.read_text()), seed=1, divided=False)
+
+
+def counted(done: StudyResults, before: Sequence[dict[str, Any]], *, of: str) -> Iterator[dict[str, Any]]:
+    if not before:
+        yield {"set": of, "examples": len(done.data[of]), "files": len(done.files)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyFolder:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    path = tmp_path / "task"
+    (path / "studies").mkdir(parents=True)
+    (path / "studies" / "shared.yaml").write_text(SHARED)
+    (path / "studies" / "small.yaml").write_text(STUDY)
+    (path / "results.md.j2").write_text(PAGE)
+    return StudyFolder("more_x", MoreX, path, "")
+
+
+def run(folder: StudyFolder, tmp_path: Path, **options: Any) -> list[dict[str, Any]]:
+    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "page": tmp_path / "toys.md"}
+    return run_study_file(folder.study("small"), **places, **options)
+
+
+def test_a_study_is_run_measured_and_written_as_a_page(folder: StudyFolder, tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("20")
+    records = run(folder, tmp_path, files={"other": tmp_path / "count"})
+    assert [record["run"] for record in records] == [
+        f"small/sum, {variant}/seed-{seed}" for seed in (1, 2) for variant in ("whole", "half")
+    ]
+    assert records[1]["network"]["options"]["hidden_size"] == 2
+    assert records[0]["data"]["hash"] != records[1]["data"]["hash"]
+    assert records[0]["scores"].keys() == {"validation", "other"}
+    assert read_study(tmp_path / "results" / "counts.jsonl") == [{"set": "data", "examples": 40, "files": 1}]
+    write_page(folder, tmp_path / "results", tmp_path / "toys.md")
+    lines = (tmp_path / "toys.md").read_text().splitlines()
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| sum")] == ["sum, whole", "sum, half"]
+
+
+def test_what_is_recorded_is_not_run_again(
+    folder: StudyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = run(folder, tmp_path)
+    assert records[0]["scores"].keys() == {"validation"}
+    monkeypatch.setattr("treemem.runs.study.fit", lambda *_, **__: pytest.fail("this was done before"))
+    monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: pytest.fail("the data are kept"))
+    assert run(folder, tmp_path) == records
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds:", "seed:", "a study has no field 'seed'"),
+        ("[sum]", "[sun]", "more_x has no network 'sun'"),
+        ("epochs: 1,", "epohcs: 1,", "variant 'whole': no field 'training.epohcs'"),
+        ("{data: half,", "{date: half,", "variant 'half': a variant has no field 'date'"),
+        ("{data: half,", "{data: third,", "no data set 'third'; there are data, half, other"),
+    ],
+)
+def test_a_wrong_file_is_told(folder: StudyFolder, tmp_path: Path, old: str, new: str, message: str) -> None:
+    (folder.path / "studies" / "small.yaml").write_text(STUDY.replace(old, new))
+    with pytest.raises(RecipeError, match=message):
+        run(folder, tmp_path)
+
+
+def test_a_file_that_no_study_scores_is_told(folder: StudyFolder, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no file is called 'others'; there are other"):
+        run(folder, tmp_path, files={"others": tmp_path / "count"})
+
+
+def test_an_unknown_study_and_a_page_without_records_are_told(folder: StudyFolder, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no study 'smal'; did you mean small"):
+        folder.study("smal")
+    with pytest.raises(RecipeError, match=r"there are no records in .*name studies of more_x to run: small"):
+        write_page(folder, tmp_path, tmp_path / "page.md")
+
+
+def test_a_table_of_a_template_is_aligned() -> None:
+    assert aligned("a | bcd\n\nlong | 1\n") == "| a    | bcd |\n|------|----:|\n| long |   1 |"
