@@ -142,7 +142,7 @@ def test_states_of_a_tree_cell_follow_from_the_traced_gates() -> None:
 def test_stacks_of_a_tree_rnn_follow_from_the_traced_actions(options: dict[str, Any]) -> None:
     torch.manual_seed(4)
     layer = StackTreeRNN(HIDDEN, VOCABULARY, stack_size=3, pop_zero="after_map", **options).double()
-    cell = layer.cell.parts if options.get("read") == "own" else layer.cell
+    cell = layer.cell
     states = layer(batch_of(), trace=True)
     for node, children in enumerate(CHILDREN):
         gates = {name: value[node] for name, value in states.trace.items()}
