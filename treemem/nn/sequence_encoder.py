@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import Encoder
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, token_table
@@ -31,7 +32,7 @@ class Reading(NamedTuple):
     trace: Mapping[str, torch.Tensor] = {}
 
 
-class SequenceEncoder(torch.nn.Module, ABC):
+class SequenceEncoder(Encoder, torch.nn.Module, ABC):
     """A network that reads each tree of a batch as a sequence of tokens.
 
     Subclasses define :meth:`read`.

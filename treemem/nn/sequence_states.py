@@ -30,5 +30,10 @@ class SequenceStates:
         self.lengths = lengths
         self.trace = {} if trace is None else dict(trace)
 
+    @property
+    def outputs(self) -> torch.Tensor:
+        """The outputs at every token, ``[sequences, longest, hidden_size]``."""
+        return self.h
+
     def __repr__(self) -> str:
         return f"<SequenceStates of {len(self.lengths)} sequences>"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
 
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
 from treemem.nn.parameter_sets import ParameterSets
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     import dgl
     from torch_geometric.data import Data
 
+_GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "reading")
+_PER_CHILD = {"forget": ("children",), "children": ("children",)}
 
-class TreeNetwork(torch.nn.Module):
+
+class TreeNetwork(Encoder, torch.nn.Module):
     """A layer that runs a cell over trees, from the leaves to the roots, and another one back down where asked for.
 
     With shared subtrees a node that occurs several times is computed once; where the cell draws random numbers, as for
@@ -124,6 +128,11 @@ class TreeNetwork(torch.nn.Module):
     @engine.setter
     def engine(self, engine: Engine) -> None:
         self._engine = checked_engine(engine)
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        """The axes of the gates, in the order in which they are shown."""
+        return {name: ("nodes", *_PER_CHILD.get(name, ()), "hidden") for name in _GATES}
 
     def reset_parameters(self) -> None:
         """Draw new weights, in the cell too where it has ``reset_parameters``."""

@@ -82,6 +82,11 @@ class TreeStates:
             return self[name]
         raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
 
+    @property
+    def outputs(self) -> torch.Tensor:
+        """The state of every node that encodes its subtree, ``[nodes, hidden_size]``."""
+        return self[self._output]
+
     def __repr__(self) -> str:
         what = f"{len(self._row_of_root)} roots" if self._only_roots else f"{len(self._row_of_node)} nodes"
         return f"<TreeStates {', '.join(self.names)} of {what}>"
