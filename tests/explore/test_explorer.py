@@ -99,7 +99,7 @@ def test_answers_are_the_models_and_compared_with_the_labels() -> None:
     said = [example["prediction"] == "true" for example in page["examples"]]
     assert said == (probability > 0.5).tolist()
     assert [example["label"] for example in page["examples"]] == ["true", "false", None]
-    assert [example["right"] for example in page["examples"]] == [said[0], not said[1], None]
+    assert [example["correct"] for example in page["examples"]] == [said[0], not said[1], None]
     assert [example["id"] for example in page["examples"]] == ["1", "2", "3"]
     assert [example["text"] for example in page["examples"]] == EQUATIONS
 
@@ -282,7 +282,7 @@ def test_an_answer_that_is_no_number_is_not_the_first_class() -> None:
         model.head.classify.bias.fill_(torch.nan)
     page = page_data(model, EXPRESSIONS, labels=[0, 9, -1])
     assert [example["prediction"] for example in page["examples"]] == ["not a number"] * 3
-    assert [example["right"] for example in page["examples"]] == [False, False, None]
+    assert [example["correct"] for example in page["examples"]] == [False, False, None]
 
 
 def test_pointers_that_are_no_numbers_leave_that_sequence_without_a_tree() -> None:
@@ -446,7 +446,7 @@ def test_a_forest_of_pairs_side_by_side_has_no_joint_and_takes_one_label_a_pair(
     page = page_data(model, forest, labels=[6, 0])
     assert [example["text"] for example in page["examples"]] == ["( not a )  ⇥  b", "a  ⇥  a"]
     assert [example["joint"] for example in page["examples"]] == [None, None]
-    assert all(example["right"] is not None for example in page["examples"])
+    assert all(example["correct"] is not None for example in page["examples"])
 
 
 def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> None:
