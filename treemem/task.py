@@ -25,8 +25,10 @@ from treemem.metrics.accuracy import class_scores
 from treemem.metrics.calibration import least_loss_temperature
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
+from treemem.records import read_records
 from treemem.registry import Registry
 from treemem.trees.forest import Forest
+from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import ParsedText, RecordReader
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -151,11 +153,24 @@ class Task(ABC):
             source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
             format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
 
+        By default the examples are those that :attr:`reader` reads, without labels.
+
         Raises:
-            RecipeError: there is no such file, no example in it, or the task reads no files.
+            RecipeError: there is no such file, or no example in it.
             ParseError, VocabularyError, GraphError: a record that is no example of the task; with file and line.
         """
-        raise RecipeError(f"{self.name} does not say how its examples are read from files")
+        reader, name = self.reader, os.fspath(source)
+        trees = []
+        for record in read_records(source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields):
+            try:
+                trees.append(reader.read(record.fields))
+            except (ParseError, VocabularyError) as error:
+                raise error.at(record.line, name) from error
+            except GraphError as error:
+                raise GraphError(f"{name}, line {record.line}: {error}") from error
+        if not trees:
+            raise RecipeError(f"there is no example in {name}")
+        return forest_of_nodes(trees)
 
     @abstractmethod
     def parse(self, text: str) -> Tree:

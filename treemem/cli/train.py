@@ -107,9 +107,12 @@ def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
     from treemem.explore import accuracy_table, overall_table
     from treemem.runs.recipe_run import TEST
 
-    shown = [figure for figure in task.published if (figure.split, figure.metric) == (TEST, "accuracy")]
+    monitor = task.monitor
+    shown = [figure for figure in task.published if (figure.split, figure.metric) == (TEST, monitor.metric)]
     about = "; published figures are of the published data" if shown else ""  # and the run's may be any
-    parts = [f"Test: accuracy in %, by {task.group}{about}", accuracy_table(scores, shown, group=task.group)]
+    unit = " in %" if monitor.percent else ""
+    table = accuracy_table(scores, shown, group=task.group, monitor=monitor)
+    parts = [f"Test: {monitor.metric}{unit}, by {task.group}{about}", table]
     if any(own[-1].f1 is not None for own in scores.values()):
         parts += ["Test, all: %, published figures in parentheses", overall_table(scores, task.published)]
     return "\n\n".join(parts)
@@ -121,8 +124,10 @@ def _plotted(task: Task, scores: dict[str, list[Score]], output: Path) -> str:
         return ""
     from treemem.explore import plot_accuracy
 
-    plot = output / f"accuracy_by_{task.group}.png"
-    plot_accuracy(scores, plot, task.published, group=task.group, title=task.name.replace("_", " "))
+    plot = output / f"{task.monitor.metric.replace(' ', '_')}_by_{task.group}.png"
+    plot_accuracy(
+        scores, plot, task.published, group=task.group, title=task.name.replace("_", " "), monitor=task.monitor
+    )
     return f"; plot: {plot}"
 
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, RecipeError
 from treemem.explore.label_table import short_label
-from treemem.explore.tables import scored_alike
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.explore.tables import ACCURACY, scored_alike
+from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.records import read_records, replacing
 from treemem.trees.tree import Tree
 
@@ -32,6 +32,7 @@ def plot_accuracy(
     split: str = "test",
     title: str = "",
     baseline: str = "majority class",
+    monitor: Monitor = ACCURACY,
 ) -> None:
     """Plot accuracy against the group (the depth of an equation), a line for each network.
 
@@ -46,11 +47,12 @@ def plot_accuracy(
         split: of the published figures.
         title: of the plot.
         baseline: what the legend calls ``majority``.
+        monitor: which metric, and how it is shown.
 
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
-    _write(accuracy_figure(scores, published, group, split, title, baseline), path)
+    _write(accuracy_figure(scores, published, group, split, title, baseline, monitor), path)
 
 
 def accuracy_figure(
@@ -60,10 +62,13 @@ def accuracy_figure(
     split: str = "test",
     title: str = "",
     baseline: str = "majority class",
+    monitor: Monitor = ACCURACY,
 ) -> Figure:
     """Return what :func:`plot_accuracy` writes as a figure of matplotlib."""
     figure = _new_figure((8, 5.5))
-    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
+    figures = {
+        figure.network: figure for figure in published if (figure.split, figure.metric) == (split, monitor.metric)
+    }
     axes = figure.add_subplot()
     beside_published: set[int] = set()
     for network, own in scores.items():
@@ -73,7 +78,7 @@ def accuracy_figure(
         several = any(score.deviation is not None for _, score in points)
         (line, *_) = axes.errorbar(
             groups,
-            [score.accuracy for _, score in points],
+            [score.metrics.get(monitor.metric) for _, score in points],
             yerr=errors if any(errors) else None,
             marker="o",
             label=f"{network}, {'mean of seeds' if several else 'one seed'}",
@@ -93,7 +98,7 @@ def accuracy_figure(
         label = f"published (on the published data set, {group} {span})"
         axes.plot([], [], color="grey", linestyle="dotted", label=label)
     axes.set_title(title)
-    _finish_axes(axes, group, "accuracy", in_percent=True)
+    _finish_axes(axes, group, monitor)
     _add_legend(figure, axes)
     return figure
 
@@ -102,25 +107,27 @@ Records = Iterable[Mapping[str, Any]] | str | Path
 """The records of a run's epochs, or the file ``metrics.jsonl`` that holds them."""
 
 
-def plot_training(runs: Mapping[str, Records], path: str | Path, *, title: str = "", metric: str = "accuracy") -> None:
+def plot_training(
+    runs: Mapping[str, Records], path: str | Path, *, title: str = "", monitor: Monitor = ACCURACY
+) -> None:
     """Plot the loss and a validation metric against the epoch, a colour for each run.
 
-    The loss of training is a line, that of validation dashed. A dot marks the epoch of the largest metric.
+    The loss of training is a line, that of validation dashed. A dot marks the epoch of the best metric.
 
     Args:
         runs: name to records, or to a file of them.
         path: the file to write, SVG if its name ends in ``.svg``, else PNG.
         title: of the plot.
-        metric: which one; records hold it as ``validation_METRIC``.
+        monitor: which metric; records hold it as ``validation_METRIC``.
 
     Raises:
         RecipeError: matplotlib is not installed, or a file cannot be read or written.
         ParseError: a file that holds no records.
     """
-    _write(training_figure(runs, title, metric), path)
+    _write(training_figure(runs, title, monitor), path)
 
 
-def training_figure(runs: Mapping[str, Records], title: str = "", metric: str = "accuracy") -> Figure:
+def training_figure(runs: Mapping[str, Records], title: str = "", monitor: Monitor = ACCURACY) -> Figure:
     """Return what :func:`plot_training` writes as a figure of matplotlib; errors as there."""
     figure = _new_figure((9, 4))
     losses, metrics = figure.subplots(1, 2)
@@ -129,13 +136,13 @@ def training_figure(runs: Mapping[str, Records], title: str = "", metric: str = 
         points = [record for record in epochs if "epoch" in record]
         (line, *_) = losses.plot(*_points(points, "loss"), label=name)
         losses.plot(*_points(points, "validation_loss"), color=line.get_color(), linestyle="dashed")
-        x, y = _points(points, f"validation_{metric}")
+        x, y = _points(points, f"validation_{monitor.metric}")
         metrics.plot(x, y, color=line.get_color())
         if y:
-            best = int(np.argmax(y))
+            best = int(np.argmax(y) if monitor.mode == "max" else np.argmin(y))
             metrics.plot(x[best], y[best], color=line.get_color(), marker="o")
-    _finish_axes(losses, "epoch", "loss (dashed: validation)")
-    _finish_axes(metrics, "epoch", f"validation {metric}", in_percent=metric == "accuracy")
+    _finish_axes(losses, "epoch", Monitor("loss (dashed: validation)", percent=False))
+    _finish_axes(metrics, "epoch", monitor._replace(metric=f"validation {monitor.metric}"))
     figure.suptitle(title)
     _add_legend(figure, losses)
     return figure
@@ -147,14 +154,14 @@ def _points(epochs: list[Mapping[str, Any]], name: str) -> tuple[list[int], list
     return [record["epoch"] for record in found], [record[name] for record in found]
 
 
-def _finish_axes(axes: Any, x: str, y: str, in_percent: bool = False) -> None:
+def _finish_axes(axes: Any, x: str, y: Monitor) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_ylabel(y.metric)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    if in_percent:
+    if y.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
 
 

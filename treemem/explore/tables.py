@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.metrics.score import Monitor, PublishedFigure, Score
+
+ACCURACY = Monitor("accuracy")
 
 
 def accuracy_table(
@@ -13,19 +15,22 @@ def accuracy_table(
     *,
     group: str = "depth",
     split: str = "test",
+    monitor: Monitor = ACCURACY,
 ) -> str:
-    """Return accuracy in percent as a Markdown table, a row for each network and a column for each group.
+    """Return a metric as a Markdown table, a row for each network and a column for each group.
 
-    The first row is the majority class, the last one the number of examples. Networks that were scored on other
+    The first row is the majority class, if the scores have it, the last one the number of examples. Networks that were scored on other
     examples stand below, between two such rows of their own.
 
     Args:
         scores: network to its scores by group, last the one for all examples.
-        published: published figures; their accuracy on ``split`` over all groups stands in a last column.
+        published: published figures; the metric on ``split`` over all groups stands in a last column.
         group: what the groups are.
         split: of the published figures.
+        monitor: which metric, and how it is shown.
     """
-    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, "accuracy")}
+    metric = monitor.metric
+    figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, metric)}
     columns = _columns(scores)
 
     def line(name: str, known: Mapping[int | str, Score], cell: Callable[[Score], str]) -> list[str]:
@@ -33,15 +38,18 @@ def accuracy_table(
 
     rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
     for alike in scored_alike(scores) or [{}]:
-        rows.append(line("majority class", _columns(alike), lambda score: percent_of(score.majority)))
+        if any(score.majority is not None for score in _columns(alike).values()):
+            rows.append(line("majority class", _columns(alike), lambda score: monitor.shown(score.majority)))
         for network, own in alike.items():
             by_group = {score.group: score for score in own}
-            rows.append(line(network, by_group, lambda score: percent_of(score.accuracy, score.deviation)))
+            rows.append(
+                line(network, by_group, lambda score: monitor.shown(score.metrics.get(metric), score.deviation))
+            )
         rows.append(line("examples", _columns(alike), lambda score: str(score.examples)))
     if figures:
         rows[0].append("published, all")
         for row in rows[1:]:
-            row.append(percent_of(figures[row[0]].value, figures[row[0]].deviation) if row[0] in figures else "")
+            row.append(monitor.shown(figures[row[0]].value, figures[row[0]].deviation) if row[0] in figures else "")
     return markdown_table(rows)
 
 

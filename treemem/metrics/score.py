@@ -19,10 +19,19 @@ class Monitor(NamedTuple):
     Attributes:
         metric: its name in :attr:`Score.metrics`.
         mode: whether a larger or a smaller value is better.
+        percent: whether it is a fraction, which tables and plots show in percent.
     """
 
     metric: str
     mode: Literal["max", "min"] = "max"
+    percent: bool = True
+
+    def shown(self, value: float | None, deviation: float | None = None) -> str:
+        """Return a value, and its deviation if there is one, as a table shows it."""
+        if value is None:
+            return ""
+        factor = 100 if self.percent else 1
+        return f"{factor * value:.2f}" + ("" if deviation is None else f" ± {factor * deviation:.2f}")
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Return whether ``value`` beats the best value so far; any value beats None, and NaN beats no number."""

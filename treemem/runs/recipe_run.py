@@ -120,7 +120,9 @@ def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator
     """For each seed which test examples it had right, with the hashes of data and weights."""
     for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
         weights = weights_digest(fitted.model)
-        yield {"seed": seed, "data": digest, "weights": weights, "right": {TEST: packed_answers(evaluation.correct)}}
+        if evaluation.correct is not None:
+            correct = {TEST: packed_answers(evaluation.correct)}
+            yield {"seed": seed, "data": digest, "weights": weights, "right": correct}
 
 
 def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[str]) -> None:

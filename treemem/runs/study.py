@@ -219,7 +219,7 @@ def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
     return [row_score(row, row_group(rows[-1])) for row in rows]
 
 
-def packed_answers(right: NDArray[np.bool_] | None) -> list[Any]:
+def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
     """``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
     return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
 
@@ -315,7 +315,7 @@ def _record(job: _Job) -> dict[str, Any]:
             progress=False,
         )
         scores[name] = [score_row(run.row, score, task.group) for score in found.scores]
-        if name != "train":
+        if name != "train" and found.correct is not None:
             right[name] = packed_answers(found.correct)
         if found.labels is not None:
             odds[name] = OddsCount.of(found.predicted, found.labels).to_lists()

@@ -1,0 +1,48 @@
+"""Runs the treemem command with these tasks and networks registered: ``driver.py [--die STEP] ARGUMENTS``.
+
+With ``--die`` the process kills itself, as by ``kill -9``, before that training step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from treemem.cli import main
+from treemem.networks import NETWORKS
+from treemem.runs.trainer import Trainer
+from treemem.task import TASKS
+
+TASKS.register("next_letter", "language_model:NextLetter")
+TASKS.register("copy_letters", "copier:Copy")
+TASKS.register("odd_x", "node_labels:OddX")
+TASKS.register("first_leaf", "reinforce:FirstLeaf")
+NETWORKS.register("LetterLSTM", "language_model:LetterLSTM")
+NETWORKS.register("Copier", "copier:Copier")
+
+
+def die_before(step: int) -> None:
+    """Kill this process in place of that training step."""
+    done = Trainer.step
+    left = step
+
+    def counting(self: Trainer, batch: object) -> object:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done(self, batch)  # type: ignore[arg-type]
+
+    Trainer.step = counting  # type: ignore[assignment,method-assign]
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    if words[:1] == ["--die"]:
+        die_before(int(words[1]))
+        words = words[2:]
+    sys.exit(main(words))

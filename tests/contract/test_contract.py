@@ -1,0 +1,87 @@
+"""Four learners that do not classify a tuple of trees, each through the ordinary commands and the ordinary ``fit``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import treemem
+from treemem.records import read_records
+
+FOLDER = Path(__file__).parent
+ROOT = Path(treemem.__file__).parents[1]
+TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
+
+# task, network and its options, monitored metric, lines to predict, the predictions of a trained model (None: not said)
+PROOFS = {
+    "next_letter": ("LetterLSTM", "hidden_size: 16", "perplexity", ["a b c d", "c d e"], None),
+    "copy_letters": ("Copier", "hidden_size: 32", "exact match", ["a b", "c"], None),
+    "odd_x": ("TreeLSTM", "hidden_size: 12", "node accuracy", ["(f x y)", "(f x x)"], [[1, 0, 1], [1, 1, 0]]),
+    "first_leaf": ("TreeLSTM", "hidden_size: 12", "accuracy", ["(f x y)", "(f z x)"], ["x", "z"]),
+}
+EPOCHS = {"next_letter": 12, "copy_letters": 25, "odd_x": 25, "first_leaf": 25}
+
+
+def run(arguments: list[str], cwd: Path, expected: int = 0, launcher: tuple[str, ...] = ()) -> str:
+    """What the command printed on standard output."""
+    command = [sys.executable, *launcher, str(FOLDER / "driver.py"), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == expected, done.stderr[-3000:]
+    return done.stdout
+
+
+def recipe(task: str, folder: Path) -> str:
+    network, options, *_ = PROOFS[task]
+    path = folder / f"{task}.yaml"
+    path.write_text(
+        f"task: {task}\nnetworks:\n  own:\n    network: {network}\n    options: {{{options}}}\n"
+        f"training: {{epochs: {EPOCHS[task]}, batch_size: 8, learning_rate: 0.02, checkpoint_steps: 3, seed: 1}}\n"
+    )
+    return str(path)
+
+
+def log_of(folder: Path) -> list[dict[str, object]]:
+    lines = (folder / "own" / "seed-1" / "metrics.jsonl").read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
+
+
+@pytest.mark.parametrize("task", PROOFS)
+def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task: str, tmp_path: Path) -> None:
+    _, _, metric, lines, predictions = PROOFS[task]
+    train = ["train", recipe(task, tmp_path)]
+    run([*train, "-o", "whole"], tmp_path)
+    for step in (5, 14):
+        run(["--die", str(step), *train, "-o", "broken"], tmp_path, expected=-signal.SIGKILL)
+    run([*train, "-o", "broken"], tmp_path)
+    assert log_of(tmp_path / "broken") == log_of(tmp_path / "whole")
+
+    scores = [record.fields for record in read_records(tmp_path / "whole" / "own" / "results.jsonl")]
+    whole = next(score for score in scores if score["examples"] and list(score.values())[1] == "all")
+    assert whole[metric] < 2.5 if metric == "perplexity" else whole[metric] > 0.6
+
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
+    run(["predict", "whole/own", "lines.txt", "-o", "answers.jsonl"], tmp_path)
+    answers = [record.fields for record in read_records(tmp_path / "answers.jsonl")]
+    assert [answer["error"] for answer in answers] == [None] * len(lines)
+    if predictions is not None:
+        assert [answer["prediction"] for answer in answers] == predictions
+    run(["explore", "whole/own", "lines.txt", "-o", "page.html"], tmp_path)
+    assert lines[0].split()[-1].strip("()") in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("task", PROOFS)
+def test_two_processes_train_together(task: str, tmp_path: Path) -> None:
+    train = ["train", recipe(task, tmp_path), "training.epochs=2"]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    run([*train, "-o", "two"], tmp_path, launcher=launcher)
+    if task != "first_leaf":  # which samples, each process from a stream of its own
+        run([*train, "-o", "one"], tmp_path)
+        for ours, theirs in zip(log_of(tmp_path / "two"), log_of(tmp_path / "one"), strict=True):
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
