@@ -394,7 +394,7 @@ def test_where_the_disk_is_full_the_page_that_was_there_stays(tmp_path: Path, fu
         ([1], {}, GraphError, "example 1 is of type int; give a text or a tree"),
         (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or say most=3"),
         (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
-        (EQUATIONS, {"labels": [1, 0]}, RecipeError, "one for each of the 3 examples"),
+        (EQUATIONS, {"labels": [1, 0]}, RecipeError, "give one for each of 3 examples"),
         (EQUATIONS, {"labels": [1, 0, 5]}, RecipeError, "label"),
         (Forest.from_trees([Tree("x")]), {}, GraphError, "is no equation"),
     ],

@@ -1,8 +1,8 @@
 """Records what a model does with each example: states of nodes, traces of tokens, outputs.
 
 Everything is drawn from what an encoder says about itself: ``trace_axes`` names the axes of each trace,
-``memory_contents`` returns what a memory holds, ``induced_trees`` returns trees. Of an encoder without these the
-encodings alone are recorded.
+``memory_contents`` returns what a memory holds, ``induced_trees`` returns trees. Of an encoder without
+``trace_axes`` the encodings alone are recorded.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
     """Add a batch to the recording and return what the encoder returned."""
     encoder: Any = model.encoder
     axes: _Axes | None = getattr(encoder, "trace_axes", None)
-    encoded = encoder(batch) if axes is None else encoder(batch, trace=True)
-    outputs = getattr(encoded, "outputs", None)
-    if outputs is None:
-        return encoded
+    if axes is None:
+        return encoder(batch)
+    encoded = encoder(batch, trace=True)
+    outputs = encoded.outputs
     forest = _forest_of(batch, examples)
     if outputs.ndim == 2:
         recording.items = "nodes"
-        recording.table.add(len(outputs), _node_values(encoded, axes or {}, forest))
+        recording.table.add(len(outputs), _node_values(encoded, axes, forest))
         return encoded
     recording.items = "tokens"
     reads = _sequences(model, batch, forest)
@@ -130,8 +130,8 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
         )
     present = np.arange(outputs.shape[1]) < lengths[:, None]
     memory = getattr(encoder, "memory_contents", lambda batch: {})(batch)
-    recording.table.add(int(lengths.sum()), _token_values(encoded, axes or {}, memory, present))
-    for by, weights in _attention(encoded.trace, axes or {}):
+    recording.table.add(int(lengths.sum()), _token_values(encoded, axes, memory, present))
+    for by, weights in _attention(encoded.trace, axes):
         recording.attends_by = by
         mark = _MARKS[-1] if weights.shape[-1] > outputs.shape[1] else ""
         reads = [_with_attention(*pair, mark) for pair in zip(reads, weights, strict=True)]

@@ -19,8 +19,8 @@ def accuracy_table(
 ) -> str:
     """Return a metric as a Markdown table, a row for each network and a column for each group.
 
-    The first row is the majority class, if the scores have it, the last one the number of examples. Networks that were scored on other
-    examples stand below, between two such rows of their own.
+    The first row is the majority class, if the scores have it, the last one the number of examples. Networks that were
+    scored on other examples stand below, between two such rows of their own.
 
     Args:
         scores: network to its scores by group, last the one for all examples.
