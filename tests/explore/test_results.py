@@ -9,15 +9,22 @@ from treemem.explore.plots import accuracy_figure, plot_accuracy
 from treemem.explore.tables import accuracy_table, overall_table
 from treemem.metrics.score import PublishedFigure, Score
 
+
+def score(
+    group: int | str, count: int, accuracy: float, majority: float, deviation: float | None = None, **metrics: float
+) -> Score:
+    return Score(group, count, {"accuracy": accuracy, "majority": majority, **metrics}, deviation)
+
+
 SCORES = {
     "Tree-LSTM": [
-        Score(8, 20, {"accuracy": 0.9, "majority": 0.5}),
-        Score(10, 10, {"accuracy": 0.8, "majority": 0.6}),
-        Score("all", 30, {"accuracy": 0.8667, "majority": 0.53}),
+        score(8, 20, 0.9, 0.5),
+        score(10, 10, 0.8, 0.6),
+        score("all", 30, 0.8667, 0.53),
     ],
     "Mine": [
-        Score(8, 20, {"accuracy": 0.95, "majority": 0.5}, deviation=0.01),
-        Score("all", 30, {"accuracy": 0.9, "majority": 0.53}, deviation=0.02),
+        score(8, 20, 0.95, 0.5, deviation=0.01),
+        score("all", 30, 0.9, 0.53, deviation=0.02),
     ],
 }
 PUBLISHED = (
@@ -43,8 +50,8 @@ def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
 OTHERS = {
     **SCORES,
     "Elsewhere": [
-        Score(9, 4, {"accuracy": 0.5, "majority": 0.75}),
-        Score("all", 4, {"accuracy": 0.5, "majority": 0.75}),
+        score(9, 4, 0.5, 0.75),
+        score("all", 4, 0.5, 0.75),
     ],
 }
 
@@ -132,12 +139,7 @@ def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_fi
 
 def test_a_legend_of_long_names_is_not_cut_off() -> None:
     names = [f"a network with a long name, {number} of many, with a stack, normalised, no-op" for number in (1, 2)]
-    figure = accuracy_figure(
-        {
-            name: [Score(8, 10, {"accuracy": 0.9, "majority": 0.5}), Score(9, 10, {"accuracy": 0.8, "majority": 0.5})]
-            for name in names
-        }
-    )
+    figure = accuracy_figure({name: [score(8, 10, 0.9, 0.5), score(9, 10, 0.8, 0.5)] for name in names})
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
     assert legend.x0 >= 0

@@ -92,7 +92,7 @@ def test_distances_are_of_the_second_layer_unless_another_is_asked_for() -> None
 
     assert induced_trees(encoder, BATCH) == expected("forget", 1)
     assert induced_trees(encoder, BATCH, layer=0, gate="input") == expected("input", 0)
-    assert expected("forget", 1) != expected("forget", 0)
+    assert expected("forget", 1) != expected("input", 0)
     single = on_lstm(1)
     assert induced_trees(single, BATCH) == induced_trees(single, BATCH, layer=0)
 

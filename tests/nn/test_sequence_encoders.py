@@ -15,13 +15,13 @@ from tree_strategies import VOCABULARY, random_forest
 
 import treemem
 import treemem.nn
+from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.runs import TrainingOptions, fit
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.tree import Tree
 
 NETWORKS = [
     NetworkConfig("RNN", {}),
@@ -39,7 +39,7 @@ NETWORKS = [
         "Transformer", {"num_layers": 1, "num_heads": 3, "read": "first", "positions": "learned", "max_length": 40}
     ),
     NetworkConfig("UniversalTransformer", {"num_steps": 3, "num_heads": 2, "read": "last", "embedding_bound": 0.1}),
-    NetworkConfig("UniversalTransformer", {"num_steps": 4, "num_heads": 2, "act": True, "ponder_weight": 0.01}),
+    NetworkConfig("UniversalTransformer", {"num_steps": 4, "num_heads": 2, "act": True}),
     NetworkConfig("OrderedMemory", {"slots": 4, "embedding_size": 5, "dropout": 0.1, "memory_dropout": 0.1}),
     NetworkConfig("OrderedMemory", {"slots": 3, "cell": "rnn", "engine": "naive", "input_dropout": 0.1}),
 ]
@@ -71,13 +71,35 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
 
 
-def test_the_page_of_the_architecture_names_every_trace() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    traces = next(paragraph for paragraph in page.split("\n- ") if "encoder(batch, trace=True).trace" in paragraph)
-    batch = TreeBatch.from_trees([Tree(VOCABULARY.leaves[0])], VOCABULARY)
-    for network in (*NETWORKS, NetworkConfig("OrderedMemory", {"slots": 2, "bidirectional": True})):
-        for name in make(network)(batch, trace=True).trace:
-            assert f"`{name}`" in traces
+def test_token_batches_and_graphs_are_read_as_trees_are() -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
+    for network in NETWORKS:
+        encoder = make(network).eval()
+        tokens, lengths = encoder.tokens(batch)
+        for other in (TokenBatch(tokens, lengths), batch.graph):
+            torch.testing.assert_close(encoder(other).root, encoder(batch).root)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_stream_goes_on_from_the_state_of_the_batch_before(network: NetworkConfig) -> None:
+    encoder = make(network).eval()
+    whole = TokenBatch.from_sequences([[1, 2, 0, 1, 2, 2], [0, 1, 1, 2, 0, 1]])
+    first, second = (TokenBatch(whole.token[:, part], torch.tensor([3, 3])) for part in (slice(3), slice(3, 6)))
+    if not encoder.carries_state:
+        with pytest.raises(GraphError, match="does not carry a state on"):
+            encoder(second.with_state((torch.zeros(1, 2, 6),)))
+        return
+    outputs = encoder(first)
+    torch.testing.assert_close(encoder(second.with_state(outputs.state)).root, encoder(whole).root)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)], ids=str)
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_the_gradients_of_an_empty_batch_are_zero(network: NetworkConfig, shape: tuple[int, int]) -> None:
+    encoder = make(network)
+    empty = TokenBatch(torch.zeros(shape, dtype=torch.int64), torch.zeros(shape[0], dtype=torch.int64))
+    encoder(empty).root.sum().backward()
+    assert all(each.grad is None or not each.grad.any() for each in encoder.parameters())
 
 
 @pytest.mark.parametrize("lengths", [[4, 1], [3, -1], [3], [3, 1, 1]], ids=str)
@@ -207,7 +229,7 @@ def test_a_trained_model_comes_back_from_its_checkpoint(network: NetworkConfig, 
         assert all(parameter.is_meta for parameter in Model(MoreX(), config).parameters())
     data = toy_data(40)
     result = fit(MoreX(), config, data, TrainingOptions(epochs=2, accelerator="cpu"), output=tmp_path, progress=False)
-    loaded = treemem.load(tmp_path / "best")
+    loaded = treemem.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict(data), result.model.predict(data))
     torch.manual_seed(0)
     untrained: Any = Model(MoreX(), config).state_dict()

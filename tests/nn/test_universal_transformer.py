@@ -121,18 +121,14 @@ def test_positions_start_and_restart_with_a_bias_to_halt() -> None:
         assert encoder.halting.bias.tolist() == [1.0]
 
 
-def test_ponder_weight_adds_the_mean_ponder_time_to_the_gradients_of_any_loss() -> None:
+def test_the_ponder_loss_is_the_sum_of_the_ponder_times_and_the_number_of_positions() -> None:
     assert 0 in LENGTHS, "an empty sequence has no position to count"
-    plain, weighted = halting_at_different_steps(), halting_at_different_steps(ponder_weight=0.3)
-    weighted.load_state_dict(plain.state_dict())
-    reading = plain.read(random_inputs(), LENGTHS, trace=True)
-    ponder = reading.trace["ponder"]
-    expected = gradients(plain, fixed_weights(reading.encoding) + 0.3 * ponder.sum() / (ponder > 0).sum())
-    found = weighted.read(random_inputs(), LENGTHS)
-    assert torch.equal(found.encoding, reading.encoding)
-    assert_same(gradients(weighted, fixed_weights(found.encoding)), expected, "ponder_weight")
-    without = gradients(plain, fixed_weights(plain.read(random_inputs(), LENGTHS).encoding))
-    assert not torch.allclose(expected["gradient of halting.bias"], without["gradient of halting.bias"])
+    output = halting_at_different_steps().read(random_inputs(), LENGTHS, trace=True)
+    ponder, loss = output.trace["ponder"], output.auxiliary_losses["ponder"]
+    torch.testing.assert_close(loss.sum, ponder.sum())
+    assert loss.count == (ponder > 0).sum()
+    assert loss.sum.requires_grad
+    assert not UniversalTransformer(6, VOCABULARY, num_heads=2).double().read(random_inputs(), LENGTHS).auxiliary_losses
 
 
 def test_what_others_are_in_the_batch_changes_no_ponder_time() -> None:
@@ -189,9 +185,6 @@ def test_gradients_pass_gradcheck() -> None:
         ({"num_steps": 0}, "num_steps must be at least 1"),
         ({"threshold": 1.5}, "threshold must be a probability"),
         ({"act": "no"}, "act must be True or False, not 'no'"),
-        ({"ponder_weight": 0.1}, "ponder_weight goes with act=True"),
-        ({"ponder_weight": -1, "act": True}, "ponder_weight must be 0 or more"),
-        ({"ponder_weight": "1", "act": True}, "ponder_weight must be 0 or more, not '1'"),
         ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
     ],
     ids=str,

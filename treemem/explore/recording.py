@@ -110,9 +110,9 @@ def record(model: Model, examples: Examples) -> Recording:
 def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Recording) -> Any:
     """Add a batch to the recording and return what the encoder returned."""
     encoder: Any = model.encoder
-    axes: _Axes | None = getattr(encoder, "trace_axes", None)
-    if axes is None:
+    if "trace_axes" not in dir(encoder):
         return encoder(batch)
+    axes: _Axes = encoder.trace_axes
     encoded = encoder(batch, trace=True)
     outputs = encoded.outputs
     forest = _forest_of(batch, examples)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
-from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]
@@ -22,6 +22,20 @@ ReadPlace = Literal["extract", "mean", "first", "last"]
 output at its first or last token."""
 
 _EXTRACT, _START, _DELIMITER, _NUM_MARKS = 0, 1, 2, 3
+
+
+class AttentionOutput(NamedTuple):
+    """What :meth:`AttentionEncoder.run` returns.
+
+    Attributes:
+        outputs: of the last layer, ``[sequences, longest, hidden_size]``.
+        trace: by name, ``[sequences, ...]``.
+        auxiliary_losses: by name.
+    """
+
+    outputs: torch.Tensor
+    trace: dict[str, torch.Tensor]
+    auxiliary_losses: Mapping[str, SumCount] = {}
 
 
 class AttentionEncoder(SequenceEncoder):
@@ -95,7 +109,7 @@ class AttentionEncoder(SequenceEncoder):
         if marks is not None and self.embedding_bound is not None:
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
 
-    def forward(self, batch: TreeBatch, *, trace: bool = False) -> SequenceStates:
+    def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
         """Read every tree of a batch, or with ``joint=True`` every pair.
 
         Args:
@@ -121,9 +135,11 @@ class AttentionEncoder(SequenceEncoder):
             )
         reading = self.read(self.embed(tokens), lengths, trace=trace)
         together = _pair_lengths(lengths).to(reading.encoding.device)
-        return SequenceStates(reading.encoding[:, None], reading.outputs, together, reading.trace)
+        return SequenceStates(
+            reading.encoding[:, None], reading.outputs, together, reading.trace, reading.auxiliary_losses
+        )
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors; with ``joint=True`` over pairs, which are adjacent.
 
         Args:
@@ -150,7 +166,7 @@ class AttentionEncoder(SequenceEncoder):
         place = torch.where(present, source, len(bank) - 1).to(inputs.device)
         vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
         padding = None if bool(present.all()) else ~present.to(inputs.device)
-        outputs, traced = self.run(vectors, padding, trace)
+        outputs, traced, losses = self.run(vectors, padding, trace)
         present = present.to(inputs.device)
         outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
@@ -159,9 +175,10 @@ class AttentionEncoder(SequenceEncoder):
             traced["attention"] = traced["attention"] * both
             traced |= {name: value * present for name, value in traced.items() if name != "attention"}
         if self.joint:
-            return Reading(entry_of_each(outputs, present.sum(1) - 1), outputs, traced)
+            return SequenceOutput(entry_of_each(outputs, present.sum(1) - 1), outputs, traced, losses)
         encoding = self._read_out(outputs, lengths.to(inputs.device))
-        return Reading(encoding, outputs[:, :longest] * within(lengths, longest)[:, :, None].to(outputs), traced)
+        outputs = outputs[:, :longest] * within(lengths, longest)[:, :, None].to(outputs)
+        return SequenceOutput(encoding, outputs, traced, losses)
 
     def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         if self.read_place == "mean":
@@ -170,10 +187,8 @@ class AttentionEncoder(SequenceEncoder):
         return entry_of_each(outputs, places.masked_fill(lengths == 0, -1))
 
     @abstractmethod
-    def run(
-        self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The outputs of the last layer, ``[sequences, longest, hidden_size]``, and the trace.
+    def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
+        """Return the outputs of the last layer, the trace and auxiliary losses.
 
         Args:
             vectors: tokens and marks, 0 where there is padding, ``[sequences, longest, hidden_size]``.

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_proba
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.locked_dropout import locked_dropout
-from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
 from treemem.ops.sequence_lengths import within
@@ -304,12 +304,22 @@ class ONLSTM(SequenceEncoder):
             raise RecipeError(f"ONLSTM has no layer {layer}; its layers are 0 to {num_layers - 1}")
         return trees_over_tokens(self, batch, distances[:, chosen], tree_from_distances)
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
-        """Run over sequences of vectors from the zero state."""
-        ran = self.stack(inputs, lengths)
+    carries_state = True
+
+    def read(
+        self,
+        inputs: torch.Tensor,
+        lengths: torch.Tensor,
+        *,
+        trace: bool = False,
+        state: Sequence[State] | None = None,
+    ) -> SequenceOutput:
+        """Run over sequences of vectors, from the zero state unless one is given for each layer."""
+        ran = self.stack(inputs, lengths, state)
         both = torch.cat([ran.h, ran.state[-1][0][:, None]], dim=1)  # the encoding has the mask of its sequence
         both = locked_dropout(both, self.output_dropout, self.training)
-        return Reading(both[:, -1], both[:, :-1], _trace(ran.layers, lengths) if trace else {})
+        traced = _trace(ran.layers, lengths) if trace else {}
+        return SequenceOutput(both[:, -1], both[:, :-1], traced, state=ran.state)
 
 
 def _checked_sizes(layer_sizes: object) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.evaluation_mode import in_evaluation_mode
-from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
@@ -210,7 +210,7 @@ class OrderedMemory(SequenceEncoder):
         begins_empty = self.padding == "left" or (self.padding == "right flipped" and self.backward_memory is not None)
         return f"padding={self.padding!r}" if begins_empty else None
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors; the class says what a trace has.
 
         Raises:
@@ -221,7 +221,7 @@ class OrderedMemory(SequenceEncoder):
         encoding = entry_of_each(steps.outputs, lengths - 1)
         found = {"pointers": steps.pointers, "cumulative": steps.cumulative}
         if self.backward_memory is None:
-            return Reading(encoding, steps.outputs, _present(found))
+            return SequenceOutput(encoding, steps.outputs, _present(found))
         begins_empty = shorter & (self.padding == "right flipped")
         steps_back = self._steps(self.backward_memory, _reversed(inputs, lengths), lengths, begins_empty, trace)
         kept = torch.where(shorter, 0, lengths) if self.padding == "left" else lengths
@@ -230,7 +230,9 @@ class OrderedMemory(SequenceEncoder):
             f"backward_{name}": None if values is None else _reversed(values, lengths)
             for name, values in (("pointers", steps_back.pointers), ("cumulative", steps_back.cumulative))
         }
-        return Reading(torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found))
+        return SequenceOutput(
+            torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found)
+        )
 
     can_induce_trees = True
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.errors import RecipeError
-from treemem.nn.sequence_encoder import Reading, SequenceEncoder
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_lengths import checked_lengths
 from treemem.trees.tokens import TokenForm
@@ -19,14 +19,24 @@ from treemem.trees.vocabulary import Vocabulary
 LSTMEngine = Literal["auto", "torch", "naive"]
 
 
+RecurrentState = tuple[torch.Tensor, ...]
+"""Tensors ``[layers, sequences, size]``."""
+
+
 class RecurrentEncoder(SequenceEncoder):
     """What the recurrent encoders have in common: sequences packed, longest first.
 
     Each time step runs over those that have not ended.
     """
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
-        """Run over sequences of vectors from the zero state; there is nothing to trace.
+    def read(
+        self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, state: RecurrentState | None = None
+    ) -> SequenceOutput:
+        """Run over sequences of vectors; there is nothing to trace.
+
+        Args:
+            inputs, lengths, trace: see :meth:`SequenceEncoder.read`.
+            state: where each sequence begins, tensors ``[layers, sequences, size]``; zero by default.
 
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
@@ -36,26 +46,41 @@ class RecurrentEncoder(SequenceEncoder):
         outputs = inputs.new_zeros(*inputs.shape[:2], self.hidden_size)
         encoding = inputs.new_zeros(len(inputs), self.hidden_size)
         if not len(present):
-            return Reading(encoding, outputs)
+            return SequenceOutput(encoding, outputs, state=state)
         if len(present) < len(inputs):
-            read = self.read(inputs[present], lengths[present.cpu()])
-            return Reading(encoding.index_copy(0, present, read.encoding), outputs.index_copy(0, present, read.outputs))
+            own = None if state is None else tuple(each[:, present] for each in state)
+            found = self.read(inputs[present], lengths[present.cpu()], state=own)
+            if state is not None:
+                state = tuple(old.index_copy(1, present, new) for old, new in zip(state, found.state, strict=True))
+            return SequenceOutput(
+                encoding.index_copy(0, present, found.encoding),
+                outputs.index_copy(0, present, found.outputs),
+                state=state,
+            )
         packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        states, last = self._run(packed.data, packed.batch_sizes)
-        again = torch.nn.utils.rnn.PackedSequence(
-            states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
-        )
+        order, back = cast(torch.Tensor, packed.sorted_indices), cast(torch.Tensor, packed.unsorted_indices)
+        first = None if state is None else tuple(each[:, order] for each in state)
+        states, last, final = self._run(packed.data, packed.batch_sizes, first)
+        again = torch.nn.utils.rnn.PackedSequence(states, packed.batch_sizes, order, back)
         padded, _ = torch.nn.utils.rnn.pad_packed_sequence(again, batch_first=True, total_length=inputs.shape[1])
-        encoding = last.index_select(0, packed.unsorted_indices)  # type: ignore[arg-type]
-        return Reading(encoding.to(inputs.dtype), padded.to(inputs.dtype))  # autocast may have lowered them
+        return SequenceOutput(
+            last.index_select(0, back).to(inputs.dtype),  # autocast may have lowered them
+            padded.to(inputs.dtype),
+            state=None if final is None else tuple(each[:, back] for each in final),
+        )
 
     @abstractmethod
-    def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The outputs of all steps, ``[tokens, hidden_size]``, and the last one of each sequence, longest first.
+    def _run(
+        self, inputs: torch.Tensor, batch_sizes: torch.Tensor, state: RecurrentState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, RecurrentState | None]:
+        """Return the outputs of all steps ``[tokens, hidden_size]``, the last one of each sequence, the last state.
+
+        Sequences come longest first.
 
         Args:
             inputs: step after step, ``[tokens, embedding_size]``.
             batch_sizes: how many sequences each step has, int64 on the CPU; not ascending.
+            state: where each sequence begins.
         """
 
 
@@ -150,11 +175,19 @@ class LSTM(RecurrentEncoder):
         self._engine = engine
         self.options["engine"] = engine
 
-    def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    @property
+    def carries_state(self) -> bool:  # type: ignore[override]
+        """Whether a batch can go on from the state of the one before: on torch's engine, in one direction."""
+        return not (self.engine == "naive" or self.update_dropout or self.lstm.bidirectional)
+
+    def _run(
+        self, inputs: torch.Tensor, batch_sizes: torch.Tensor, state: RecurrentState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, RecurrentState | None]:
         if self.engine == "naive" or self.update_dropout:
-            return self._run_naive(inputs, batch_sizes.tolist())
-        outputs, (last, _) = self.lstm(torch.nn.utils.rnn.PackedSequence(inputs, batch_sizes))
-        return outputs.data, torch.cat(list(last[-2:]), dim=1) if self.lstm.bidirectional else last[-1]
+            return *self._run_naive(inputs, batch_sizes.tolist()), None
+        outputs, final = self.lstm(torch.nn.utils.rnn.PackedSequence(inputs, batch_sizes), state)
+        last = final[0]
+        return outputs.data, torch.cat(list(last[-2:]), dim=1) if self.lstm.bidirectional else last[-1], final
 
     def _run_naive(self, inputs: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         update_dropout = self.update_dropout if self.training else 0.0
@@ -201,7 +234,9 @@ class RNN(RecurrentEncoder):
         self.recurrent = torch.nn.Linear(2 * hidden_size, hidden_size)  # of [e; h]
         self.output = torch.nn.Linear(hidden_size, hidden_size)
 
-    def _run(self, inputs: torch.Tensor, batch_sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _run(
+        self, inputs: torch.Tensor, batch_sizes: torch.Tensor, state: RecurrentState | None
+    ) -> tuple[torch.Tensor, torch.Tensor, None]:
         size, sizes = self.hidden_size, batch_sizes.tolist()
         of_tokens = functional.linear(inputs, self.recurrent.weight[:, :size], self.recurrent.bias)
         recurrent = self.recurrent.weight[:, size:].t()
@@ -214,7 +249,7 @@ class RNN(RecurrentEncoder):
         parts = outputs.split(sizes)
         following = [*sizes[1:], 0]
         ended = [part[more:] for part, more in zip(parts, following, strict=True)]
-        return outputs, torch.cat(ended[::-1])
+        return outputs, torch.cat(ended[::-1]), None
 
     def _drop(self, value: torch.Tensor) -> torch.Tensor:
         return functional.dropout(value, self.dropout, self.training)

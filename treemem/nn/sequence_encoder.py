@@ -10,26 +10,37 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
+from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.encoder import Encoder
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary
 
 
-class Reading(NamedTuple):
-    """What came of reading sequences of vectors.
+class SequenceOutput(NamedTuple):
+    """What :meth:`SequenceEncoder.read` returns for sequences of vectors.
 
     Attributes:
         encoding: of each sequence, ``[sequences, hidden_size]``; 0 for an empty one.
         outputs: at every token, ``[sequences, longest, hidden_size]``, 0 after the end of shorter sequences.
         trace: what the network did at each step, by name, ``[sequences, ...]``; empty unless it was asked for.
+        auxiliary_losses: further losses by name.
+        state: after the last token of each sequence, for a network that carries it on.
     """
 
     encoding: torch.Tensor
     outputs: torch.Tensor
     trace: Mapping[str, torch.Tensor] = {}
+    auxiliary_losses: Mapping[str, SumCount] = {}
+    state: Any = None
+
+
+SequenceBatch = TreeBatch | TokenBatch | Any
+"""What a sequence encoder takes; any other object must be a ``DGLGraph``."""
 
 
 class SequenceEncoder(Encoder, torch.nn.Module, ABC):
@@ -69,6 +80,9 @@ class SequenceEncoder(Encoder, torch.nn.Module, ABC):
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
         self.reset_embedding()
 
+    carries_state: bool = False
+    """Whether :meth:`read` takes the ``state`` of the batch before."""
+
     @property
     def needs_whole_batch(self) -> str | None:
         """The option that makes what is learnt or said of an example depend on the others of its batch, if any does."""
@@ -87,30 +101,46 @@ class SequenceEncoder(Encoder, torch.nn.Module, ABC):
             module.reset_parameters()  # type: ignore[operator]
         self.reset_embedding()
 
-    def forward(self, batch: TreeBatch, *, trace: bool = False) -> SequenceStates:
-        """Read every tree of a batch.
+    def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
+        """Read every tree or sequence of a batch.
 
         Args:
-            batch: the trees.
+            batch: trees, sequences of token ids, or a ``DGLGraph`` of trees.
             trace: whether to keep what the network did at each step.
 
         Raises:
-            GraphError: a batch made from a graph, which has no tokens.
+            GraphError: anything else; a graph that is no forest; a state for a network that carries none on.
             VocabularyError: labels of another vocabulary.
         """
         tokens, lengths = self.tokens(batch)
-        reading = self.read(self.embed(tokens), lengths, trace=trace)
-        root = reading.encoding.reshape(-1, batch.trees_per_example, self.hidden_size)
-        return SequenceStates(root, reading.outputs, lengths.to(self.embedding.weight.device), reading.trace)
+        state = getattr(batch, "state", None)
+        carried = {} if state is None else {"state": state}
+        if carried and not self.carries_state:
+            raise GraphError(f"{type(self).__name__} does not carry a state on from the batch before")
+        vectors = self.embed(tokens)
+        output = self.read(vectors, lengths, trace=trace, **carried)
+        root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
+        if not root.requires_grad:  # of a batch without tokens; its gradients are 0
+            root = root + vectors[:0].sum()
+        device = self.embedding.weight.device
+        return SequenceStates(
+            root, output.outputs, lengths.to(device), output.trace, output.auxiliary_losses, output.state
+        )
 
-    def tokens(self, batch: TreeBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is read of a batch: int64 ``[sequences, longest]``, and the lengths, int64 ``[sequences]``.
+    def tokens(self, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the token ids of a batch, int64 ``[sequences, longest]``, and the lengths, int64 ``[sequences]``.
 
         Raises:
             GraphError, VocabularyError: as :meth:`forward`.
         """
+        if isinstance(batch, TokenBatch):
+            return batch.token, batch.lengths
+        if hasattr(batch, "in_degrees"):
+            forest = forest_from_dgl(batch, self.vocabulary.labels)
+            return TreeBatch.from_forest(forest, self.vocabulary).tokens(self.form)
         if not isinstance(batch, TreeBatch):
-            raise GraphError(f"a sequence encoder takes a TreeBatch, not {type(batch).__name__}")
+            kinds = "a TreeBatch, a TokenBatch or a DGLGraph"
+            raise GraphError(f"a sequence encoder takes {kinds}, not {type(batch).__name__}")
         if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
         return batch.tokens(self.form)
@@ -121,7 +151,7 @@ class SequenceEncoder(Encoder, torch.nn.Module, ABC):
         return functional.dropout(vectors, self.input_dropout, self.training)
 
     @abstractmethod
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> Reading:
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors.
 
         Args:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
+from treemem.data.sum_count import SumCount
+from treemem.nn.encoder_output import EncoderOutput
 
-class SequenceStates:
-    """The states along each sequence, and its encoding.
+
+class SequenceStates(EncoderOutput):
+    """The outputs along each sequence, and its encoding.
 
     Args:
-        root: ``[examples, trees_per_example, hidden_size]``.
+        root: ``[examples, parts, hidden_size]``.
         h: the outputs at every token, ``[sequences, longest, hidden_size]``, 0 after the end of shorter sequences.
         lengths: int64 ``[sequences]``.
-        trace: what the network did at each step, by name; empty unless it was asked for. The network's class says what
-            the names mean.
+        trace, auxiliary_losses, state: see :class:`EncoderOutput`.
     """
 
     def __init__(
@@ -24,16 +27,12 @@ class SequenceStates:
         h: torch.Tensor,
         lengths: torch.Tensor,
         trace: Mapping[str, torch.Tensor] | None = None,
+        auxiliary_losses: Mapping[str, SumCount] | None = None,
+        state: Any = None,
     ) -> None:
-        self.root = root
+        super().__init__(root, h, auxiliary_losses=auxiliary_losses, trace=trace, state=state)
         self.h = h
         self.lengths = lengths
-        self.trace = {} if trace is None else dict(trace)
-
-    @property
-    def outputs(self) -> torch.Tensor:
-        """The outputs at every token, ``[sequences, longest, hidden_size]``."""
-        return self.h
 
     def __repr__(self) -> str:
         return f"<SequenceStates of {len(self.lengths)} sequences>"

@@ -10,7 +10,14 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, absent_keys, attention_weights, sinusoids
+from treemem.nn.attention_encoder import (
+    AttentionEncoder,
+    AttentionOutput,
+    ReadPlace,
+    absent_keys,
+    attention_weights,
+    sinusoids,
+)
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -105,9 +112,7 @@ class Transformer(AttentionEncoder):
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return {"attention": ("sequences", "layers", "tokens", "tokens")}
 
-    def run(
-        self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Run all layers; see :meth:`AttentionEncoder.run`."""
         sequences, longest = vectors.shape[:2]
         values = functional.dropout(vectors + self._positions(longest).to(vectors), self.dropout, self.training)
@@ -119,7 +124,7 @@ class Transformer(AttentionEncoder):
             values = layer(values, src_key_padding_mask=absent)
         nothing = values.new_zeros(sequences, len(self.layers), longest, longest)
         traced = {"attention": torch.stack(attention, 1) if attention else nothing} if trace else {}
-        return self.last_norm(values), traced
+        return AttentionOutput(self.last_norm(values), traced)
 
     def _positions(self, longest: int) -> torch.Tensor:
         if self.positions is None:

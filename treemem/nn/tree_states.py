@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 
 from treemem.errors import CellError, GraphError
+from treemem.nn.encoder_output import EncoderOutput
 from treemem.ops.propagate import NodeStates
 
 
-class TreeStates:
+class TreeStates(EncoderOutput):
     """The states of a batch, gathered only when asked for.
 
     ``states.h``, ``states.c``, ``states.S`` (whichever the layer has) are in node order, ``[nodes, ...]``; so is
@@ -39,7 +40,9 @@ class TreeStates:
     ) -> None:
         self.rows: Mapping[str, torch.Tensor] = node_states.states
         self.names = tuple(node_states.states)
-        self.trace = {} if trace is None else dict(trace)
+        self.auxiliary_losses = {}
+        self.trace = dict(trace or {})
+        self.state = None
         self._row_of_node = node_states.row_of_node
         self._row_of_root = node_states.row_of_root
         self._trees_per_example = trees_per_example
@@ -59,6 +62,11 @@ class TreeStates:
         encoding = self.rows[self._output].index_select(0, self._row_of_root)
         num_examples = len(encoding) // self._trees_per_example
         return encoding.reshape(num_examples, self._trees_per_example, *encoding.shape[1:])
+
+    @property
+    def outputs(self) -> torch.Tensor:
+        """The state that encodes the subtree of each node, ``[nodes, hidden_size]``."""
+        return self[self._output]
 
     def __getitem__(self, name: str) -> torch.Tensor:
         """The state called ``name`` of every node, in node order, ``[nodes, ...]``.
@@ -81,11 +89,6 @@ class TreeStates:
         if not name.startswith("_") and name in self.__dict__.get("rows", ()):
             return self[name]
         raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
-
-    @property
-    def outputs(self) -> torch.Tensor:
-        """The state of every node that encodes its subtree, ``[nodes, hidden_size]``."""
-        return self[self._output]
 
     def __repr__(self) -> str:
         what = f"{len(self._row_of_root)} roots" if self._only_roots else f"{len(self._row_of_node)} nodes"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_flag, checked_probability, checked_scale
-from treemem.errors import RecipeError
-from treemem.nn.attention_encoder import AttentionEncoder, ReadPlace, absent_keys, attention_weights, sinusoids
+from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.data.sum_count import SumCount
+from treemem.nn.attention_encoder import (
+    AttentionEncoder,
+    AttentionOutput,
+    ReadPlace,
+    absent_keys,
+    attention_weights,
+    sinusoids,
+)
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -35,9 +41,10 @@ class UniversalTransformer(AttentionEncoder):
             :class:`treemem.nn.Transformer`; ``dropout`` is on the vectors before the first step and inside the layer.
         act: whether positions halt.
         threshold: halting probability over which a position halts.
-        ponder_weight: with ``act=True``, so many times the mean ponder time of a batch's positions is added to
-            whatever loss is made from the encodings: to its gradients, not its value. A position's ponder time is the
-            number of its steps and its remainder. 0.01 in the code of the authors.
+
+    With ``act=True`` the output has the auxiliary loss ``"ponder"``: the mean ponder time of the positions. The ponder
+    time of a position is the number of its steps and its remainder. The weight in the code of the authors is 0.01: give
+    ``auxiliary_losses: {ponder: 0.01}`` to the training.
 
     The trace has ``attention``, ``[sequences, num_steps, longest, longest]``, as that of a Transformer, 0 in steps that
     no position of the batch took, and with ``act=True`` ``ponder``, ``[sequences, longest]``: the ponder time of each
@@ -67,7 +74,6 @@ class UniversalTransformer(AttentionEncoder):
         norm_first: bool = False,
         act: bool = False,
         threshold: float = 0.99,
-        ponder_weight: float = 0.0,
         read: ReadPlace = "extract",
         joint: bool = False,
         form: TokenForm = "function",
@@ -83,7 +89,6 @@ class UniversalTransformer(AttentionEncoder):
             "norm_first": norm_first,
             "act": act,
             "threshold": threshold,
-            "ponder_weight": ponder_weight,
             "read": read,
             "joint": joint,
             "form": form,
@@ -94,18 +99,10 @@ class UniversalTransformer(AttentionEncoder):
         self.num_steps = checked_count("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
         checked_flag("act", act)
-        self.ponder_weight = checked_scale("ponder_weight", ponder_weight, or_zero=True)
-        if ponder_weight and not act:
-            raise RecipeError("ponder_weight goes with act=True: without it every position is read num_steps times")
         self.layer = self.new_layer()
         self.last_norm = self.new_last_norm()
         self.halting = torch.nn.Linear(hidden_size, 1) if act else None
         self._reset_halting()
-
-    @property
-    def needs_whole_batch(self) -> str | None:
-        """``ponder_weight``, which weights a mean over the positions of a batch."""
-        return f"ponder_weight={self.ponder_weight:g}" if self.ponder_weight else None
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
@@ -118,12 +115,10 @@ class UniversalTransformer(AttentionEncoder):
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        ponder = {"ponder": ("sequences", "tokens")} if self.act else {}
+        ponder = {"ponder": ("sequences", "tokens")} if self.halting is not None else {}
         return {"attention": ("sequences", "steps", "tokens", "tokens"), **ponder}
 
-    def run(
-        self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Repeat the layer; see :meth:`AttentionEncoder.run`."""
         sequences, longest = vectors.shape[:2]
         place = sinusoids(1 + torch.arange(longest, device=vectors.device), self.hidden_size).to(vectors)
@@ -145,14 +140,15 @@ class UniversalTransformer(AttentionEncoder):
             if not ponder.running.any():
                 break
         output = self.last_norm(output)
-        if self.ponder_weight:
-            output = _AddedLoss.apply(output, self.ponder_weight * ponder.mean())
+        losses = {} if self.halting is None else {"ponder": ponder.loss()}
         if not trace:
-            return output, {}
+            return AttentionOutput(output, {}, losses)
         traced = {"attention": vectors.new_zeros(sequences, self.num_steps, longest, longest)}
         for step, weights in enumerate(attention):
             traced["attention"][:, step] = weights
-        return output, traced if self.halting is None else {**traced, "ponder": ponder.times()}
+        if self.halting is not None:
+            traced["ponder"] = ponder.times()
+        return AttentionOutput(output, traced, losses)
 
 
 class _Ponder:
@@ -192,20 +188,6 @@ class _Ponder:
         """Steps and remainder of each position, ``[sequences, longest]``."""
         return self._num_steps + self._remainder
 
-    def mean(self) -> torch.Tensor:
-        """The mean ponder time of the positions that are not padding; 0 where there is none."""
-        return self.times().sum() / self._present.sum().clamp(min=1)
-
-
-class _AddedLoss(torch.autograd.Function):
-    """Values as they are; whoever sends gradients back through them adds those of a loss of its own, once."""
-
-    @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(loss)
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        (loss,) = ctx.saved_tensors
-        return gradient, torch.ones_like(loss)
+    def loss(self) -> SumCount:
+        """Return the sum of the ponder times, and the number of positions that are not padding."""
+        return SumCount(self.times().sum(), self._present.sum())

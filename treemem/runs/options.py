@@ -188,7 +188,7 @@ def _within(name: str, declared: str, value: Any) -> Any:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, kind):
         number = "a whole number" if type_name == "int" else "a number"
         raise RecipeError(f"{name} must be {number}{' or None' if optional else ''}, not {value!r:.100}")
-    plain = int(value) if type_name == "int" else float(value)
+    plain: float = int(value) if isinstance(value, numbers.Integral) and type_name == "int" else float(value)
     if not least <= plain < below:
         raise RecipeError(f"{name} must be {wanted}, not {value}")
     return plain
