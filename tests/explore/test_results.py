@@ -9,9 +9,23 @@ from treemem.explore.plots import accuracy_figure, plot_accuracy
 from treemem.explore.tables import accuracy_table, overall_table
 from treemem.metrics.score import PublishedFigure, Score
 
+
+def score(
+    group: int | str, count: int, accuracy: float, majority: float, deviation: float | None = None, **metrics: float
+) -> Score:
+    return Score(group, count, {"accuracy": accuracy, "majority": majority, **metrics}, deviation)
+
+
 SCORES = {
-    "Tree-LSTM": [Score(8, 20, 0.9, 0.5), Score(10, 10, 0.8, 0.6), Score("all", 30, 0.8667, 0.53)],
-    "Mine": [Score(8, 20, 0.95, 0.5, deviation=0.01), Score("all", 30, 0.9, 0.53, deviation=0.02)],
+    "Tree-LSTM": [
+        score(8, 20, 0.9, 0.5),
+        score(10, 10, 0.8, 0.6),
+        score("all", 30, 0.8667, 0.53),
+    ],
+    "Mine": [
+        score(8, 20, 0.95, 0.5, deviation=0.01),
+        score("all", 30, 0.9, 0.53, deviation=0.02),
+    ],
 }
 PUBLISHED = (
     PublishedFigure("Tree-LSTM", "test", "accuracy", 0.8364, 0.0123, "a table"),
@@ -33,7 +47,13 @@ def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
     assert len({len(line) for line in table.splitlines()}) == 1
 
 
-OTHERS = {**SCORES, "Elsewhere": [Score(9, 4, 0.5, 0.75), Score("all", 4, 0.5, 0.75)]}
+OTHERS = {
+    **SCORES,
+    "Elsewhere": [
+        score(9, 4, 0.5, 0.75),
+        score("all", 4, 0.5, 0.75),
+    ],
+}
 
 
 def test_networks_that_were_scored_on_other_examples_have_rows_of_their_own() -> None:
@@ -59,7 +79,7 @@ def test_the_figure_has_a_majority_for_each_set_of_examples() -> None:
 
 
 def test_no_score_has_no_majority_and_that_is_no_difference() -> None:
-    nothing = [Score("all", 0, float("nan"), float("nan"))]
+    nothing = [Score("all", 0, {"accuracy": float("nan"), "majority": float("nan")})]
     assert accuracy_table({"A": nothing, "B": nothing}).count("majority class") == 1
 
 
@@ -68,7 +88,16 @@ def test_without_published_figures_their_column_is_left_out() -> None:
 
 
 def test_the_overall_table_has_published_figures_beside_our_own() -> None:
-    scores = {"Tree-LSTM": [Score("all", 30, 0.8667, 0.53, precision=0.5, recall=0.25, f1=1 / 3, deviation=0.01)]}
+    scores = {
+        "Tree-LSTM": [
+            Score(
+                "all",
+                30,
+                {"accuracy": 0.8667, "majority": 0.53, "precision": 0.5, "recall": 0.25, "f1": 1 / 3},
+                deviation=0.01,
+            )
+        ]
+    }
     cells = [cell.strip() for cell in overall_table(scores, PUBLISHED).splitlines()[-1].strip("|").split("|")]
     assert cells == ["Tree-LSTM", "86.67 ± 1.00 (83.64 ± 1.23)", "50.00", "25.00", "33.33"]
 
@@ -110,7 +139,7 @@ def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_fi
 
 def test_a_legend_of_long_names_is_not_cut_off() -> None:
     names = [f"a network with a long name, {number} of many, with a stack, normalised, no-op" for number in (1, 2)]
-    figure = accuracy_figure({name: [Score(8, 10, 0.9, 0.5), Score(9, 10, 0.8, 0.5)] for name in names})
+    figure = accuracy_figure({name: [score(8, 10, 0.9, 0.5), score(9, 10, 0.8, 0.5)] for name in names})
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
     assert legend.x0 >= 0

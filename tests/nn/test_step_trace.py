@@ -81,7 +81,7 @@ def test_stacks_and_outputs_follow_from_the_traced_gates(options: dict[str, Any]
         stack = stack_of(gates, merged, options.get("queue", False))
         equal(states.S[node], stack)
         top_k = options.get("top_k", 1)
-        reading = stack[0] if top_k == 1 else (gates["reading"] * stack[:top_k]).sum(0)
+        reading = stack[0] if top_k == 1 else (gates["readout"] * stack[:top_k]).sum(0)
         equal(states.h[node], gates["output"] * torch.tanh(reading))
 
 

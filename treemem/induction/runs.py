@@ -1,4 +1,4 @@
-"""Several runs of one model on the same sentences: how good their trees are, and how alike."""
+"""Scores of several runs on the same sentences, against gold trees and against each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCORES: dict[str, Callable[[Sequence[Bracketing], Sequence[Bracketing]], SpanSc
 
 @dataclass(frozen=True)
 class Agreement:
-    """How alike the trees of several runs are.
+    """Agreement between the trees of several runs.
 
     Attributes:
         runs: their names.
@@ -40,13 +40,13 @@ class Agreement:
 
 @dataclass(frozen=True)
 class RunsScore:
-    """How good the trees of several runs are.
+    """Scores of the trees of several runs.
 
     Attributes:
         of_run: the score of each run by its name.
         mean: mean F1 of the runs.
         deviation: sample standard deviation of their F1; None for a single run.
-        agreement: how alike their trees are.
+        agreement: between their trees.
     """
 
     of_run: dict[str, SpanScore]
@@ -56,16 +56,16 @@ class RunsScore:
 
 
 def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, average: Average = "corpus") -> RunsScore:
-    """Compare the trees of several runs, say of several seeds, with the given trees and with each other.
+    """Return the scores of the trees of several runs, against gold trees and against each other.
 
     Args:
-        gold: the given trees.
-        runs: the trees of each run by its name, one for each given tree.
+        gold: the gold trees.
+        runs: the trees of each run by its name, one for each gold tree.
         average: ``"corpus"`` as :func:`corpus_f1`, or ``"sentence"`` as :func:`mean_sentence_f1`.
 
     Raises:
-        RecipeError: no runs, other numbers of trees, no trees, or there is no such average.
-        GraphError: a sentence with other words; names the run.
+        RecipeError: no runs, no trees, different numbers of trees, or an unknown average.
+        GraphError: a sentence with different words; names the run.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -83,11 +83,11 @@ def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, aver
 
 
 def run_agreement(runs: Mapping[str, Sequence[Tree]], *, average: Average = "corpus") -> Agreement:
-    """How alike the trees of several runs are, where no trees are given; see :func:`score_runs`.
+    """Return the agreement between the trees of several runs without gold trees; see :func:`score_runs`.
 
     Raises:
-        RecipeError: no runs, several that have no trees or other numbers of them, or there is no such average.
-        GraphError: a sentence with other words; names the runs.
+        RecipeError: no runs, no trees, different numbers of trees, or an unknown average.
+        GraphError: a sentence with different words; names the runs.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -107,13 +107,7 @@ def _score(average: str) -> Callable[[Sequence[Bracketing], Sequence[Bracketing]
 def _bracketings(runs: Mapping[str, Sequence[Tree]]) -> dict[str, list[Bracketing]]:
     if not runs:
         raise RecipeError("there are no runs to compare")
-    found = {}
-    for name, trees in runs.items():
-        try:
-            found[name] = bracketings(trees)
-        except GraphError as error:
-            raise GraphError(f"{name}: {error}") from error
-    return found
+    return {name: bracketings(trees) for name, trees in runs.items()}
 
 
 def _agreement(
@@ -135,7 +129,7 @@ def _named(
     predicted: Sequence[Bracketing],
     name: str,
 ) -> SpanScore:
-    """The score, its errors told as ones of the run ``name``."""
+    """The score; errors name the run."""
     try:
         return score(gold, predicted)
     except (GraphError, RecipeError) as error:

@@ -146,11 +146,9 @@ class AttentionEncoder(SequenceEncoder):
                 f"joint=True reads the two trees of an example as one sequence, and these examples have "
                 f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
             )
-        reading = self.read(self.embed(tokens), lengths, trace=trace)
-        together = _pair_lengths(lengths).to(reading.encoding.device)
-        return SequenceStates(
-            reading.encoding[:, None], reading.outputs, together, reading.trace, reading.auxiliary_losses
-        )
+        output = self.read(self.embed(tokens), lengths, trace=trace)
+        together = _pair_lengths(lengths).to(output.encoding.device)
+        return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace, output.auxiliary_losses)
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors; with ``joint=True`` over pairs, which are adjacent.

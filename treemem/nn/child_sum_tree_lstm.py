@@ -16,8 +16,8 @@ from treemem.ops.child_sum_tree_lstm import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
 )
+from treemem.ops.product_input import ChildrenSum, EachChild
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenSum, EachChild
 from treemem.trees.vocabulary import Vocabulary
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -10,11 +10,16 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
 from treemem.ops.sequence_lengths import within
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 WeightDropoutScaling = Literal["published", "inverted"]
@@ -252,6 +257,36 @@ class ONLSTM(SequenceEncoder):
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
         vectors = self.embedding(tokens.to(self.embedding.weight.device))
         return locked_dropout(vectors, self.input_dropout, self.training)
+
+    can_induce_trees = True
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        distances = dict.fromkeys(("forget_distance", "input_distance"), ("sequences", "layers", "tokens"))
+        return distances | dict.fromkeys(("master_forget", "master_input"), ("sequences", "tokens", "units"))
+
+    def induced_trees(
+        self, batch: TreeBatch, *, layer: int | None = None, gate: Literal["forget", "input"] = "forget"
+    ) -> list[Tree]:
+        """Return the tree that the distances split each sequence into, without dropout.
+
+        Args:
+            batch: the trees that are read as sequences.
+            layer: whose distances, from 0; by default the second's, as Shen et al. 2019 read them, or the only one's.
+            gate: whether the master forget gate's distances, as in the paper, or the master input gate's.
+
+        Raises:
+            RecipeError: there is no such layer or gate.
+            GraphError: a batch made from a graph, or a distance that is not a number; names the sequence.
+        """
+        checked_choice("gate", gate, ("forget", "input"))
+        with in_evaluation_mode(self):
+            distances = self(batch, trace=True).trace[f"{gate}_distance"]
+        num_layers = distances.shape[1]
+        chosen = min(1, num_layers - 1) if layer is None else layer
+        if not 0 <= chosen < num_layers:
+            raise RecipeError(f"ONLSTM has no layer {layer}; its layers are 0 to {num_layers - 1}")
+        return trees_over_tokens(self, batch, distances[:, chosen], tree_from_distances)
 
     carries_state = True
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal, get_args
 
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Affine,
@@ -25,7 +28,9 @@ from treemem.ops.ordered_memory import (
 from treemem.ops.ordered_memory.weights import EPSILON
 from treemem.ops.sequence_lengths import entry_of_each
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_pointer_probabilities
 from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
@@ -66,7 +71,7 @@ class OrderedMemory(SequenceEncoder):
     than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
     of slots; the authors train and validate with 12 on logic and test with 24, which changes encodings little.
 
-    The trace of a reading has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
+    The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
     ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
     1 at the last slot where a first token is composed with an empty slot). Where ``bidirectional``, it also has
     ``"backward_pointers"`` and ``"backward_cumulative"``, at the tokens where they came up. Gradients flow through all.
@@ -188,6 +193,32 @@ class OrderedMemory(SequenceEncoder):
         return SequenceOutput(
             torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found)
         )
+
+    can_induce_trees = True
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        names = ("pointers", "cumulative", "backward_pointers", "backward_cumulative")
+        return dict.fromkeys(names if self.backward_memory is not None else names[:2], ("sequences", "tokens", "slots"))
+
+    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
+        """Return the tree that the pointers build over each sequence, read as if alone and without dropout.
+
+        Raises:
+            GraphError: a batch made from a graph, or pointers that are not finite; names the sequence.
+        """
+        padding = self.padding
+        try:
+            self.padding = "right"
+            with in_evaluation_mode(self):
+                pointers = self(batch, trace=True).trace["pointers"]
+        finally:
+            self.padding = padding
+        return trees_over_tokens(self, batch, pointers, tree_from_pointer_probabilities)
+
+    def memory_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:
+        """Return :meth:`slot_contents`."""
+        return self.slot_contents(batch)
 
     @torch.no_grad()
     def slot_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_proba
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import Encoder
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
@@ -43,7 +44,7 @@ SequenceBatch = TreeBatch | TokenBatch | Any
 """What a sequence encoder takes; any other object must be a ``DGLGraph``."""
 
 
-class SequenceEncoder(RecordedOptions, torch.nn.Module, ABC):
+class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
     """A network that reads each tree of a batch as a sequence of tokens.
 
     Subclasses define :meth:`read`.
@@ -88,11 +89,6 @@ class SequenceEncoder(RecordedOptions, torch.nn.Module, ABC):
 
     carries_state: bool = False
     """Whether :meth:`read` takes the ``state`` of the batch before."""
-
-    @property
-    def needs_whole_batch(self) -> str | None:
-        """The option that makes what is learnt or said of an example depend on the others of its batch, if any does."""
-        return None
 
     def reset_embedding(self) -> None:
         """Draw new vectors for the tokens."""

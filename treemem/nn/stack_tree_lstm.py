@@ -97,7 +97,7 @@ class StackTreeLSTM(TreeLayer):
 
     With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
     hidden_size]``; ``push``, ``pop`` and ``no_op`` as far as there are such actions, ``output`` and ``update`` (before
-    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``reading``.
+    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``readout``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.

@@ -17,8 +17,8 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.product_input import ChildrenInOrder, StackRows
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder, StackRows
 from treemem.ops.stack_tree_rnn import (
     StackTreeRNNStepPair,
     own_stack_readout,

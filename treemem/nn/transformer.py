@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import torch
@@ -92,6 +93,10 @@ class Transformer(AttentionEncoder):
         self.positions = None if learned is None else torch.nn.Embedding(learned, hidden_size)
         self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_count("num_layers", num_layers)))
         self.last_norm = self.new_last_norm()
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return {"attention": ("sequences", "layers", "tokens", "tokens")}
 
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Run all layers; see :meth:`AttentionEncoder.run`."""

@@ -16,8 +16,8 @@ from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_gates, gated_recursive_step
 from treemem.ops.gated_recursive.step import EPSILON
+from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder, HiddenLayer
 from treemem.trees.vocabulary import Vocabulary
 
 _EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
@@ -10,6 +10,7 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
 from treemem.nn.recorded_options import RecordedOptions, SettableOption
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     import dgl
     from torch_geometric.data import Data
 
+_GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "readout")
+_PER_CHILD = {"forget": ("children",), "children": ("children",)}
 
-class TreeNetwork(torch.nn.Module):
+
+class TreeNetwork(Encoder, torch.nn.Module):
     """A layer that runs a cell over trees, from the leaves to the roots, and another one back down where asked for.
 
     With shared subtrees a node that occurs several times is computed once; where the cell draws random numbers, as for
@@ -125,6 +129,18 @@ class TreeNetwork(torch.nn.Module):
     @engine.setter
     def engine(self, engine: Engine) -> None:
         self._engine = checked_engine(engine)
+
+    sort_key = "height"
+
+    @property
+    def supports_shared_subtrees(self) -> bool:
+        """Whether the network goes up only and reads no features, on the fused engine."""
+        return self.down is None and self.input_size is None and self.engine in ("auto", "fused")
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        """The axes of the gates, in the order in which they are shown."""
+        return {name: ("nodes", *_PER_CHILD.get(name, ()), "hidden") for name in _GATES}
 
     def reset_parameters(self) -> None:
         """Draw new weights, in the cell too where it has ``reset_parameters``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch.nn import functional
 
@@ -96,6 +98,11 @@ class UniversalTransformer(AttentionEncoder):
     def _reset_halting(self) -> None:
         if self.halting is not None:
             torch.nn.init.ones_(self.halting.bias)  # as in the code of the authors: at first most halt early
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        ponder = {"ponder": ("sequences", "tokens")} if self.halting is not None else {}
+        return {"attention": ("sequences", "steps", "tokens", "tokens"), **ponder}
 
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Repeat the layer; see :meth:`AttentionEncoder.run`."""
