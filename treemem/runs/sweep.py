@@ -18,9 +18,10 @@ import yaml
 
 from treemem.checked_options import checked_count
 from treemem.errors import CellError, RecipeError
+from treemem.plain_yaml import load_yaml
 from treemem.records import read_records, write_records, writing
 from treemem.runs.fit import DivergedError, FitResult, fit
-from treemem.runs.recipe import Recipe, load_recipe, read_yaml, recipe_fields
+from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.run_folder import check_empty, held, holds_run
 from treemem.runs.seeds import seed_folder
 from treemem.trees.forest import Forest
@@ -76,7 +77,7 @@ class Variation:
         if any(_is_range(part.split(":")) for part in values.split(",")):  # which YAML would read to the base 60
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         try:
-            choices = read_yaml(f"[{values}]")
+            choices = load_yaml(f"[{values}]")
         except RecipeError as error:
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
         if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B
