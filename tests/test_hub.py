@@ -166,7 +166,7 @@ def test_what_is_wrong_on_the_hub_is_told_with_what_to_do(hub: FakeHub, monkeypa
 
 @pytest.mark.parametrize("text", ["hf://", "hf://name", "hf://a/b/c", "hf:///name", "hf://me/", "hf://me/x@"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(CheckpointError, match=r"is no address of a model; expected hf://owner/name"):
+    with pytest.raises(CheckpointError, match=r"is not the address of a model; expected hf://owner/name"):
         treemem.load(text)
 
 
@@ -182,7 +182,7 @@ def test_a_push_to_a_revision_is_refused_and_writes_nothing(hub: FakeHub) -> Non
 
 
 def test_a_name_that_no_repository_can_have_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"hf://me/a b is no address of a model: "):
+    with pytest.raises(CheckpointError, match=r"hf://me/a b is not the address of a model: "):
         treemem.load("hf://me/a b")
     assert str(HubAddress.parse("hf://me/x@refs/pr/1")) == "hf://me/x@refs/pr/1"
 

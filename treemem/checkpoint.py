@@ -19,7 +19,6 @@ import yaml
 from torch import Tensor, nn
 
 from treemem import hub_client
-from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.hub_client import HubAddress
 from treemem.model import Model, weights_of
@@ -92,9 +91,8 @@ def _model_of(
         config = yaml.safe_load(files[_CONFIG])
         _check_format(config["format"], folder)
         vocabulary = Vocabulary.from_dict(json.loads(files[_VOCABULARY]))
-        name = config["network"]["name"]
-        options, weights = with_names_of_today(name, config["network"]["options"], _weights(files[_WEIGHTS], folder))
-        network = NetworkConfig(name, options)
+        weights = _weights(files[_WEIGHTS], folder)
+        network = NetworkConfig(config["network"]["name"], config["network"]["options"])
         task_name = config["task"]["name"]
         task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
         _check_weights(weights, weights_of(task, network, vocabulary, networks=networks), folder)

@@ -128,7 +128,7 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ("training.epohcs=3", "did you mean epochs"),
         (
             "training.epochs=0",
-            r"recipe\.yaml with training\.batch_size=4 training\.epochs=0 data\.seed=3: epochs must be at least 1",
+            r"yaml with training\.batch_size=4 training\.epochs=0 data\.seed=3: epochs must be",
         ),
         ("networks.sum.options.hidden_size=1e2", r"sum\.options\.hidden_size must be of type int, not '100\.0'$"),
         (
@@ -142,7 +142,7 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ("training.curriculum=3", "curriculum must be at most epochs, which is 2, not 3"),
         (
             "training.curriculum=[[5]]",
-            r"curriculum must be of type int \| tuple\[tuple\[int, int\], \.\.\.\], not '\[\[5\]\]'$",
+            r"must be of type int \| tuple\[tuple\[int, int\], \.\.\.\], not '\[\[5\]\]'$",
         ),
         ("training.epochs=!!int ''", "is not a YAML value"),
         ("training.epochs=" + "[" * 50_000, r"is not a YAML value"),
@@ -160,7 +160,7 @@ def test_an_override_mends_a_mistake_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"recipe\.yaml: epochs must be at least 1"):
         load_recipe(path)
     assert load_recipe(path, ["training.epochs=1"]).training.epochs == 1
-    with pytest.raises(RecipeError, match="with training.epochs=1 seeds=x: seeds must be of type"):
+    with pytest.raises(RecipeError, match=r"with training\.epochs=1 seeds=x: seeds must be of type"):
         load_recipe(path, ["training.epochs=1", "seeds=x"])
 
 
