@@ -111,7 +111,7 @@ DEVICES = {
 }
 WORDS = [
     ("tasks describe nothing", "no task 'nothing'"),
-    ("tasks lsit", "did you mean tasks list or tasks describe?"),
+    ("tasks lsit", "invalid choice: 'lsit' (choose from 'list', 'describe')"),
     ("parse nothing x", "no task 'nothing'"),
     ("parse equation_verification", "no text to parse"),
     ("parse equation_verification foo(x)=y", "unknown function 'foo'"),

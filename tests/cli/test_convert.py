@@ -49,7 +49,7 @@ def test_what_is_wrong_is_said_in_a_line(weights: Path, folder: Path, failing: F
     assert "--options none.json cannot be read" in failing("convert", file, "-o", "model", "--options", "none.json")
     (folder / "bad.json").write_text("[1]")
     assert "must hold an object" in failing("convert", file, "-o", "model", "--options", "bad.json")
-    assert "the value in 'a=2024-13-45' is no YAML value" in failing("convert", file, "-o", "model", "a=2024-13-45")
+    assert "'2024-13-45' is not a YAML value" in failing("convert", file, "-o", "model", "a=2024-13-45")
     assert "is no option that the weights" in failing("convert", file, "-o", "model", "stack=5")
     assert "did you mean Ordered-Memory" in failing("convert", file, "-o", "model", "--published", "OrderedMemory")
     (folder / "notes").write_text("no weights")

@@ -102,7 +102,7 @@ def test_a_recipe_that_lies_about_is_no_models_own(folder: Path, capsys: pytest.
     assert main(["evaluate", "model"]) == 0
     said = capsys.readouterr()
     assert " 12 |" in said.out
-    assert said.err.count("no run of this model is known here, so the data are those that its task generates") == 2
+    assert said.err.count("the model has no run here, so its task generates the data") == 2
 
 
 def test_a_file_is_scored_whatever_the_recipe_beside_the_network(

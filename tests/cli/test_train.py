@@ -138,9 +138,7 @@ def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(recipe_run, "fit_seeds", interrupted)
     assert main(["train", "toy.yaml", "-o", "run"]) == 130
-    assert capsys.readouterr().err.endswith(
-        "stopped; the same command (without --overwrite) goes on where it stopped\n"
-    )
+    assert capsys.readouterr().err.endswith("stopped; run the same command without --overwrite to resume\n")
 
 
 def test_without_matplotlib_there_is_no_plot(
@@ -148,7 +146,7 @@ def test_without_matplotlib_there_is_no_plot(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["train", "toy.yaml", "--networks", "sum", "-o", "run", "training.epochs=1"]) == 0
-    assert "matplotlib is not installed, so no plot is drawn" in capsys.readouterr().err
+    assert "no plot is drawn, because matplotlib is not installed" in capsys.readouterr().err
     assert not list((folder / "run").glob("*.png"))
 
 

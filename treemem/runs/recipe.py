@@ -157,7 +157,7 @@ def _parse_seeds(given: Any) -> tuple[int, ...]:
         if not 0 <= seed < 2**63:
             raise RecipeError(f"seeds must be from 0 to 2^63 - 1, not {seed}")
     if len(set(seeds)) < len(seeds):
-        raise RecipeError(f"seeds must differ, not {shorten(str(seeds), _LONGEST_SHOWN)}")
+        raise RecipeError(f"seeds must differ, not {', '.join(map(str, seeds))[:_LONGEST_SHOWN]}")
     return tuple(seeds)
 
 
