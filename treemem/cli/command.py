@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -24,11 +24,11 @@ class UsageError(RecipeError):
 class CommandParser(ArgumentParser):
     """jsonargparse's parser. It raises its errors and prints the text of its help as it is."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         plain = argparse.RawDescriptionHelpFormatter
         super().__init__(exit_on_error=False, allow_abbrev=False, formatter_class=plain, **options)
 
-    def print_help(self, file: IO[str] | None = None) -> None:
+    def print_help(self, file: Any = None) -> None:
         """Print the help. A closed pipe raises BrokenPipeError, which argparse would swallow."""
         print(self.format_help(), end="", file=file)
 
