@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,9 +100,3 @@ def test_a_wrong_place_or_field_is_told(words: list[str], said: str, failing: Ca
 
 def test_a_task_that_writes_no_files_is_told(failing: Callable[..., str]) -> None:
     assert "more_x does not say how its examples are written" in failing("generate", "more_x", "-o", "toys.jsonl")
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_told(folder: Path, failing: Callable[..., str]) -> None:
-    (folder / "closed").mkdir(mode=0o500)
-    assert "cannot write closed/lists.jsonl" in failing("generate", "listops", "-o", "closed/lists.jsonl", *SMALL)

