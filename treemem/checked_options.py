@@ -55,7 +55,7 @@ def checked_path(name: str, value: Any) -> str:
         RecipeError: it is neither text nor a path.
     """
     if not isinstance(value, (str, os.PathLike)):
-        raise RecipeError(f"{name} must be a path, not {_shown(value)}")
+        raise RecipeError(f"{name} must be a path, a text, not {_shown(value)}")
     return str(os.fspath(value))
 
 
