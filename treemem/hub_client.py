@@ -133,7 +133,7 @@ def _hub(address: HubAddress) -> Iterator[Any]:
     if is_quiet:
         hub.utils.disable_progress_bars()
     # The HTTP library below raises classes that differ from release to release.
-    raised: tuple[type[Exception], ...] = (OSError, ValueError, *hub.errors.HfHubHTTPError.__bases__)
+    raised: tuple[type[Exception], ...] = (OSError, hub.errors.HFValidationError, *hub.errors.HfHubHTTPError.__bases__)
     try:
         yield hub
     except raised as error:

@@ -54,6 +54,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import accuracy_table
+    from treemem.metrics.calibration import reliability
     from treemem.records import replacing
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate
@@ -88,7 +89,10 @@ def _run(options: Namespace) -> None:
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
     if not options.reliability and options.json is None:
         return
-    found = _reliability(model, forest, evaluation)
+    labels = evaluation.labels
+    if labels is None:
+        labels = model.task.examples(forest).targets["label"][evaluation.chosen]
+    found = reliability(evaluation.probabilities, labels)
     if options.reliability:
         print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
     if options.json is not None:
@@ -137,15 +141,6 @@ def _check_same(trained: Task, task: Task) -> None:
                 f"task_options.{option} is {task.options[option]!r}, and the model was trained with {value!r}; options "
                 f"of this task that scoring may change: {free}"
             )
-
-
-def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliability:
-    from treemem.metrics.calibration import reliability
-
-    labels = evaluation.labels
-    if labels is None:
-        labels = model.task.examples(forest).targets["label"][evaluation.chosen]
-    return reliability(evaluation.probabilities, labels)
 
 
 def _as_json(

@@ -105,9 +105,7 @@ def _layers(weights: PublishedWeights) -> tuple[list[int], int]:
         rows, size = weights.matrix(name)
         masters = (rows - 4 * size) // 2
         if masters < 1 or rows != 2 * masters + 4 * size or size % masters:
-            raise weights.refusal(
-                f"{name} is [{rows}, {size}], not an ON-LSTM: 2 rows a master unit, 4 a unit"
-            )
+            raise weights.refusal(f"{name} is [{rows}, {size}], not an ON-LSTM: 2 rows a master unit, 4 a unit")
         sizes.append(size)
         chunk_sizes.add(size // masters)
     if len(chunk_sizes) > 1:
