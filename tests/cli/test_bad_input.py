@@ -111,7 +111,7 @@ DEVICES = {
 }
 WORDS = [
     ("tasks describe nothing", "no task 'nothing'"),
-    ("tasks lsit", "did you mean tasks list or tasks describe?"),
+    ("tasks lsit", "invalid choice: 'lsit' (choose from 'list', 'describe')"),
     ("parse nothing x", "no task 'nothing'"),
     ("parse equation_verification", "no text to parse"),
     ("parse equation_verification foo(x)=y", "unknown function 'foo'"),
@@ -124,7 +124,7 @@ WORDS = [
     ("compare there", "there"),
     ("convert missing.pt -o new", "missing.pt cannot be read: No such file"),
     ("convert folder -o new", "folder cannot be read: Is a directory"),
-    ("convert own.txt -o new", "own.txt is no file of torch.save"),
+    ("convert own.txt -o new", "own.txt is not a file of torch.save"),
     ("convert secret.pt -o new", "secret.pt cannot be read: Permission denied"),
     ("convert own.txt -o new --options latin.txt", "latin.txt cannot be read"),
     ("train toy.yaml --networks sun", "no network 'sun'"),

@@ -102,24 +102,7 @@ def test_a_recipe_that_lies_about_is_no_models_own(folder: Path, capsys: pytest.
     assert main(["evaluate", "model"]) == 0
     said = capsys.readouterr()
     assert " 12 |" in said.out
-    assert said.err.count("no run of this model is known here, so the data are those that its task generates") == 2
-
-
-def test_a_file_is_scored_whatever_the_recipe_beside_the_network(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (trained / "sum" / "recipe.yaml").write_text("task: [")
-    monkeypatch.setattr(toy_task.MoreX, "read_examples", lambda *_, **__: toy_task.toy_data(20))
-    assert main(["evaluate", "run/sum/seed-1", "own.jsonl"]) == 0
-    assert "| sum " in capsys.readouterr().out
-
-
-def test_a_checkpoint_without_a_run_is_scored_on_the_tasks_data(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint.save("model", Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 2})))
-    assert main(["evaluate", "model"]) == 0
-    assert " 12 |" in capsys.readouterr().out
+    assert said.err.count("the model has no run here, so its task generates the data") == 2
 
 
 def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Callable[..., str]) -> None:
@@ -167,10 +150,3 @@ def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Cal
     shutil.rmtree(trained / "sum" / "seed-1" / "best.before", ignore_errors=True)
     (trained / "sum" / "seed-1" / "best" / "model.safetensors").write_bytes(b"")
     assert "is cut off or altered" in failing("evaluate", "run/sum/seed-1")
-
-
-def test_scores_are_not_written_over_a_file(folder: Path, failing: Callable[..., str]) -> None:
-    (folder / "own.csv").write_text(EQUATIONS)
-    words = ["evaluate", "equation_verification", "own.csv", "--json", "own.csv"]
-    assert "own.csv exists" in failing(*words)
-    assert (folder / "own.csv").read_text() == EQUATIONS

@@ -86,7 +86,7 @@ def accuracy_figure(
         points = sorted((score.group, score) for score in own if isinstance(score.group, int))
         groups = [name for name, _ in points]
         errors = [score.deviation or 0.0 for _, score in points]
-        values = [score.metrics.get(monitor.metric) for _, score in points]
+        values = [getattr(score, monitor.metric) for _, score in points]
         several = any(score.deviation is not None for _, score in points)
         label = f"{network}, {'mean of seeds' if several else 'one seed'}"
         (line, *_) = axes.errorbar(groups, values, yerr=errors if any(errors) else None, marker="o", label=label)

@@ -127,6 +127,8 @@ class AttentionEncoder(SequenceEncoder):
         """
         if not self.joint:
             return super().forward(batch, trace=trace)
+        if not isinstance(batch, TreeBatch):
+            raise GraphError(f"joint=True takes a TreeBatch of pairs, not {type(batch).__name__}")
         tokens, lengths = self.tokens(batch)
         if batch.trees_per_example != 2:
             raise GraphError(
