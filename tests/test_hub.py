@@ -50,10 +50,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    path = tmp_path / "run" / "best"
-    records = [{"epoch": 1, "validation_accuracy": 0.625}]
-    checkpoint.save(path, new_model(), training_state={"step": 3}, metrics=records)
-    return path
+    run = checkpoint.RunFolder(tmp_path / "run")
+    files = checkpoint.files_of(new_model(), [{"epoch": 1, "validation_accuracy": 0.625}])
+    run.save({**files, **checkpoint.training_files_of({"step": 3})}, best=True)
+    return run.path / "checkpoints" / "000001"
 
 
 def test_a_model_that_was_pushed_loads_from_its_address_and_predicts_the_same(hub: FakeHub) -> None:
@@ -66,7 +66,7 @@ def test_a_model_that_was_pushed_loads_from_its_address_and_predicts_the_same(hu
 
 
 def test_of_a_run_goes_the_best_checkpoint_without_its_training_state_in_one_commit(saved: Path, hub: FakeHub) -> None:
-    treemem.hub.push(saved.parent, "me/more-x", private=True)
+    treemem.hub.push(saved.parents[1], "me/more-x", private=True)
     found = hub.files["me/more-x"]["main"]
     assert set(found) - {".gitattributes"} == {*FILES, "README.md"}
     assert set(json.loads(found["manifest.json"])) == FILES - {"manifest.json"}

@@ -121,7 +121,7 @@ class Task(ABC):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes that the answers are, in order; None for yes or no, and for a task without classes."""
+        """The names of the classes, in order; None for yes or no, and for a task without classes."""
         return None
 
     @property

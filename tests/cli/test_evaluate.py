@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     assert "the data are those of the run" in said.err
     assert " 7 |" in said.out.splitlines()[-3]
-    assert main(["evaluate", "one/sum/seed-12093/best", "data.count=20", "--split", "all"]) == 0
+    assert main(["evaluate", "one/sum/seed-12093", "data.count=20", "--split", "all"]) == 0
     assert " 20 |" in capsys.readouterr().out
 
 
@@ -78,7 +77,8 @@ def test_options_that_a_model_was_not_trained_with_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/best/..")]
+    ("place", "name"),
+    [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/checkpoints/..")],
 )
 def test_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
     place: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -145,8 +145,10 @@ def test_a_wrong_file_is_told(
 def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:
     assert "there is no checkpoint toy.yaml" in failing("evaluate", "toy.yaml")
     several = failing("evaluate", "run")
-    assert "run is no checkpoint of treemem: it has no manifest.json; it holds these runs, of which" in several
-    assert all(str(best.parent.relative_to(folder)) in several for best in trained.glob("**/best"))
-    shutil.rmtree(trained / "sum" / "seed-1" / "best.before", ignore_errors=True)
-    (trained / "sum" / "seed-1" / "best" / "model.safetensors").write_bytes(b"")
+    assert "run holds these runs, of which you may choose one" in several
+    runs = list(trained.glob("**/checkpoints.json"))
+    assert runs
+    assert all(str(run.parent.relative_to(folder)) in several for run in runs)
+    for weights in (trained / "sum" / "seed-1").glob("checkpoints/*/model.safetensors"):
+        weights.write_bytes(b"")
     assert "is cut off or altered" in failing("evaluate", "run/sum/seed-1")

@@ -128,7 +128,7 @@ def test_what_cannot_be_trained_or_scored_costs_no_earlier_run(
     monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: TaskData(toy_data(20, divided=False), "toys"))
     said = failing("train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "--overwrite")
     assert "these data are not divided" in said
-    assert len(list(trained.glob("*/seed-*/best"))) == 4
+    assert len(list(trained.glob("*/seed-*/checkpoints.json"))) == 4
     assert len(list(trained.glob("*/results.jsonl"))) == 2
 
 

@@ -111,20 +111,18 @@ def test_what_the_file_is_believed_to_hold_is_compared_with_what_it_holds(tmp_pa
 def test_a_checkpoint_is_overwritten_only_when_asked_to_and_another_folder_never(tmp_path: Path) -> None:
     source = save_weights(tmp_path, tree_lstm_weights())
     convert(source, tmp_path / "model", words=WORDS)
-    with pytest.raises(CheckpointError, match="exists; choose another folder, or overwrite it"):
+    with pytest.raises(CheckpointError, match="is there already; choose another folder"):
         convert(source, tmp_path / "model", words=WORDS)
     convert(source, tmp_path / "model", words=WORDS, overwrite=True)
-    assert (tmp_path / "model.before").is_dir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"torn")
     convert(source, tmp_path / "model", words=WORDS, overwrite=True)
-    for name in ("model", "model.before"):
-        checkpoint.verified_files(tmp_path / name)
+    checkpoint.verified_files(tmp_path / "model")
     (tmp_path / "empty").mkdir()
     convert(source, tmp_path / "empty", words=WORDS)
     checkpoint.verified_files(tmp_path / "empty")
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "one.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="only a checkpoint is overwritten"):
+    with pytest.raises(CheckpointError, match="is there already; move it away"):
         convert(source, tmp_path / "papers", words=WORDS, overwrite=True)
     assert [path.name for path in (tmp_path / "papers").iterdir()] == ["one.txt"]
 

@@ -135,7 +135,7 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ),
         ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
         ("training.epochs=2024-13-45", "is not a YAML value"),
-        ("training.schedule=cosin", r'schedule must be "constant", "cosine", "linear" or'),
+        ("training.schedule=cosin", r"schedule must be one of constant, cosine, linear, plateau"),
         ("training.averaging=often", r"training\.averaging must be of type float \| None, not 'often'$"),
         ("training.curriculum=3", "curriculum must be at most epochs, which is 2, not 3"),
         (

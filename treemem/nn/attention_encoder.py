@@ -15,6 +15,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]
