@@ -54,11 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name; those of the process by default.
 
     Returns:
-        0; 2 where the user's input was wrong; 130 after Ctrl-C; 141 where the reader of standard output went away.
+        0; 2 if the user's input was wrong or standard output is closed; 3 if predict found an error in every record;
+        130 after Ctrl-C; 141 if the reader of standard output went away.
 
     Of processes that ``torchrun`` launched all exit with the same, and the first one tells what there is to tell.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_descriptors()
+    if sys.stdout is None:
+        print("error: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
+        return _WRONG
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
@@ -169,6 +174,15 @@ def _log_on_standard_error() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def _open_closed_descriptors() -> None:
+    """Give closed standard streams to the null device, so that no file that is opened later takes their place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
 
 
 def _give_up_standard_output() -> None:
