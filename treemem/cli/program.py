@@ -10,7 +10,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from jsonargparse import ArgumentError, Namespace
 
@@ -59,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name; by default those of the process.
 
     Returns:
-        0; 2 if the user's input was wrong; 130 after Ctrl-C; 141 if the reader of standard output went away.
+        0; 2 if the user's input was wrong or standard output is closed; 3 if predict found an error in every record;
+        130 after Ctrl-C; 141 if the reader of standard output went away.
 
     All processes that ``torchrun`` launched exit with the same code, and the first one prints.
     """
@@ -67,9 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = words[: words.index("--")] if "--" in words else words
     is_debug = "--debug" in own
     words = [word for word in own if word != "--debug"] + words[len(own) :]
-    if not _standard_streams_are_open():
+    _open_closed_descriptors()
+    if sys.stdout is None:
         print("error: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
         return _WRONG
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
     try:
         with _log_on_standard_error():
             joined_processes()
@@ -161,22 +165,6 @@ def _print_interruption(stopped: str) -> None:
         print(f"\nstopped{stopped and f'; {stopped}'}", file=sys.stderr)
 
 
-def _standard_streams_are_open() -> bool:
-    """Open the null device for closed standard streams. Return whether standard output was open.
-
-    Files that are opened later would otherwise get the numbers of the closed streams.
-    """
-    is_open = not getattr(sys.stdout, "closed", sys.stdout is None)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        stream = getattr(sys, name)
-        if getattr(stream, "closed", stream is None):
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (it stays open)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
-    return is_open
-
-
 @contextlib.contextmanager
 def _log_on_standard_error() -> Iterator[None]:
     """Print the library's log messages of the first process on standard error, and hide the output of the others."""
@@ -192,6 +180,15 @@ def _log_on_standard_error() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def _open_closed_descriptors() -> None:
+    """Give closed standard streams to the null device, so that no file that is opened later takes their place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
 
 
 def _give_up_standard_output() -> None:

@@ -12,7 +12,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.scores import sentence_f1
 from treemem.induction.spans import Span, bracketings, check_same_words, checked_trees, tree_spans
-from treemem.records import check_replaceable, replacing
+from treemem.records import check_writable, replacing
 from treemem.trees.brackets import format_brackets
 from treemem.trees.tree import Tree
 
@@ -94,7 +94,7 @@ def write_tree_page(
     Raises:
         RecipeError, GraphError: as there; or the file is there, or cannot be written.
     """
-    check_replaceable(path, overwrite)
+    check_writable(path, overwrite=overwrite)
     text = tree_page(gold, runs, title=title, sentences=sentences, most=most)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
