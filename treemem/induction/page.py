@@ -12,8 +12,13 @@ from treemem.errors import GraphError, RecipeError
 from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.page_template import page_template
 from treemem.induction.scores import sentence_f1
+<<<<<<< HEAD
 from treemem.induction.spans import bracketings, check_same_words, tree_spans
 from treemem.records import check_replaceable, replacing
+=======
+from treemem.induction.spans import Span, bracketings, check_same_words, checked_trees, tree_spans
+from treemem.records import check_writable, replacing
+>>>>>>> main
 from treemem.trees.brackets import format_brackets
 from treemem.trees.tree import Tree
 
@@ -78,7 +83,7 @@ def write_tree_page(
         RecipeError: as :func:`tree_page`, or the file exists or cannot be written.
         GraphError: as :func:`tree_page`.
     """
-    check_replaceable(path, overwrite)
+    check_writable(path, overwrite=overwrite)
     text = tree_page(gold, runs, title=title, sentences=sentences, most=most)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
