@@ -256,23 +256,7 @@ def _stack_blocks(config: NetworkConfig, arity: int, size: int) -> Iterator[tupl
     if stack.input_gate:
         yield "_stack.data_linear", begin["input"], size
     if stack.gated_top_k:
-<<<<<<< HEAD
-        found += [(f".pos_linear_{row + 1}", begin["readout"] + row * size, size) for row in range(stack.top_k)]
-    elif stack.top_k > 1:
-        found.append((".pos_linear", begin["readout"], stack.top_k))
-    for module, row, count in found:
-        yield from linear(f"{name}{module}", f"encoder.cell.maps.{arity}", (own, _rows(row, count)))
-
-
-_NETWORKS: dict[str, Callable[[PublishedWeights, Sequence[Function], int, Mapping[str, Any]], NetworkPlan]] = {
-    "NNTrees": _tree_rnn,
-    "LSTMTrees": _tree_lstm,
-    "StackNNTrees": _stack_tree_rnn,
-    "StackNNTreesMem2out": _stack_tree_lstm,
-}
-=======
         for row in range(stack.top_k):
-            yield f".pos_linear_{row + 1}", begin["reading"] + row * size, size
+            yield f".pos_linear_{row + 1}", begin["readout"] + row * size, size
     elif stack.top_k > 1:
-        yield ".pos_linear", begin["reading"], stack.top_k
->>>>>>> main
+        yield ".pos_linear", begin["readout"], stack.top_k

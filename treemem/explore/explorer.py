@@ -21,13 +21,8 @@ from treemem.explore.label_table import LabelTable, printable_line
 from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
 from treemem.model import Model
-<<<<<<< HEAD
-from treemem.records import check_replaceable, replacing
-from treemem.task import ClassificationTask, Task
-=======
 from treemem.records import check_writable, replacing
-from treemem.task import Task
->>>>>>> main
+from treemem.task import ClassificationTask, Task
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest

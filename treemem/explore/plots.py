@@ -75,10 +75,6 @@ def accuracy_figure(
         points = sorted((score.group, score) for score in own if isinstance(score.group, int))
         groups = [name for name, _ in points]
         errors = [score.deviation or 0.0 for _, score in points]
-<<<<<<< HEAD
-=======
-        values = [getattr(score, monitor.metric) for _, score in points]
->>>>>>> main
         several = any(score.deviation is not None for _, score in points)
         (line, *_) = axes.errorbar(
             groups,

@@ -12,13 +12,8 @@ from treemem.errors import GraphError, RecipeError
 from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.page_template import page_template
 from treemem.induction.scores import sentence_f1
-<<<<<<< HEAD
 from treemem.induction.spans import bracketings, check_same_words, tree_spans
-from treemem.records import check_replaceable, replacing
-=======
-from treemem.induction.spans import Span, bracketings, check_same_words, checked_trees, tree_spans
 from treemem.records import check_writable, replacing
->>>>>>> main
 from treemem.trees.brackets import format_brackets
 from treemem.trees.tree import Tree
 

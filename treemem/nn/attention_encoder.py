@@ -15,8 +15,8 @@ from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
-from treemem.trees.tokens import TokenForm
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]

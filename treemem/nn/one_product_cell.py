@@ -56,18 +56,12 @@ class OneProductCell(SplitTreeCell):
         return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
 
     def product_of_leaf_map(self) -> tuple[Product, ...]:
-        """One product, ``gates``, of features, unless something else was put in the place of ``leaf_map``.
-
-        For the ``leaf_products`` of cells whose leaves take the step of nodes without children.
-        """
-        leaf_map = self.leaf_map
-        if type(leaf_map) is not StackedLinear or leaf_map._forward_hooks or leaf_map._forward_pre_hooks:
-            return ()
-        return (Product("gates", "leaf", ChildrenInOrder(), None),)
+        """Return the product of features, for the ``leaf_products`` of cells whose leaves take the step."""
+        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """By arity; and those of leaves that run as a level of their own, as ``leaf``."""
         leaf_map = self.leaf_map
-        if leaf_map is None or not self.product_of_leaf_map():
+        if leaf_map is None or not self.leaf_products():
             return self.maps.weights("gates")
         return self.maps.weights("gates") | {"leaf": (leaf_map.weight, leaf_map.bias)}

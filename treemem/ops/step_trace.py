@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.cell import Cell, State, cell_name, checked_state, traces
+from treemem.ops.cell import Cell, State, cell_name, checked_state
 from treemem.ops.propagate import NodeStates
 from treemem.schedule.schedule import Schedule
 
@@ -34,7 +34,7 @@ def trace_steps(
         CellError: ``trace`` gives no dict of real numbers ``[m, width, ...]``, or one that has other sizes after the
             width for other nodes.
     """
-    of_leaves, of_inner = traces(cell, "leaf_trace"), traces(cell, "trace")
+    of_leaves, of_inner = getattr(cell, "leaf_trace", None), getattr(cell, "trace", None)
     place = states.row_of_node.index_select(0, schedule.node_of_row)
     by_row = {name: value.index_select(0, place) for name, value in states.states.items()}
     parts: list[tuple[int, int, State]] = []
