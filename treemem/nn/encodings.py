@@ -7,7 +7,6 @@ import torch
 from treemem.errors import GraphError
 from treemem.nn.encoder_output import EncoderOutput
 
-
 Encodings = EncoderOutput
 """What heads read, in place of the encodings themselves."""
 

@@ -107,6 +107,10 @@ class UnrolledStep(Protocol):
         ...
 
 
+Memo = torch.Tensor | None
+"""What ``forward`` of a step pair hands to ``backward``, such as a dropout mask."""
+
+
 class StepPair(Protocol):
     """The pointwise rest of a split cell for rows of one level and one arity, forwards and backwards.
 
