@@ -7,7 +7,6 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
-from treemem.errors import RecipeError
 from treemem.nn import LSTM, RNN, ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
@@ -100,12 +99,6 @@ def test_sequence_encoders_drop_in_training_only(
     assert not torch.equal(first, second)
     layer.eval()
     assert torch.equal(layer(batch).root, layer(batch).root)
-
-
-def test_a_dropout_that_is_no_probability_is_refused() -> None:
-    for layer_class in (TreeLSTM, LSTM):
-        with pytest.raises(RecipeError, match="must be a probability"):
-            layer_class(4, VOCABULARY, dropout=1.5)
 
 
 @pytest.mark.parametrize("rates", [{"dropout": 0.4}, {"leaf_dropout": 0.4}, {"dropout": 0.5, "leaf_dropout": 0.3}])

@@ -209,23 +209,6 @@ def test_a_cell_of_ones_own_can_be_traced_and_one_that_tells_nonsense_is_named()
         TreeNetwork(Doubled("gates"), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
 
 
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        (lambda h: h.norm(dim=2).argmax(1), r"Told.trace: 'best' is torch.int64 \[\d\]; it must be real numbers"),
-        (lambda h: h.norm(dim=2).argmax(1, keepdim=True), r"Told.trace: 'best' is torch.int64 \[\d, 1\]"),
-        (lambda h: h[:, :, None].expand(-1, -1, h.shape[1], -1), "trace: 'best' has the shapes"),
-    ],
-)
-def test_a_trace_that_is_no_table_of_real_numbers_is_named(told: Any, message: str) -> None:
-    class Told(Doubled):
-        def trace(self, children: State, x: Tensor | None, kind: int) -> Any:
-            return {"best": told(children["h"])}
-
-    with pytest.raises(CellError, match=message):
-        TreeNetwork(Told(None), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
-
-
 def test_a_trace_of_roots_only_is_refused() -> None:
     layer = StackTreeLSTM(HIDDEN, VOCABULARY)
     with pytest.raises(RecipeError, match="needs a TreeBatch and keep='all'"):

@@ -132,12 +132,6 @@ def test_a_joint_encoder_gives_one_encoding_for_each_example_whatever_the_others
     assert nothing.root.shape == (0, 1, 6)
 
 
-def test_a_joint_encoder_reads_no_token_of_another_pair() -> None:
-    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
-    with pytest.raises(GraphError, match="4 sequences of at most 3 elements need as many lengths from 0 to 3"):
-        encoder.read(torch.zeros(4, 3, 6), torch.tensor([3, 4, 1, 1]))
-
-
 def test_a_joint_encoder_refuses_examples_that_are_no_pairs() -> None:
     encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
     forest = random_forest(seed=3, num_trees=6, size=12)
@@ -197,30 +191,6 @@ def test_gradients_pass_gradcheck() -> None:
     encoder = Transformer(2, VOCABULARY, num_layers=1, num_heads=1, feedforward_size=3, norm_first=True).double()
     inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
-        ({"num_heads": 0}, "num_heads must be at least 1"),
-        ({"num_layers": 0}, "num_layers must be at least 1"),
-        ({"feedforward_size": 0}, "feedforward_size must be at least 1"),
-        ({"dropout": 1.5}, "dropout must be a probability"),
-        ({"read": "middle"}, "read='middle' is none of extract, mean, first, last"),
-        ({"read": "mean", "joint": True}, "joint=True is read at its extract vector; leave out read='mean'"),
-        ({"joint": "no"}, "joint must be True or False, not 'no'"),
-        ({"norm_first": 1}, "norm_first must be True or False, not 1"),
-        ({"positions": "rotary"}, "positions='rotary' is none of sinusoidal, learned"),
-        ({"positions": "learned"}, 'max_length goes with positions="learned"'),
-        ({"max_length": 9}, 'max_length goes with positions="learned"'),
-        ({"positions": "learned", "max_length": 0}, "max_length must be at least 1"),
-    ],
-    ids=str,
-)
-def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        Transformer(6, VOCABULARY, **{**SMALL, **options})
 
 
 def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:

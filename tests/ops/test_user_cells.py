@@ -9,7 +9,7 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import CellError, RecipeError
+from treemem.errors import CellError
 from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.ops import State
 from treemem.ops.cell import is_split
@@ -131,12 +131,6 @@ def test_a_learned_tensor_that_is_no_parameter_is_refused_by_the_fast_path() -> 
         network(batch)
     with torch.no_grad():
         network(batch)
-
-
-def test_an_unknown_engine_is_refused() -> None:
-    network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1)}))
-    with pytest.raises(RecipeError, match="did you mean fused"):
-        network.engine = "fusd"  # type: ignore[assignment]
 
 
 def test_a_state_may_count_in_integers() -> None:
@@ -332,21 +326,3 @@ def test_complex_states_have_gradients_on_every_engine_and_in_parts() -> None:
         torch.testing.assert_close(other, found[0])
     assert all(gradient is None or gradient.abs().sum() > 0 for gradient in found[0])
     assert network.cell.turn.grad is not None  # type: ignore[union-attr]
-
-
-def test_a_learned_tensor_from_elsewhere_is_refused_where_nothing_else_is_learned_too() -> None:
-    elsewhere = torch.ones(3, requires_grad=True, dtype=torch.float64)
-
-    class Foreign(Complex):
-        def leaf(self, x: torch.Tensor, kind: int) -> State:
-            return {"h": x}
-
-        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-            return {"h": children["h"].sum(1) * elsewhere}
-
-    network = network_of(Foreign()).requires_grad_(False)
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
-    with pytest.raises(CellError, match=r"Foreign used a tensor of shape \[3\] that requires gradients"):
-        network(batch)
-    with torch.no_grad():
-        network(batch)
