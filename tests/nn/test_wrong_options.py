@@ -62,7 +62,7 @@ LAYERS = [
     (LSTM, {"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
     (LSTM, {"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
     (ONLSTM, {"chunk_size": 5}, "chunk_size=5 does not divide a layer of 8; 1, 2, 4 would"),
-    (ONLSTM, {"layer_sizes": [1, 8], "chunk_size": 1}, "a layer of 1 has one master unit"),
+    (ONLSTM, {"layer_sizes": [1, 8], "chunk_size": 1}, "leaves a layer of 1 one master unit"),
     (ONLSTM, {"chunk_size": 8}, "chunk_size=8 leaves a layer of 8 one master unit"),
     (ONLSTM, {"layer_sizes": [6, 4]}, r"the last of layer_sizes=\[6, 4\] must be hidden_size=8"),
     (ONLSTM, {"layer_sizes": 8}, "layer_sizes must be a list of whole numbers, not 8"),

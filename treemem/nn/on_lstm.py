@@ -160,14 +160,13 @@ class OnLSTMStack(torch.nn.Module):
 
 
 def _check_chunks(chunk_size: int, size: int) -> None:
-    if size == 1:
-        raise RecipeError("a layer of 1 has one master unit, whose input gate is always 0; take at least 2")
     if size % chunk_size:
         fitting = [str(number) for number in range(1, size // 2 + 1) if size % number == 0]
         raise RecipeError(f"chunk_size={chunk_size} does not divide a layer of {size}; {', '.join(fitting)} would")
     if size == chunk_size:
         raise RecipeError(
-            f"chunk_size={chunk_size} leaves a layer of {size} one master unit, whose input gate is always 0; take less"
+            f"chunk_size={chunk_size} leaves a layer of {size} one master unit, whose input gate is always 0; take a "
+            "smaller chunk_size or a wider layer"
         )
 
 
@@ -185,11 +184,9 @@ class ONLSTM(SequenceEncoder):
         layer_sizes: the width of each layer, instead of ``num_layers``; the last is ``hidden_size``.
         chunk_size: adjacent units that share a master unit; divides every layer's size. 10 in the published language
             model.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
-        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
-        embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
-        input_dropout: probability that an entry of a token's vector is dropped, one draw a sequence.
-        dropout: the same of what a layer hands to the next.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+            Here ``input_dropout`` and the next two have one draw a sequence.
+        dropout: probability that an entry of what a layer hands to the next is dropped.
         output_dropout: the same of the outputs and the encoding.
         weight_dropout, weight_dropout_scaling: of the recurrent weights, see :class:`OnLSTMStack`.
         engine: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.

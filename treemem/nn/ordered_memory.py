@@ -83,14 +83,11 @@ class OrderedMemory(SequenceEncoder):
             checkpoint holds the number that the recipe named, and so it is with ``padding``.
         evaluation_slots: how many there are in evaluation mode, ``layer.eval()``, which validation, tests and
             predictions run in; None: ``slots``, else these alone count there. It may be changed in the same way.
-        form: how a tree is written; what fits the trees of a task is its ``token_form``.
-        embedding_size: width of the tokens' vectors; ``hidden_size`` by default.
-        embedding_bound: the tokens' vectors start uniformly within plus and minus so much, as the authors' for logic
-            (0.1); None, as theirs elsewhere: from the standard normal distribution.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+            The authors have ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
+            ``dropouti``. Theirs for sentiment drops the same entries in all tokens of a sequence.
         dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training.
         memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
-        input_dropout: of the tokens' vectors (the authors' ``dropouti``; theirs for sentiment drops the same entries
-            in all tokens of a sequence).
         bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
             second.
         padding: what the other sequences of a batch change. ``"right"``: nothing. ``"left"``, for results comparable

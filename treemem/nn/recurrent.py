@@ -97,13 +97,10 @@ class LSTM(RecurrentEncoder):
     Args:
         hidden_size: width of ``h`` and ``c`` of each direction.
         vocabulary: the labels.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
         num_layers: layers one on the other.
         bidirectional: whether a second LSTM reads each sequence from its end; the encoding is then twice as wide.
-        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
-        embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
-        input_dropout: probability that an entry of a token's vector is dropped in training.
-        dropout: the same of what a layer hands to the next.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+        dropout: probability that an entry of what a layer hands to the next is dropped in training.
         update_dropout: the same of ``u``, which torch's own LSTM does not have.
         engine: ``"torch"``: torch's own; ``"naive"``: a plain loop, the same numbers from the same weights; ``"auto"``:
             torch's own but with ``update_dropout``.
@@ -195,7 +192,7 @@ class RNN(RecurrentEncoder):
     Args:
         hidden_size: width of ``h`` and ``e``.
         vocabulary: the labels.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
+        form: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         dropout: probability that a preactivation is dropped in training.
 
     Example:

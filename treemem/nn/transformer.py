@@ -45,9 +45,7 @@ class Transformer(AttentionEncoder):
         read: what the encoding is: ``"extract"``: the output at a learned vector after the last token; ``"mean"`` over
             the tokens; ``"first"`` or ``"last"`` token. An empty sequence has the encoding 0.
         joint: read both trees of an example as one sequence.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
-        embedding_bound: tokens' vectors start uniformly within plus and minus so much; None: normally distributed.
-        input_dropout: probability that an entry of a token's vector is dropped, before positions are added.
+        form, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
 
     The trace has ``attention``, ``[sequences, layers, longest, longest]``: what each position (of the sequence with its
     marks) attends to, the mean of the heads, without dropout and without gradients; 0 at padding.
