@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
+from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.encodings import check_width, root_encodings
 from treemem.nn.tree_states import TreeStates
@@ -106,7 +107,7 @@ class EqualityHead(torch.nn.Module):
         return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
 
 
-class ComparisonHead(torch.nn.Module):
+class ComparisonHead(DrawnAnew):
     """Whether two trees say the same, by a layer that compares them: ``z = w . tanh(W [l * r; |l - r|] + b) + bias``.
 
     What is compared does not change when the sides are swapped (the features of Tai et al. 2015, section 4.2).
@@ -129,11 +130,6 @@ class ComparisonHead(torch.nn.Module):
         self.compare = torch.nn.Linear(2 * hidden_size, hidden_size)
         self.score = torch.nn.Linear(hidden_size, 1)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.compare.reset_parameters()
-        self.score.reset_parameters()
-
     def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The scores ``z``, ``[examples]``.
 
@@ -148,7 +144,7 @@ class ComparisonHead(torch.nn.Module):
         return self.score(torch.tanh(self.compare(compared))).squeeze(1)
 
 
-class RelationHead(torch.nn.Module):
+class RelationHead(DrawnAnew):
     """How the two trees of an example relate: a comparison layer and a softmax classifier (Bowman et al. 2015).
 
     Args:
@@ -197,12 +193,6 @@ class RelationHead(torch.nn.Module):
         self.compare = torch.nn.Linear(width, layer_size) if layer_size else None
         self.classify = torch.nn.Linear(layer_size or width, num_classes)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        if self.compare is not None:
-            self.compare.reset_parameters()
-        self.classify.reset_parameters()
-
     def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The logits, ``[examples, num_classes]``.
 
@@ -232,7 +222,7 @@ class RelationHead(torch.nn.Module):
         return _cross_entropy(logits, labels)
 
 
-class ClassifierHead(torch.nn.Module):
+class ClassifierHead(DrawnAnew):
     """A class for each tree, or for each of its nodes.
 
     Args:
@@ -261,10 +251,6 @@ class ClassifierHead(torch.nn.Module):
         self.nodes = nodes
         self.dropout = dropout
         self.classify = torch.nn.Linear(hidden_size, num_classes)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.classify.reset_parameters()
 
     def forward(self, states: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The logits: ``[examples, num_classes]``, or ``[nodes, num_classes]`` in node order.
@@ -303,7 +289,7 @@ class ClassifierHead(torch.nn.Module):
         return _cross_entropy(logits, labels)
 
 
-class NumberDecoder(torch.nn.Module):
+class NumberDecoder(DrawnAnew):
     """The number that a vector stands for: ``W_2 phi(W_1 h + b_1) + b_2`` (Arabshahi et al. 2018).
 
     Args:
@@ -324,11 +310,6 @@ class NumberDecoder(torch.nn.Module):
         self.activation = checked_activation(activation)
         self.first = torch.nn.Linear(hidden_size, hidden_size)
         self.second = torch.nn.Linear(hidden_size, 1)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.first.reset_parameters()
-        self.second.reset_parameters()
 
     def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The numbers, ``[...]``, of vectors ``[..., hidden_size]``, or of what an encoder returned.
@@ -361,10 +342,6 @@ class NumberDecoder(torch.nn.Module):
         _check_targets(numbers, targets)
         largest = torch.maximum(numbers.abs(), targets.abs())
         return (numbers - targets).abs() <= closeness * largest
-
-    def extra_repr(self) -> str:
-        """The activation, for printing."""
-        return f"activation={self.activation}"
 
 
 def _check_targets(numbers: torch.Tensor, targets: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
@@ -42,7 +43,7 @@ class StackOutputs(NamedTuple):
     layers: list[OnLSTMOutputs]
 
 
-class OnLSTMLayer(torch.nn.Module):
+class OnLSTMLayer(DrawnAnew):
     """The weights of one layer of ON-LSTM, in the order of :class:`treemem.ops.on_lstm.OnLSTMWeights`.
 
     Args:
@@ -56,11 +57,6 @@ class OnLSTMLayer(torch.nn.Module):
         num_blocks = 2 * (hidden_size // chunk_size) + 4 * hidden_size
         self.of_input = torch.nn.Linear(input_size, num_blocks)
         self.of_hidden = torch.nn.Linear(hidden_size, num_blocks)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.of_input.reset_parameters()
-        self.of_hidden.reset_parameters()
 
 
 class OnLSTMStack(torch.nn.Module):

@@ -10,6 +10,7 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
@@ -261,7 +262,7 @@ class OrderedMemory(SequenceEncoder):
         )
 
 
-class MemoryMaps(torch.nn.Module):
+class MemoryMaps(DrawnAnew):
     """The parameters of one direction of :class:`OrderedMemory`.
 
     Args:
@@ -282,11 +283,6 @@ class MemoryMaps(torch.nn.Module):
         inner = _EXPANSION * hidden_size if cell == "gated" else hidden_size
         self.cell_map = torch.nn.Linear(2 * hidden_size, inner)  # of [vertical; horizontal]
         self.gate_map = torch.nn.Linear(inner, 4 * hidden_size) if cell == "gated" else None
-
-    def reset_parameters(self) -> None:
-        """Draw new weights; the layer norms start as the identity after normalization."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
 
     def weights(self) -> OrderedMemoryWeights:
         """The parameters as the operation takes them."""

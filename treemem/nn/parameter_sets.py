@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from treemem.checked_options import checked_count, checked_flag
 from treemem.errors import GraphError, RecipeError
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import Vocabulary
-
-
-class ParameterSets(Protocol):
-    """The set of parameters that each kind of inner node uses."""
-
-    def set_of_kind(self, arity: int) -> Mapping[int, int] | None:
-        """The place of each kind's set among the stacked ones; None where all nodes share one."""
-        ...
-
-    def check(self, schedule: Schedule, layer: str) -> None:
-        """Make sure that every inner row has parameters.
-
-        Raises:
-            GraphError: a node of an arity or kind without; the message names the node.
-        """
-        ...
 
 
 class SetsByArity:
@@ -143,6 +126,10 @@ class SetsOfAnyArity:
                 if segment.kind not in self._sets:
                     node = int(schedule.node_of_row[segment.begin])
                     raise GraphError(f"node {node} has kind {segment.kind}; this {layer} has {len(self._sets)} kinds")
+
+
+ParameterSets = SetsByArity | SetsOfAnyArity
+"""The set of parameters that each kind of inner node uses."""
 
 
 def _checked_arities(arities: Iterable[int]) -> list[int]:

@@ -131,11 +131,3 @@ class SplitTreeCell(torch.nn.Module):
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""
         return self.step(self.gates(children, x, kind), {name: children[name] for name in self.reads})
-
-    def extra_repr(self) -> str:
-        """The sizes, for printing."""
-        shown = [f"hidden_size={self.hidden_size}"]
-        shown += [f"input_size={self.input_size}"] if self.input_size is not None else []
-        shown += [f"node_input_size={self.node_input_size}"] if self.node_input_size is not None else []
-        shown += [f"dropout={self.dropout}"] if self.dropout else []
-        return ", ".join(shown)
