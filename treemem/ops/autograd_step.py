@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from treemem.ops.cell import State
+from treemem.ops.cell import State, StepPair
 from treemem.ops.children import Children
 
 
-class AutogradStep:
+class AutogradStep(StepPair):
     """A step pair whose backward pass computes the step once more, in a small autograd graph, and differentiates it.
 
     Steps are pointwise: computing one again costs less than keeping what lies in between for all levels at once.
@@ -27,7 +27,6 @@ class AutogradStep:
         self.step = step
         self.reads = reads
         self.random = random
-        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the states into ``out``; see :class:`treemem.ops.cell.StepPair`."""

@@ -121,7 +121,7 @@ class StepPair(Protocol):
         kept: what ``forward`` writes for ``backward`` beside the products: name to the shape of one row.
     """
 
-    kept: Mapping[str, tuple[int, ...]]
+    kept: Mapping[str, tuple[int, ...]] = {}
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the new states into ``out``; what is returned is handed to ``backward``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any
@@ -92,7 +92,7 @@ def forget_compiled_steps() -> None:
     _steps.clear()
 
 
-class CompiledStep:
+class CompiledStep(StepPair):
     """An unrolled step, compiled forwards and backwards, as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The children's states are gathered, and the results written, by the kernels themselves. Where there will be a
@@ -103,7 +103,6 @@ class CompiledStep:
     """
 
     def __init__(self, step: UnrolledStep) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self._step = step
         self._widths = {name: [width for width, _ in blocks] for name, blocks in step.blocks.items()}
         self._kernels: dict[str, Kernel] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +40,7 @@ class Features(NamedTuple):
         return self.inner if arity else self.leaves
 
 
+@dataclass
 class Kept:
     """What a forward pass keeps for its backward pass, which turns the products into their gradients.
 
@@ -50,12 +52,11 @@ class Kept:
         memos: what step pairs returned, one for each group.
     """
 
-    def __init__(self) -> None:
-        self.products: dict[Key, torch.Tensor] = {}
-        self.rows: dict[Key, torch.Tensor] = {}
-        self.masks: dict[Key, list[torch.Tensor]] = {}
-        self.feature_masks: dict[Key, torch.Tensor] = {}
-        self.memos: list[Any] = []
+    products: dict[Key, torch.Tensor] = field(default_factory=dict)
+    rows: dict[Key, torch.Tensor] = field(default_factory=dict)
+    masks: dict[Key, list[torch.Tensor]] = field(default_factory=dict)
+    feature_masks: dict[Key, torch.Tensor] = field(default_factory=dict)
+    memos: list[Any] = field(default_factory=list)
 
 
 class LevelRun:

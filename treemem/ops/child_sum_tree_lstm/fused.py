@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import Memo, State
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
 
 
-class ChildSumTreeLSTMStepPair:
+class ChildSumTreeLSTMStepPair(StepPair):
     """:func:`treemem.ops.child_sum_tree_lstm.child_sum_tree_lstm_step` as a step pair.
 
     The forward pass turns the preactivations into the gates, in place. The products are called ``gates`` (input, output
@@ -23,7 +21,6 @@ class ChildSumTreeLSTMStepPair:
     """
 
     def __init__(self, hidden_size: int, dropout: float = 0.0) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._sizes = [hidden_size] * 3
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import Memo, State, UnrolledStep
+from treemem.ops.cell import Memo, State, StepPair, UnrolledStep
 from treemem.ops.children import Children
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
 from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
 
 
-class StackTreeLSTMStepPair:
+class StackTreeLSTMStepPair(StepPair):
     """:func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     Covers the variants of the published tables: a stack with element-wise actions, whose top row alone is read.
@@ -37,7 +35,6 @@ class StackTreeLSTMStepPair:
         self._activation = activation(options.activation)
         self._output_activation = activation(options.output_activation)
         self._num_gates = self._blocks["update"].start
-        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     @staticmethod
     def covers(options: StackTreeLSTMOptions) -> bool:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import Memo, State
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
 
 
-class StackTreeRNNStepPair:
+class StackTreeRNNStepPair(StepPair):
     """:func:`treemem.ops.stack_tree_rnn.stack_tree_rnn_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The forward pass turns the products, called ``hidden``, ``control`` and ``rows``, into their values, in place.
@@ -31,7 +29,6 @@ class StackTreeRNNStepPair:
         pop_zero_before_map: bool,
         dropout: float = 0.0,
     ) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self.no_op = no_op
         self._activation = activation(activation_name)

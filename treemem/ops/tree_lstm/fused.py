@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import Memo, State, UnrolledStep
+from treemem.ops.cell import Memo, State, StepPair, UnrolledStep
 from treemem.ops.children import Children
 from treemem.ops.tree_lstm.unrolled import UnrolledTreeLSTMStep
 
 
-class TreeLSTMStepPair:
+class TreeLSTMStepPair(StepPair):
     """:func:`treemem.ops.tree_lstm.tree_lstm_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The forward pass turns the preactivations into the gates, in place. The product is called ``gates``.
@@ -29,7 +27,6 @@ class TreeLSTMStepPair:
         self._sizes = [hidden_size] * (arity + 3)
         self._num_gates = (arity + 2) * hidden_size
         self.hidden_size = hidden_size
-        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     @property
     def unrolled(self) -> UnrolledStep | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import Memo, State
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
 
 
-class TreeRNNStepPair:
+class TreeRNNStepPair(StepPair):
     """:func:`treemem.ops.tree_rnn.tree_rnn_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The forward pass turns the preactivation into its value, in place. The product is called ``gates``.
@@ -22,7 +20,6 @@ class TreeRNNStepPair:
     """
 
     def __init__(self, activation_name: str, dropout: float = 0.0) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._activation = activation(activation_name)
 
