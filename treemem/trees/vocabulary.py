@@ -136,11 +136,14 @@ class Vocabulary:
     ) -> Vocabulary:
         """The vocabulary of all labels that occur in ``forest``, in alphabetical order.
 
+        Of the sequences of :meth:`Forest.from_sequences` the tokens alone are labels.
+
         Args:
             forest: the trees.
             kinds, number, unknown: as for the class; ``unknown`` becomes a leaf if it is none yet.
         """
-        pairs, _ = _label_arity_pairs(forest.labels, forest.label, forest.arity)
+        nodes = forest.flat_nodes()[0] if forest.is_flat else slice(None)
+        pairs, _ = _label_arity_pairs(forest.labels, forest.label[nodes], forest.arity[nodes])
         seen = sorted((forest.labels[label], arity) for label, arity in pairs)
         leaves = [label for label, arity in seen if arity == 0 and label != number]
         if unknown is not None and unknown not in leaves:
