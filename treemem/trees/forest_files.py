@@ -146,7 +146,7 @@ def save_arrays(forest: ForestArrays, folder: str | Path) -> None:
     if forest.value is not None:
         arrays["value"] = forest.value
     names: dict[str, dict[str, str]] = {"node_data": {}, "tree_data": {}}
-    sets: dict[str, dict[str, NDArray[Any]]] = {"node_data": forest.node_data, "tree_data": forest.tree_data}
+    sets: dict[str, Mapping[str, NDArray[Any]]] = {"node_data": forest.node_data, "tree_data": forest.tree_data}
     for kind, data in sets.items():
         for index, (name, entries) in enumerate(data.items()):
             names[kind][name] = f"{kind}_{index}"
