@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
 from typing import Any
@@ -134,6 +135,22 @@ def test_a_layer_is_rebuilt_from_its_plain_options(layer_class: Any, options: di
     for name, value in options.items():
         assert layer.options[name] == ("softmax_of_gates" if name == "normalize" else value)
         assert f"{name}={layer.options[name]!r}" in repr(layer)
+
+
+def test_subclasses_and_copies_of_a_layer_know_their_options() -> None:
+    class PassedOn(TreeLSTM):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+
+    class Small(TreeLSTM):
+        def __init__(self, vocabulary: Vocabulary = VOCABULARY) -> None:
+            super().__init__(2, vocabulary)
+
+    layer = PassedOn(3, VOCABULARY, arities=None, dropout=0.1)
+    assert layer.options == TreeLSTM(3, VOCABULARY, dropout=0.1).options
+    layer.engine = "naive"
+    assert copy.deepcopy(layer).options == layer.options
+    assert Small().hidden_size == 2
 
 
 def test_no_attribute_is_named_by_a_label(batch: TreeBatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 
@@ -19,14 +19,13 @@ class RecordedOptions:
 
     options: dict[str, Any]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Record the arguments; copying and unpickling call this without any."""
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Record the arguments that there are; copying and unpickling give none."""
         layer = super().__new__(cls)
-        if args or kwargs:
-            bound = inspect.signature(cls).bind(*args, **kwargs)
-            bound.apply_defaults()
-            given = {name: value for name, value in bound.arguments.items() if name != "vocabulary"}
-            object.__setattr__(layer, "options", {name: _plain(value) for name, value in given.items()})
+        bound = _signature(cls).bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name != "vocabulary"}
+        object.__setattr__(layer, "options", {name: _plain(value) for name, value in given.items()})
         return layer
 
     def extra_repr(self) -> str:
@@ -47,17 +46,19 @@ class SettableOption(Generic[Value]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    @overload
-    def __get__(self, layer: None, owner: type) -> Self: ...
-
-    @overload
-    def __get__(self, layer: RecordedOptions, owner: type) -> Value: ...
-
-    def __get__(self, layer: RecordedOptions | None, owner: type) -> Self | Value:
+    def __get__(self, layer: RecordedOptions | None, owner: type) -> Any:
         return self if layer is None else layer.options[self._name]
 
     def __set__(self, layer: RecordedOptions, value: Value) -> None:
         layer.options[self._name] = self._check(self._name, value)
+
+
+def _signature(layer_class: type) -> inspect.Signature:
+    """Return the signature of the constructor; of one that takes ``*args`` or ``**kwargs``, that of its base class."""
+    signature = inspect.signature(layer_class)
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in signature.parameters.values()):
+        return _signature(layer_class.__mro__[1])
+    return signature
 
 
 def _plain(value: object) -> object:
