@@ -46,7 +46,7 @@ class Encoder:
         """Return what the memory holds after each token, by name, ``[sequences, tokens, slots, ...]``."""
         return {}
 
-    def induced_trees(self, batch: Any, **options: Any) -> list[Tree]:
+    def induced_trees(self, *args: Any, **kwargs: Any) -> list[Tree]:
         """Return the tree that the encoder induces over each sequence of a batch.
 
         Raises:

@@ -58,10 +58,10 @@ class RowCache:
         (1, 2)
     """
 
-    def __init__(self, network: TreeNetwork, index: SubtreeIndex, *, max_bytes: int = 2**28) -> None:
+    def __init__(self, network: torch.nn.Module, index: SubtreeIndex, *, max_bytes: int = 2**28) -> None:
         _check_shares_subtrees(network)
         checked_count("max_bytes", max_bytes)
-        self.network = network
+        self.network: TreeNetwork = network  # type: ignore[assignment]
         self.index = index
         self.max_bytes = max_bytes
         self.hits = 0
@@ -184,7 +184,7 @@ class RowCache:
         )
 
 
-def _check_shares_subtrees(network: TreeNetwork) -> None:
+def _check_shares_subtrees(network: torch.nn.Module) -> None:
     if not getattr(network, "supports_shared_subtrees", False):
         raise RecipeError(
             f"a {type(network).__name__} like this one does not support shared subtrees; rows are kept of a tree "

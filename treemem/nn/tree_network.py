@@ -307,22 +307,11 @@ class TreeNetwork(Encoder, torch.nn.Module):
     def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
         if feat is None:
             raise GraphError(f"this layer reads features: give feat, [{schedule.num_nodes}, {self.input_size}]")
-        if not isinstance(feat, torch.Tensor) or feat.dim() != 2 or feat.is_complex():
-            shape = list(feat.shape) if isinstance(feat, torch.Tensor) else type(feat).__name__
-            raise GraphError(f"feat must be a real tensor [{schedule.num_nodes}, {self.input_size}], not {shape}")
         if schedule.shared:
             raise GraphError("nodes with features cannot share rows; make the batch with share_subtrees=False")
-        if feat.shape[0] != schedule.num_nodes:
-            raise GraphError(f"feat has {feat.shape[0]} rows and the batch {schedule.num_nodes} nodes; they must agree")
-        if feat.shape[1] != self.input_size:
-            raise GraphError(
-                f"feat has width {feat.shape[1]}, and the layer was made with input_size={self.input_size}"
-            )
+        if feat.shape != (schedule.num_nodes, self.input_size):
+            raise GraphError(f"feat must be [{schedule.num_nodes}, {self.input_size}], not {list(feat.shape)}")
         return feat
-
-    def extra_repr(self) -> str:
-        """The engine, for printing."""
-        return f"engine={self.engine!r}"
 
 
 class TreeLayer(RecordedOptions, TreeNetwork):
@@ -346,9 +335,7 @@ class TreeLayer(RecordedOptions, TreeNetwork):
         options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
     """
 
-    engine: SettableOption[Engine] = SettableOption(  # type: ignore[assignment]
-        partial(checked_choice, known=get_args(Engine))
-    )
+    engine: SettableOption[Engine] = SettableOption(partial(checked_choice, known=get_args(Engine)))
 
     def __init__(
         self,
