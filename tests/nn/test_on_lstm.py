@@ -159,21 +159,6 @@ def test_what_is_dropped_is_the_same_at_every_token_of_a_sequence() -> None:
     assert torch.equal(locked_dropout(value, 0.25, training=False), value)
 
 
-@pytest.mark.parametrize("rate", ["input_dropout", "dropout", "output_dropout", "weight_dropout"])
-def test_every_dropout_drops_in_training_only_and_follows_the_seed(rate: str) -> None:
-    torch.manual_seed(0)
-    encoder = ONLSTM(8, VOCABULARY, num_layers=2, chunk_size=2, **{rate: 0.4})  # type: ignore[arg-type]
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    drawn = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        drawn.append(encoder(batch).root)
-    assert torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-    encoder.eval()
-    assert torch.equal(encoder(batch).root, encoder(batch).root)
-
-
 def test_dropped_outputs_and_the_encoding_have_one_mask() -> None:
     torch.manual_seed(0)
     encoder = ONLSTM(20, VOCABULARY, chunk_size=2, output_dropout=0.5)

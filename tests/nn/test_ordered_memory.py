@@ -181,20 +181,6 @@ def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(options: d
     assert empty.root.shape == (0, 2, layer.hidden_size)
 
 
-def test_dropout_acts_in_training_alone_and_repeats_with_the_seed() -> None:
-    inputs, lengths = new_inputs(2, 5), torch.tensor([5, 4])
-    plain = new_layer().read(inputs, lengths).encoding
-    for rates in ({"dropout": 0.5}, {"memory_dropout": 0.5}):
-        layer = new_layer(**rates)
-        found = []
-        for seed in (0, 0, 1):
-            torch.manual_seed(seed)
-            found.append(layer.read(inputs, lengths).encoding)
-        assert torch.equal(found[0], found[1])
-        assert not torch.allclose(found[0], found[2])
-        torch.testing.assert_close(layer.eval().read(inputs, lengths).encoding, plain)
-
-
 def test_the_encoder_for_logic_has_as_many_parameters_as_published() -> None:
     for size, published in ((200, 1_083_601), (128, 444_673)):
         maps = OrderedMemory(size, VOCABULARY).forward_memory

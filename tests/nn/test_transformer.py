@@ -165,16 +165,6 @@ def test_sinusoids_are_those_of_the_paper() -> None:
         torch.testing.assert_close(sinusoids(torch.arange(50), size), expected, rtol=0, atol=1e-12)
 
 
-def test_every_dropout_drops_in_training_only() -> None:
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    for rate in ("dropout", "input_dropout"):
-        torch.manual_seed(0)
-        encoder = Transformer(6, VOCABULARY, **SMALL, **{rate: 0.4})
-        assert not torch.equal(encoder(batch).root, encoder(batch).root)
-        encoder.eval()
-        assert torch.equal(encoder(batch).root, encoder(batch).root)
-
-
 def test_marks_start_as_the_vectors_of_tokens_do_at_first_and_after_a_reset() -> None:
     torch.manual_seed(0)
     for bound, least, most in ((0.01, 0.005, 0.01), (None, 1.0, 10.0)):
