@@ -4,7 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -227,7 +227,7 @@ def test_attention_of_pairs_read_as_one_has_their_marks_and_that_of_long_sequenc
 class TokenMean(torch.nn.Module):
     """A user's encoder: it says what it traced, and that is all that the explorer asks for."""
 
-    trace_axes = {
+    trace_axes: ClassVar = {
         "size": ("sequences", "tokens"),
         "gate": ("sequences", "layers", "tokens"),
         "slots": ("sequences", "tokens", "slots", "hidden"),

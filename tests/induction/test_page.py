@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,11 +21,11 @@ from treemem.induction import (
     random_branching,
     right_branching,
     sentence_f1,
-    tree_page,
     tree_spans,
     tree_svg,
     write_tree_page,
 )
+from treemem.trees.tree import Tree
 
 SENTENCES = [list("abcdef"), list("ab"), list("abcdef"), list("uvwxyz"), list("klmnop")]
 GOLD = baseline_trees(SENTENCES, "balanced")
@@ -33,6 +36,12 @@ RUNS = {
     "seed 1": RunTrees(RIGHT, ALL),
     "seed 2": RunTrees(LEFT, ALL),
 }
+
+
+def tree_page(gold: Sequence[Tree], runs: Mapping[str, RunTrees], **options: Any) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        write_tree_page(Path(folder) / "page.html", gold, runs, **options)
+        return (Path(folder) / "page.html").read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):

@@ -12,7 +12,7 @@ from treemem.induction.branching import (
 )
 from treemem.induction.drawing import tree_svg
 from treemem.induction.models import induced_trees
-from treemem.induction.page import RunTrees, differing_sentences, tree_page, write_tree_page
+from treemem.induction.page import RunTrees, differing_sentences, write_tree_page
 from treemem.induction.runs import Agreement, RunsScore, run_agreement, score_runs
 from treemem.induction.scores import SpanScore, corpus_f1, mean_sentence_f1, sentence_f1
 from treemem.induction.spans import tree_spans
@@ -39,7 +39,6 @@ __all__ = [
     "tree_from_distances",
     "tree_from_pointer_probabilities",
     "tree_from_pointers",
-    "tree_page",
     "tree_spans",
     "tree_svg",
     "write_tree_page",
