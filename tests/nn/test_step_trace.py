@@ -81,7 +81,7 @@ def test_stacks_and_outputs_follow_from_the_traced_gates(options: dict[str, Any]
         stack = stack_of(gates, merged, options.get("queue", False))
         equal(states.S[node], stack)
         top_k = options.get("top_k", 1)
-        reading = stack[0] if top_k == 1 else (gates["reading"] * stack[:top_k]).sum(0)
+        reading = stack[0] if top_k == 1 else (gates["readout"] * stack[:top_k]).sum(0)
         equal(states.h[node], gates["output"] * torch.tanh(reading))
 
 
@@ -142,7 +142,7 @@ def test_states_of_a_tree_cell_follow_from_the_traced_gates() -> None:
 def test_stacks_of_a_tree_rnn_follow_from_the_traced_actions(options: dict[str, Any]) -> None:
     torch.manual_seed(4)
     layer = StackTreeRNN(HIDDEN, VOCABULARY, stack_size=3, pop_zero="after_map", **options).double()
-    cell = layer.cell.parts if options.get("read") == "own" else layer.cell
+    cell = layer.cell
     states = layer(batch_of(), trace=True)
     for node, children in enumerate(CHILDREN):
         gates = {name: value[node] for name, value in states.trace.items()}

@@ -64,7 +64,7 @@ def test_the_encoder_equals_the_equations_on_every_output_and_gradient(options: 
         marks = [] if encoder.marks is None else [encoder.marks.weight]
         outputs, _ = reference(encoder, torch.cat([inputs[row, :length], *marks]))
         read = {"extract": outputs[-1], "mean": outputs.mean(0), "first": outputs[0], "last": outputs[-1]}
-        expected = expected.index_put((torch.tensor([row]),), read[encoder.read_place][None])
+        expected = expected.index_put((torch.tensor([row]),), read[encoder.readout_place][None])
     wanted = {"encoding": expected.detach(), **gradients(encoder, fixed_weights(expected))}
     encoding = encoder.read(inputs, LENGTHS).encoding
     assert_same({"encoding": encoding.detach(), **gradients(encoder, fixed_weights(encoding))}, wanted, "trained")

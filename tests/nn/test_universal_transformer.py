@@ -77,7 +77,7 @@ def test_the_encoder_equals_the_equations_on_every_output_and_gradient(options: 
             continue
         marks = [] if encoder.marks is None else [encoder.marks.weight]
         outputs, times = reference(encoder, torch.cat([inputs[row, :length], *marks]))
-        read = outputs.mean(0) if encoder.read_place == "mean" else outputs[-1]
+        read = outputs.mean(0) if encoder.readout_place == "mean" else outputs[-1]
         expected = expected.index_put((torch.tensor([row]),), read[None])
         ponder.append(times)
     wanted_ponder = torch.cat(ponder)

@@ -281,9 +281,9 @@ def _stack_tree_lstm_pieces(function: Function, stack: StackTreeLSTMOptions, siz
     if stack.input_gate:
         found.append(("_stack.data_linear", begin["input"], size))
     if stack.gated_top_k:
-        found += [(f".pos_linear_{row + 1}", begin["reading"] + row * size, size) for row in range(stack.top_k)]
+        found += [(f".pos_linear_{row + 1}", begin["readout"] + row * size, size) for row in range(stack.top_k)]
     elif stack.top_k > 1:
-        found.append((".pos_linear", begin["reading"], stack.top_k))
+        found.append((".pos_linear", begin["readout"], stack.top_k))
     for module, row, count in found:
         yield from linear(f"{name}{module}", f"encoder.cell.maps.{arity}", (own, _rows(row, count)))
 

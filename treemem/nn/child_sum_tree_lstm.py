@@ -6,7 +6,7 @@ import torch
 
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsOfAnyArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
@@ -16,8 +16,8 @@ from treemem.ops.child_sum_tree_lstm import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
 )
+from treemem.ops.product_input import ChildrenSum, EachChild
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenSum, EachChild
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -133,17 +133,5 @@ class ChildSumTreeLSTM(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsOfAnyArity(vocabulary, shared_kinds)
-        super().__init__(
-            ChildSumTreeLSTMCell(hidden_size, sets, input_size, input_size if node_features else None, dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "engine": engine,
-            },
-        )
+        cell = ChildSumTreeLSTMCell(hidden_size, sets, input_size, node_size(input_size, node_features), dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,9 +16,23 @@ class Encoder:
 
     Attributes:
         can_induce_trees: whether :meth:`induced_trees` returns trees.
+        sort_key: by what to sort examples for speed, so that those of a batch are alike.
+        supports_shared_subtrees: whether the states of a node depend on its subtree alone, so that :class:`RowCache`
+            can keep them.
+        needs_whole_batch: the option that makes results of an example depend on the others of its batch; None if no
+            option does.
     """
 
     can_induce_trees: bool = False
+    sort_key: Literal["height", "length"] = "length"
+
+    @property
+    def supports_shared_subtrees(self) -> bool:
+        return False
+
+    @property
+    def needs_whole_batch(self) -> str | None:
+        return None
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

@@ -232,22 +232,7 @@ class ONLSTM(SequenceEncoder):
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: Engine = "auto",
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "num_layers": num_layers,
-            "layer_sizes": None if layer_sizes is None else _checked_sizes(layer_sizes),
-            "chunk_size": chunk_size,
-            "form": form,
-            "embedding_size": embedding_size,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-            "dropout": dropout,
-            "output_dropout": output_dropout,
-            "weight_dropout": weight_dropout,
-            "weight_dropout_scaling": weight_dropout_scaling,
-            "engine": engine,
-        }
-        super().__init__(hidden_size, vocabulary, options)
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         self.output_dropout = checked_probability("output_dropout", output_dropout)
         self.stack = OnLSTMStack(
             self.embedding_size,
@@ -266,8 +251,7 @@ class ONLSTM(SequenceEncoder):
 
     @engine.setter
     def engine(self, engine: Engine) -> None:
-        self.stack.engine = checked_engine(engine)
-        self.options["engine"] = engine
+        self.stack.engine = self.options["engine"] = checked_engine(engine)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
@@ -331,11 +315,12 @@ def _checked_sizes(layer_sizes: object) -> list[int]:
 def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:
     if layer_sizes is None:
         return [hidden_size] * (1 if num_layers is None else checked_count("num_layers", num_layers))
-    if num_layers is not None and num_layers != len(layer_sizes):
-        raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(layer_sizes)}; give one of the two")
-    if list(layer_sizes)[-1:] != [hidden_size]:
-        raise RecipeError(f"the last of layer_sizes={list(layer_sizes)} must be hidden_size={hidden_size}")
-    return list(layer_sizes)
+    sizes = _checked_sizes(layer_sizes)
+    if num_layers is not None and num_layers != len(sizes):
+        raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(sizes)}; give one of the two")
+    if sizes[-1:] != [hidden_size]:
+        raise RecipeError(f"the last of layer_sizes={sizes} must be hidden_size={hidden_size}")
+    return sizes
 
 
 def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.ops.cell import Product
-from treemem.ops.reading import ChildrenInOrder
+from treemem.ops.product_input import ChildrenInOrder
 
 
 class OneProductCell(SplitTreeCell):

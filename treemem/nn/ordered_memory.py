@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.ordered_memory import (
@@ -34,6 +36,10 @@ from treemem.trees.vocabulary import Vocabulary
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
 OrderedMemoryCell = Literal["gated", "rnn"]
 _EXPANSION = 4  # the cell's hidden layer is so many times as wide as a slot, as in the authors' code
+
+
+def _checked_optional_count(name: str, count: int | None) -> int | None:
+    return None if count is None else checked_count(name, count)
 
 
 class OrderedMemory(SequenceEncoder):
@@ -65,7 +71,7 @@ class OrderedMemory(SequenceEncoder):
     than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
     of slots; the authors train and validate with 12 on logic and test with 24, which changes encodings little.
 
-    The trace of a reading has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
+    The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
     ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
     1 at the last slot where a first token is composed with an empty slot). Where ``bidirectional``, it also has
     ``"backward_pointers"`` and ``"backward_cumulative"``, at the tokens where they came up. Gradients flow through all.
@@ -112,6 +118,15 @@ class OrderedMemory(SequenceEncoder):
         torch.Size([2, 6, 5])
     """
 
+    slots: SettableOption[int] = SettableOption(checked_count)
+    evaluation_slots: SettableOption[int | None] = SettableOption(_checked_optional_count)
+    padding: SettableOption[OrderedMemoryPadding] = SettableOption(
+        partial(checked_choice, known=get_args(OrderedMemoryPadding))
+    )
+    engine: SettableOption[OrderedMemoryEngine] = SettableOption(
+        partial(checked_choice, known=get_args(OrderedMemoryEngine))
+    )
+
     def __init__(
         self,
         hidden_size: int,
@@ -130,23 +145,8 @@ class OrderedMemory(SequenceEncoder):
         cell: OrderedMemoryCell = "gated",
         engine: OrderedMemoryEngine = "auto",
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "slots": slots,
-            "evaluation_slots": evaluation_slots,
-            "form": form,
-            "embedding_size": embedding_size,
-            "embedding_bound": embedding_bound,
-            "dropout": dropout,
-            "memory_dropout": memory_dropout,
-            "input_dropout": input_dropout,
-            "bidirectional": bidirectional,
-            "padding": padding,
-            "cell": cell,
-            "engine": engine,
-        }
         checked_flag("bidirectional", bidirectional)
-        super().__init__(hidden_size, vocabulary, options)
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
         self.slots = slots
@@ -161,48 +161,8 @@ class OrderedMemory(SequenceEncoder):
         self.backward_memory = MemoryMaps(self.embedding_size, hidden_size, cell) if bidirectional else None
 
     @property
-    def slots(self) -> int:
-        """How many slots there are, in evaluation mode where ``evaluation_slots`` does not say."""
-        return self._slots
-
-    @slots.setter
-    def slots(self, count: int) -> None:
-        self._slots = checked_count("slots", count)
-        self.options["slots"] = self._slots
-
-    @property
-    def evaluation_slots(self) -> int | None:
-        """How many slots there are in evaluation mode; None: ``slots``."""
-        return self._evaluation_slots
-
-    @evaluation_slots.setter
-    def evaluation_slots(self, count: int | None) -> None:
-        self._evaluation_slots = None if count is None else checked_count("evaluation_slots", count)
-        self.options["evaluation_slots"] = self._evaluation_slots
-
-    @property
     def _slots_of_this_mode(self) -> int:
-        return self._slots if self.training or self._evaluation_slots is None else self._evaluation_slots
-
-    @property
-    def padding(self) -> OrderedMemoryPadding:
-        """What the other sequences of a batch change."""
-        return self._padding
-
-    @padding.setter
-    def padding(self, name: OrderedMemoryPadding) -> None:
-        self._padding = checked_choice("padding", name, get_args(OrderedMemoryPadding))
-        self.options["padding"] = name
-
-    @property
-    def engine(self) -> OrderedMemoryEngine:
-        """How it runs; may be set."""
-        return self._engine
-
-    @engine.setter
-    def engine(self, engine: OrderedMemoryEngine) -> None:
-        self._engine: OrderedMemoryEngine = checked_choice("engine", engine, get_args(OrderedMemoryEngine))
-        self.options["engine"] = engine
+        return self.slots if self.training or self.evaluation_slots is None else self.evaluation_slots
 
     @property
     def needs_whole_batch(self) -> str | None:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from treemem.checked_options import checked_count, checked_probability
+from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.errors import RecipeError
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.reading import HiddenLayer, with_features
+from treemem.ops.product_input import HiddenLayer, with_features
+
+
+def node_size(input_size: int | None, node_features: bool) -> int | None:
+    """Return the width of the features of inner nodes; None if they read none.
+
+    Raises:
+        RecipeError: ``node_features`` without ``input_size``.
+    """
+    if checked_flag("node_features", node_features) and input_size is None:
+        raise RecipeError("node_features needs input_size: the width of the features")
+    return input_size if node_features else None
 
 
 class SplitTreeCell(torch.nn.Module):
@@ -107,11 +119,11 @@ class SplitTreeCell(torch.nn.Module):
         for product in self.products(children["h"].shape[1]):
             weight, bias = weights[product.weights]
             used = 0 if product.set_of_kind is None else product.set_of_kind[kind]
-            if isinstance(product.reading, HiddenLayer):
-                function = activation(product.reading.activation_name).function
-                inputs = function(results[product.reading.product])
+            if isinstance(product.source, HiddenLayer):
+                function = activation(product.source.activation_name).function
+                inputs = function(results[product.source.product])
             else:
-                inputs = with_features(product.reading, product.reading.gather(children), x)
+                inputs = with_features(product.source, product.source.gather(children), x)
             if product.dropout:
                 inputs = torch.nn.functional.dropout(inputs, product.dropout)
             results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import torch
 
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import node_size
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
@@ -97,7 +97,7 @@ class StackTreeLSTM(TreeLayer):
 
     With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
     hidden_size]``; ``push``, ``pop`` and ``no_op`` as far as there are such actions, ``output`` and ``update`` (before
-    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``reading``.
+    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``readout``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
@@ -177,20 +177,6 @@ class StackTreeLSTM(TreeLayer):
             queue=queue,
         )
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        super().__init__(
-            StackTreeLSTMCell(hidden_size, sets, stack, input_size, input_size if node_features else None, dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                **asdict(stack),
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "max_arity": max_arity,
-                "engine": engine,
-            },
-        )
+        cell = StackTreeLSTMCell(hidden_size, sets, stack, input_size, node_size(input_size, node_features), dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)
+        self.options["normalize"] = normalize

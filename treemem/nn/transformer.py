@@ -84,22 +84,8 @@ class Transformer(AttentionEncoder):
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "feedforward_size": feedforward_size,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "positions": positions,
-            "max_length": max_length,
-            "read": read,
-            "joint": joint,
-            "form": form,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-        }
-        super().__init__(vocabulary, options)
+        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
+        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
         checked_choice("positions", positions, get_args(Positions))
         if (positions == "learned") != (max_length is not None):
             raise RecipeError('max_length goes with positions="learned", and these need it')

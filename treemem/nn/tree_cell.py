@@ -9,15 +9,15 @@ import torch
 from treemem.checked_options import checked_probability
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_gates, gated_recursive_step
 from treemem.ops.gated_recursive.step import EPSILON
+from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder, HiddenLayer
 from treemem.trees.vocabulary import Vocabulary
 
 _EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
@@ -156,21 +156,6 @@ class TreeCell(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        node_input_size = input_size if node_features else None
-        super().__init__(
-            GatedRecursiveCell(hidden_size, sets, input_size, node_input_size, dropout, leaf_dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "leaf_dropout": leaf_dropout,
-                "max_arity": max_arity,
-                "engine": engine,
-            },
-        )
+        sizes = hidden_size, sets, input_size, node_size(input_size, node_features)
+        cell = GatedRecursiveCell(*sizes, dropout, leaf_dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)

@@ -10,6 +10,7 @@ from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import node_size
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
@@ -127,21 +128,6 @@ class TreeLSTM(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        super().__init__(
-            TreeLSTMCell(hidden_size, sets, input_size, input_size if node_features else None, dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "max_arity": max_arity,
-                "direction": direction,
-                "engine": engine,
-            },
-            None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout),
-        )
+        cell = TreeLSTMCell(hidden_size, sets, input_size, node_size(input_size, node_features), dropout)
+        down = None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
+from functools import partial
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
-from treemem.nn.parameter_sets import ParameterSets
+from treemem.nn.recorded_options import RecordedOptions, SettableOption
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, checked_activation
 from treemem.ops.cell import Cell, State
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import dgl
     from torch_geometric.data import Data
 
-_GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "reading")
+_GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "readout")
 _PER_CHILD = {"forget": ("children",), "children": ("children",)}
 
 
@@ -106,8 +108,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
                 checked_count(name, size, least=0)
         checked_choice("leaf", leaf, get_args(LeafForm))
         checked_activation(number_activation)
-        if checked_flag("node_features", node_features) and input_size is None:
-            raise RecipeError("node_features needs input_size: the width of the features")
+        node_size(input_size, node_features)
         self.cell = cell
         self.down = down
         self.direction = direction
@@ -128,6 +129,13 @@ class TreeNetwork(Encoder, torch.nn.Module):
     @engine.setter
     def engine(self, engine: Engine) -> None:
         self._engine = checked_engine(engine)
+
+    sort_key = "height"
+
+    @property
+    def supports_shared_subtrees(self) -> bool:
+        """Whether the network goes up only and reads no features, on the fused engine."""
+        return self.down is None and self.input_size is None and self.engine in ("auto", "fused")
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
@@ -317,60 +325,50 @@ class TreeNetwork(Encoder, torch.nn.Module):
         return f"engine={self.engine!r}"
 
 
-class LayerCell(Cell, Protocol):
-    """A cell that knows which kinds it has parameters for."""
-
-    @property
-    def sets(self) -> ParameterSets:
-        """Which sets of parameters there are."""
-        ...
-
-
-class TreeLayer(TreeNetwork):
+class TreeLayer(RecordedOptions, TreeNetwork):
     """What the layers of this library have in common beside their cells.
 
-    Without ``input_size``, leaves are vectors of ``hidden_size``.
+    Without features, leaves are vectors of the cell's ``hidden_size``.
 
     Args:
         cell: the cell, whose ``sets`` say which kinds have parameters.
-        vocabulary: what labels mean.
-        options: the layer's constructor arguments but the vocabulary, as plain data.
-        down: the cell that goes down, where ``options`` have a ``direction`` other than ``"up"``.
+        vocabulary, leaf, number_activation, engine, down, direction: see :class:`TreeNetwork`.
 
     Attributes:
         hidden_size: width of the encodings.
+        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
     """
+
+    engine: SettableOption[Engine] = SettableOption(  # type: ignore[assignment]
+        partial(checked_choice, known=get_args(Engine))
+    )
 
     def __init__(
         self,
-        cell: LayerCell,
+        cell: SplitTreeCell,
         vocabulary: Vocabulary | None,
-        options: dict[str, Any],
+        leaf: LeafForm,
+        number_activation: ActivationName,
+        engine: Engine,
         down: Cell | None = None,
+        direction: Direction = "up",
     ) -> None:
-        input_size = options["input_size"]
-        if vocabulary is None and input_size is None:
+        if vocabulary is None and cell.input_size is None:
             raise RecipeError(f"{type(self).__name__} needs a vocabulary, or input_size for features at the leaves")
         super().__init__(
             cell,
             vocabulary=vocabulary,
-            embedding_size=None if input_size is not None else options["hidden_size"],
-            input_size=input_size,
-            node_features=options["node_features"],
-            leaf=options["leaf"],
-            number_activation=options["number_activation"],
+            embedding_size=cell.hidden_size if cell.input_size is None else None,
+            input_size=cell.input_size,
+            node_features=cell.node_input_size is not None,
+            leaf=leaf,
+            number_activation=number_activation,
             down=down,
-            direction=options.get("direction", "up"),
-            engine=options["engine"],
+            direction=direction,
+            engine=engine,
         )
-        self.hidden_size: int = options["hidden_size"] * (2 if self.direction == "both" else 1)
-        self._options = options
+        self.hidden_size: int = cell.hidden_size * (2 if direction == "both" else 1)
         self._sets = cell.sets
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one."""
-        return {**self._options, "engine": self.engine}
 
     def check(self, schedule: Schedule) -> None:
         """Make sure that every node has parameters.
@@ -379,7 +377,3 @@ class TreeLayer(TreeNetwork):
             GraphError: an arity without; the message names it and the node.
         """
         self._sets.check(schedule, type(self).__name__)
-
-    def extra_repr(self) -> str:
-        """The options, for printing."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -80,22 +80,8 @@ class UniversalTransformer(AttentionEncoder):
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "num_steps": num_steps,
-            "num_heads": num_heads,
-            "feedforward_size": feedforward_size,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "act": act,
-            "threshold": threshold,
-            "read": read,
-            "joint": joint,
-            "form": form,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-        }
-        super().__init__(vocabulary, options)
+        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
+        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
         self.num_steps = checked_count("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
         checked_flag("act", act)

@@ -10,7 +10,7 @@ import torch
 from treemem.errors import CellError
 from treemem.ops.activation import ActivationName
 from treemem.ops.children import Children
-from treemem.ops.reading import HiddenLayer, Reading
+from treemem.ops.product_input import HiddenLayer, ProductInput
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -48,14 +48,14 @@ class Product(NamedTuple):
     Attributes:
         name: the step finds the result under it, ``[m * copies, outputs]``.
         weights: key into the cell's ``weights()``.
-        reading: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
+        source: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
         set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
         dropout: probability that an entry of what is multiplied is dropped.
     """
 
     name: str
     weights: str
-    reading: Reading | HiddenLayer
+    source: ProductInput | HiddenLayer
     set_of_kind: Mapping[int, int] | None
     dropout: float = 0.0
 

@@ -15,7 +15,7 @@ from treemem.ops.activation import activation
 from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors, unrolled_step
 from treemem.ops.children import Children
 from treemem.ops.compile_mode import compiling, give_up
-from treemem.ops.reading import Shapes
+from treemem.ops.product_input import Shapes
 
 _NAMES = {True: ("train", "backward"), False: ("score",)}
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of kernels to the step, for numbers around 1

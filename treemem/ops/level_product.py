@@ -10,7 +10,7 @@ from treemem.ops.activation import activation
 from treemem.ops.cell import Product, State
 from treemem.ops.children import Children
 from treemem.ops.level_plan import Group, KindRows, LevelPlan, selected
-from treemem.ops.reading import HiddenLayer, Shapes
+from treemem.ops.product_input import HiddenLayer, Shapes
 
 _ROWS_AT_ONCE = 2048  # of a kind, so that what is gathered of them is not all there at once
 
@@ -46,8 +46,8 @@ class LevelProduct:
         shortened: torch.dtype | None,
     ) -> None:
         self.product = product
-        self.copies = product.reading.copies(arity)
-        self.reads_features = num_features > 0 and product.reading.features
+        self.copies = product.source.copies(arity)
+        self.reads_features = num_features > 0 and product.source.features
         self.outputs = weight.shape[1]
         self._width = weight.shape[2] - (num_features if self.reads_features else 0)
         self._arity = arity
@@ -74,10 +74,10 @@ class LevelProduct:
             children: the children's states, ``[m, arity, ...]``.
             results: of the products before this one.
         """
-        reading = self.product.reading
-        if isinstance(reading, HiddenLayer):
-            return activation(reading.activation_name).in_place(results[reading.product])
-        return reading.gather(children)
+        source = self.product.source
+        if isinstance(source, HiddenLayer):
+            return activation(source.activation_name).in_place(results[source.product])
+        return source.gather(children)
 
     def add_features(self, plan: LevelPlan, x: torch.Tensor, out: torch.Tensor) -> None:
         """Multiply the features of all rows.
@@ -157,12 +157,12 @@ class LevelProduct:
             results: of the products, as ``inputs`` left them.
             product_gradient: of the products; that of the product which a hidden layer reads is written.
         """
-        reading = self.product.reading
-        if isinstance(reading, HiddenLayer):
-            name = reading.product
-            activation(reading.activation_name).backward(inputs_gradient, results[name], product_gradient[name])
+        source = self.product.source
+        if isinstance(source, HiddenLayer):
+            name = source.product
+            activation(source.activation_name).backward(inputs_gradient, results[name], product_gradient[name])
         elif self._arity:
-            reading.spread(inputs_gradient, self._arity, shapes, children_gradient)
+            source.spread(inputs_gradient, self._arity, shapes, children_gradient)
 
     def add_features_gradient(self, plan: LevelPlan, gradient: torch.Tensor, x_gradient: torch.Tensor) -> None:
         """Add the gradient of the features of all rows, one product for each kind.
@@ -231,10 +231,10 @@ class LevelProduct:
 
     def _inputs_of(self, kind_rows: KindRows, buffers: State, results: State) -> torch.Tensor:
         """What the rows of one kind multiplied, before dropout and without features."""
-        reading = self.product.reading
-        if isinstance(reading, HiddenLayer):
-            return self._rows_of(kind_rows, results[reading.product])
-        return reading.gather(Children(buffers, kind_rows.child))
+        source = self.product.source
+        if isinstance(source, HiddenLayer):
+            return self._rows_of(kind_rows, results[source.product])
+        return source.gather(Children(buffers, kind_rows.child))
 
     def _rows_of(self, kind_rows: KindRows, values: torch.Tensor) -> torch.Tensor:
         """Those of ``values``, ``[rows of the arity * copies, width]``, that belong to one kind."""

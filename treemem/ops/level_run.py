@@ -14,7 +14,7 @@ from treemem.ops.compiled_step import compiled_where_wanted
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards
 from treemem.ops.level_product import LevelProduct
-from treemem.ops.reading import HiddenLayer, Shapes
+from treemem.ops.product_input import HiddenLayer, Shapes
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import Schedule
 
@@ -85,10 +85,10 @@ class LevelRun:
         self.shapes: Shapes = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
         self.products = {arity: cell.products(arity) if arity else leaf_products(cell) for arity in plan.rows_of_arity}
         self.hidden_layers = {
-            (arity, each.reading.product)
+            (arity, each.source.product)
             for arity, products in self.products.items()
             for each in products
-            if isinstance(each.reading, HiddenLayer)
+            if isinstance(each.source, HiddenLayer)
         }
         self.pairs = {
             arity: compiled_where_wanted(

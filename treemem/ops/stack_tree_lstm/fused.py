@@ -86,12 +86,12 @@ class StackTreeLSTMStepPair:
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return that of the children's stacks."""
         blocks, stacks, d_hidden, d_stack = products["gates"], children["S"], gradient["h"], gradient["S"]
-        merged, reading = self._merged(blocks, stacks), self._output_activation.function(states["S"][:, 0])
+        merged, readout = self._merged(blocks, stacks), self._output_activation.function(states["S"][:, 0])
         update, output = blocks[:, self._blocks["update"]], blocks[:, self._blocks["output"]]
-        d_reading = torch.mul(d_hidden, output)
-        sigmoid_backward(d_hidden * reading, output, output)
+        d_readout = torch.mul(d_hidden, output)
+        sigmoid_backward(d_hidden * readout, output, output)
         d_top = d_stack[:, 0]
-        d_top += self._output_activation.backward(d_reading, reading, d_reading)
+        d_top += self._output_activation.backward(d_readout, readout, d_readout)
         actions = self._actions(blocks)
         d_actions = torch.empty_like(actions)
         pushed = update if memo is None else update * memo
