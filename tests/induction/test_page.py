@@ -90,18 +90,6 @@ def test_sentences_can_be_chosen_and_wrong_predictions_show() -> None:
     assert "1 of 5 sentences were chosen." in " ".join(page.text)
 
 
-def test_only_the_first_are_shown_where_there_are_many() -> None:
-    page = Page(tree_page(GOLD, RUNS, most=1))
-    assert page.tags.count("section") == 1
-    assert "Shown: the first 1." in " ".join(page.text)
-
-
-def test_a_page_of_no_sentences_says_so() -> None:
-    page = Page(tree_page(GOLD, {"one": RunTrees(LEFT, ALL), "other": RunTrees(LEFT, ALL)}))
-    assert page.tags.count("section") == 0
-    assert "Of 5 sentences, 0 (each counted once)" in " ".join(page.text)
-
-
 MARKUP = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "&amp;", "'", "]]>", "<!--"]
 AWKWARD = [*MARKUP, "", " ", "\x00", "\ud800", "\u202eabc"]
 
