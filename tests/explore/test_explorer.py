@@ -25,6 +25,7 @@ from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.tree import Tree
@@ -451,7 +452,7 @@ def test_texts_and_trees_may_be_mixed_and_come_once() -> None:
 def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("mine")
-    with pytest.raises(RecipeError, match=r"page.html exists already; .*overwrite=True"):
+    with pytest.raises(RecipeError, match=r"page\.html exists; .*overwrite"):
         explore(equation_model(), EQUATIONS, path)
     assert path.read_text() == "mine"
     explore(equation_model(), EQUATIONS, path, overwrite=True)

@@ -98,7 +98,6 @@ def test_update_dropout_drops_what_is_added_to_the_cell() -> None:
         ({"bidirectional": "no"}, "bidirectional must be True or False, not 'no'"),
         ({"embedding_bound": -1}, "embedding_bound must be above 0"),
         ({"embedding_bound": "0.1"}, "embedding_bound must be above 0, not '0.1'"),
-        ({"embedding_bound": True}, "embedding_bound must be above 0, not True"),
         ({"engine": "fused"}, "engine='fused' is none of auto, torch, naive"),
         ({"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
     ],

@@ -226,17 +226,6 @@ def test_a_trace_that_is_no_table_of_real_numbers_is_named(told: Any, message: s
         TreeNetwork(Told(None), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
 
 
-def test_a_subclass_with_another_step_is_not_traced_by_what_it_replaced() -> None:
-    layer = StackTreeLSTM(HIDDEN, VOCABULARY)
-
-    class Other(type(layer.cell)):  # type: ignore[misc]
-        def step(self, products: State, children: State) -> State:
-            return {name: -value for name, value in super().step(products, children).items()}
-
-    layer.cell.__class__ = Other
-    assert layer(batch_of(), trace=True).trace == {}
-
-
 def test_a_trace_of_roots_only_is_refused() -> None:
     layer = StackTreeLSTM(HIDDEN, VOCABULARY)
     with pytest.raises(RecipeError, match="needs a TreeBatch and keep='all'"):

@@ -21,7 +21,7 @@ from treemem.explore.label_table import LabelTable, printable_line
 from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
 from treemem.model import Model
-from treemem.records import check_replaceable, replacing
+from treemem.records import check_writable, replacing
 from treemem.task import ClassificationTask, Task
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY
@@ -78,7 +78,7 @@ def explore(
         PosixPath('page.html')
     """
     path = Path(path)
-    check_replaceable(path, overwrite)
+    check_writable(path, overwrite=overwrite)
     if path.suffix.lower() not in (".html", ".htm", ""):
         raise RecipeError(f"{path} is not named as a page of HTML; choose a name that ends in .html")
     if not isinstance(model, Model):

@@ -13,7 +13,7 @@ from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.page_template import page_template
 from treemem.induction.scores import sentence_f1
 from treemem.induction.spans import bracketings, check_same_words, tree_spans
-from treemem.records import check_replaceable, replacing
+from treemem.records import check_writable, replacing
 from treemem.trees.brackets import format_brackets
 from treemem.trees.tree import Tree
 
@@ -87,7 +87,7 @@ def write_tree_page(
             exists or cannot be written.
         GraphError: trees of one sentence with different words; names the run.
     """
-    check_replaceable(path, overwrite)
+    check_writable(path, overwrite=overwrite)
     page = _page(gold, runs, title, sentences, most)
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")

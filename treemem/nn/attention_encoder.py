@@ -15,6 +15,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -140,6 +141,8 @@ class AttentionEncoder(SequenceEncoder):
         """
         if not self.joint:
             return super().forward(batch, trace=trace)
+        if not isinstance(batch, TreeBatch):
+            raise GraphError(f"joint=True takes a TreeBatch of pairs, not {type(batch).__name__}")
         tokens, lengths = self.tokens(batch)
         if batch.trees_per_example != 2:
             raise GraphError(

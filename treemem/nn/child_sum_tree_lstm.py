@@ -101,11 +101,9 @@ class ChildSumTreeLSTM(TreeLayer):
         hidden_size: width of ``h`` and ``c``.
         vocabulary: labels and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
         input_size: width of the features ``x``; leaves then run the cell with ``h~ = 0``.
-        node_features: inner nodes read their features too; otherwise they have ``x = 0``.
         shared_kinds: all nodes share one set of parameters, as in the paper; otherwise each kind has its own.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
-        engine: see :class:`TreeNetwork`.
+        node_features, leaf, number_activation, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.encodings import Encodings, check_width, root_encodings
+from treemem.nn.encoder_output import EncoderOutput
+from treemem.nn.encodings import check_width, root_encodings
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, activation, checked_activation
 
@@ -52,7 +53,7 @@ class EqualityHead(torch.nn.Module):
         if self.scale is not None:
             torch.nn.init.constant_(self.scale, _FIRST_SCALE[self.similarity])
 
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The scores ``z``, ``[examples]``.
 
         Args:
@@ -133,7 +134,7 @@ class ComparisonHead(torch.nn.Module):
         self.compare.reset_parameters()
         self.score.reset_parameters()
 
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The scores ``z``, ``[examples]``.
 
         Args:
@@ -202,7 +203,7 @@ class RelationHead(torch.nn.Module):
             self.compare.reset_parameters()
         self.classify.reset_parameters()
 
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The logits, ``[examples, num_classes]``.
 
         Args:
@@ -265,7 +266,7 @@ class ClassifierHead(torch.nn.Module):
         """Draw new weights."""
         self.classify.reset_parameters()
 
-    def forward(self, states: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, states: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The logits: ``[examples, num_classes]``, or ``[nodes, num_classes]`` in node order.
 
         Args:
@@ -281,7 +282,7 @@ class ClassifierHead(torch.nn.Module):
         return self.classify(functional.dropout(read, self.dropout, self.training))
 
     @staticmethod
-    def _of_nodes(states: torch.Tensor | Encodings) -> torch.Tensor:
+    def _of_nodes(states: torch.Tensor | EncoderOutput) -> torch.Tensor:
         if isinstance(states, TreeStates):
             return states.h
         if isinstance(states, torch.Tensor) and states.dim() == 2:
@@ -329,7 +330,7 @@ class NumberDecoder(torch.nn.Module):
         self.first.reset_parameters()
         self.second.reset_parameters()
 
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The numbers, ``[...]``, of vectors ``[..., hidden_size]``, or of what an encoder returned.
 
         Raises:

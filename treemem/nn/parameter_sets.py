@@ -51,7 +51,7 @@ class SetsByArity:
         shared: bool = False,
         max_arity: int = 32,
     ) -> None:
-        _check_vocabulary(vocabulary)
+        check_vocabulary(vocabulary)
         self._max_arity = checked_count("max_arity", max_arity, least=0)
         self._shared = checked_flag("shared_kinds", shared)
         self._kinds: dict[int, tuple[int, ...] | None]
@@ -116,7 +116,7 @@ class SetsOfAnyArity:
     """
 
     def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
-        _check_vocabulary(vocabulary)
+        check_vocabulary(vocabulary)
         if not checked_flag("shared_kinds", shared) and vocabulary is None:
             raise RecipeError("shared_kinds=False needs a vocabulary, which says what kinds there are")
         self._sets = None if vocabulary is None or shared else {kind: kind for kind in range(vocabulary.num_kinds)}
@@ -151,6 +151,7 @@ def _checked_arities(arities: Iterable[int]) -> list[int]:
     return sorted({checked_count("arities", arity) for arity in arities})
 
 
-def _check_vocabulary(vocabulary: object) -> None:
+def check_vocabulary(vocabulary: object) -> None:
+    """Raise :class:`RecipeError` for anything but a vocabulary or None."""
     if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
         raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")

@@ -28,10 +28,9 @@ def node_size(input_size: int | None, node_features: bool) -> int | None:
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where whole levels are to run
-    at once: a backward pass written by hand, or ``super().step_pair(arity)`` for one by autograd of a step that learns
-    nothing. A subclass that redefines ``step``, ``gates`` or ``forward`` without ``step_pair`` is called once a
-    segment, as a cell of one's own is; so is a cell with forward hooks, which then fire once a segment.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. ``step_pair`` is by default the backward pass of
+    ``step`` by autograd, for a step that learns nothing. A subclass that changes ``step`` changes ``step_pair``, too;
+    with ``step_pair = None`` the cell is called once a segment. So is a cell with forward hooks.
 
     Args:
         hidden_size: width of ``h``.

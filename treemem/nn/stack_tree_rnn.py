@@ -199,13 +199,8 @@ class StackTreeRNN(TreeLayer):
             map and becomes ``sigmoid(b_pop)`` (the published code); ``"after_map"``: the row is zero (the paper's
             eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
-        shared_kinds: all kinds of one arity share all their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``h`` is dropped in training.
-        max_arity: nodes of more children have no parameters and are refused.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

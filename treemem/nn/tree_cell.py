@@ -116,16 +116,11 @@ class TreeCell(TreeLayer):
         hidden_size: width of ``h``.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors ``e`` of ``hidden_size``.
         input_size: width of the features ``e``.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
-        shared_kinds: all kinds of one arity share their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training (the authors'
             ``dropout``).
         leaf_dropout: probability that an entry of a leaf's ``e`` is dropped in training (the authors' ``dropouti`` for
             logic and list operations; that for sentiment drops the same entries in all leaves of a tree).
-        max_arity: nodes of more children have no parameters and are refused.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

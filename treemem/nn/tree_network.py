@@ -13,6 +13,7 @@ from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
+from treemem.nn.parameter_sets import check_vocabulary
 from treemem.nn.recorded_options import RecordedOptions, SettableOption
 from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.tree_states import TreeStates
@@ -101,8 +102,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
             raise RecipeError("embedding_size needs a vocabulary: the labels that have vectors")
         if embedding_size is not None and input_size is not None:
             raise RecipeError("embedding_size and input_size: leaves read either vectors of their labels or features")
-        if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
-            raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")
+        check_vocabulary(vocabulary)
         for name, size in (("embedding_size", embedding_size), ("input_size", input_size)):
             if size is not None:
                 checked_count(name, size, least=0)
@@ -333,6 +333,13 @@ class TreeLayer(RecordedOptions, TreeNetwork):
     Args:
         cell: the cell, whose ``sets`` say which kinds have parameters.
         vocabulary, leaf, number_activation, engine, down, direction: see :class:`TreeNetwork`.
+
+    The constructors of the layers also have:
+
+    * ``node_features``: inner nodes read their features, too, beside their children's states.
+    * ``arities``: without a vocabulary, which arities have parameters; 2 alone by default.
+    * ``shared_kinds``: all kinds of one arity share their parameters.
+    * ``max_arity``: nodes of more children have no parameters; they raise :class:`GraphError`.
 
     Attributes:
         hidden_size: width of the encodings.

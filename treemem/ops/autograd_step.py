@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from treemem.errors import CellError
-from treemem.ops.cell import State, foreign_tensor
+from treemem.ops.cell import State
 from treemem.ops.children import Children
 
 
@@ -47,13 +46,6 @@ class AutogradStep:
         child_leaves = {name: value.detach().requires_grad_() for name, value in self._read(children).items()}
         with torch.enable_grad(), drawn_again(memo):
             again = self.step(product_leaves, child_leaves)
-        foreign = foreign_tensor(again.values(), [*product_leaves.values(), *child_leaves.values()])
-        if foreign is not None:
-            raise CellError(
-                f"a step used a tensor of shape {list(foreign.shape)} that requires gradients and is none of its "
-                "products or children; add it to the weights of a product, or leave step_pair as it is inherited, so "
-                "that the cell is called as a whole"
-            )
         reached = [name for name, value in again.items() if value.requires_grad]
         found = torch.autograd.grad(
             [again[name] for name in reached],

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors, unrolled_step
+from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors
 from treemem.ops.children import Children
 from treemem.ops.compile_mode import compiling, give_up
 from treemem.ops.product_input import Shapes
@@ -47,7 +47,7 @@ def compiled_where_wanted(
     """
     if not compiling(device) or dtype not in _CLOSE:
         return pair
-    step = unrolled_step(pair)
+    step: UnrolledStep | None = getattr(pair, "unrolled", None)
     if step is None or step.arity > _MOST_CHILDREN:
         return pair
     if device.type != "cpu" and num_rows * max(map(math.prod, shapes.values())) > _INT32:

@@ -98,13 +98,9 @@ class LevelRun:
         }
 
     def forward(self, leaves: State, weights: Weights, features: Features, kept: Kept | None) -> State:
-        """The states of all rows, ``[rows, ...]``; without ``kept`` nothing but them is stored.
+        """The states of all rows, ``[rows, ...]``; fills ``kept`` for the backward pass, if there is one.
 
-        Args:
-            leaves: the states of the leaf rows that are in no group, which come last among the leaf rows.
-            weights: the cell's.
-            features: of the rows.
-            kept: filled.
+        The leaf rows that are in no group, whose states are ``leaves``, come last among the leaf rows.
         """
         last = self.plan.num_leaves
         buffers = {name: empty_rows(value, self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
@@ -148,16 +144,9 @@ class LevelRun:
         features: Features,
         gradients: dict[str, StateGradient],
     ) -> dict[Key, torch.Tensor]:
-        """The sweep from the roots to the leaves.
+        """Return the gradients of the products, shaped as in ``kept``, from the roots to the leaves.
 
-        Args:
-            kept: what the forward pass kept; the products are overwritten.
-            buffers: the states of all rows.
-            weights, features: as in the forward pass.
-            gradients: of the states; completed.
-
-        Returns:
-            The gradients of the products, shaped as in ``kept``.
+        Overwrites the products in ``kept`` and completes the ``gradients`` of the states; ``buffers`` are the states.
         """
         products = self._level_products(weights, features)
         hidden_gradients = {key: torch.empty_like(kept.products[key]) for key in self.hidden_layers}
@@ -207,12 +196,9 @@ class LevelRun:
         weights: Weights,
         features: Features,
     ) -> list[torch.Tensor]:
-        """The gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
+        """Return the gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
 
-        Args:
-            kept, buffers, weights, features: as for :meth:`backward`.
-            product_gradients: what it returned.
-            gradients: of the states, as it left them.
+        ``product_gradients`` and ``gradients`` are as :meth:`backward` returned and left them.
         """
         found = {key: (torch.zeros_like(weight), torch.zeros_like(bias)) for key, (weight, bias) in weights.items()}
         for arity, level_products in self._level_products(weights, features).items():
@@ -244,12 +230,7 @@ class LevelRun:
         features: Features,
         wanted: Features,
     ) -> Features:
-        """The gradients of the features that are wanted.
-
-        Args:
-            kept, product_gradients, weights, features: as for the other gradients.
-            wanted: what has a gradient; None for what has none.
-        """
+        """Return the gradients of the features that are not None in ``wanted``."""
         found = Features(*(None if x is None else torch.zeros_like(x) for x in wanted))
         for arity, level_products in self._level_products(weights, features).items():
             total = found.of(arity)

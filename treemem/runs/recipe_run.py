@@ -165,5 +165,5 @@ def network_folder_of(model: str | Path) -> Path | None:
     if is_address(model) or checkpoint.is_pretrained_name(model):
         return None
     place = checkpoint.read(model)[0].resolve()
-    seed = next((folder for folder in (place, place.parent) if seed_of(folder) is not None), None)
+    seed = next((folder for folder in (place, *place.parents[:2]) if seed_of(folder) is not None), None)
     return seed.parent if seed is not None and (seed.parent / RECIPE).is_file() else None

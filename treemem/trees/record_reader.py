@@ -28,10 +28,12 @@ class RecordReader(ABC):
         example_fields: the fields of a record that an example may be read from, the label not among them; a table
             without any of them is refused as a whole, and where records are predicted nothing but these is kept of
             them. None where an example may be read from any.
+        most_nodes: the largest example that is read; a larger one would take minutes.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     example_fields: ClassVar[tuple[str, ...]] = ()
+    most_nodes: int = 100_000
 
     def is_header(self, parts: Sequence[str]) -> bool:
         """Whether these parts of a text file's first line that is not blank name its columns: it is no record then."""
@@ -75,7 +77,17 @@ class RecordReader(ABC):
         return trees[0]
 
     def read(self, example: Example) -> list[Node]:
-        """The nodes of an example, however it is given; errors are those of :meth:`nodes`."""
+        """The nodes of an example, however it is given; errors are those of :meth:`nodes`.
+
+        Raises:
+            GraphError: the example has more than :attr:`most_nodes` nodes.
+        """
+        nodes = self._nodes_of(example)
+        if len(nodes) > self.most_nodes:
+            raise GraphError(f"the example has {len(nodes)} nodes; at most {self.most_nodes} are read (most_nodes)")
+        return nodes
+
+    def _nodes_of(self, example: Example) -> list[Node]:
         if isinstance(example, Tree):
             return tree_nodes(self.checked_tree(example))
         if isinstance(example, str):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import Memo, State, UnrolledStep
 from treemem.ops.children import Children
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
 from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
@@ -55,7 +55,7 @@ class StackTreeLSTMStepPair:
         """The same step for the compiler; None with dropout."""
         return None if self.dropout else UnrolledStackTreeLSTMStep(self.arity, self.hidden_size, self.options)
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``S``; return the dropout mask."""
         blocks, stacks, stack = products["gates"], children["S"], out["S"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -76,13 +76,7 @@ class StackTreeLSTMStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return that of the children's stacks."""
         blocks, stacks, d_hidden, d_stack = products["gates"], children["S"], gradient["h"], gradient["S"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import Memo, State
 from treemem.ops.children import Children
 
 
@@ -40,7 +40,7 @@ class StackTreeRNNStepPair:
         self._stack_size = stack_size
         self._popped = stack_size if pop_zero_before_map else stack_size - 1
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``S``; return the dropout mask."""
         hidden, stack = self._activation.in_place(products["hidden"]), out["S"]
         update, action = products["control"].split_with_sizes(self._control, 1)
@@ -59,13 +59,7 @@ class StackTreeRNNStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the products' values with their gradients."""
         d_hidden, d_stack = gradient["h"], gradient["S"]

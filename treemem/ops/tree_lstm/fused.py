@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import Memo, State, UnrolledStep
 from treemem.ops.children import Children
 from treemem.ops.tree_lstm.unrolled import UnrolledTreeLSTMStep
 
@@ -36,7 +36,7 @@ class TreeLSTMStepPair:
         """The same step for the compiler; None with dropout."""
         return None if self.dropout else UnrolledTreeLSTMStep(self.arity, self.hidden_size)
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``c``; return the dropout mask."""
         blocks, cells, cell = products["gates"], children["c"], out["c"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -52,13 +52,7 @@ class TreeLSTMStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return those of the children's ``c``."""
         blocks, cells, d_hidden, tanh_cell = products["gates"], children["c"], gradient["h"], torch.tanh(states["c"])

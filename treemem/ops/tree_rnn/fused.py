@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State
+from treemem.ops.cell import Memo, State
 from treemem.ops.children import Children
 
 
@@ -26,7 +26,7 @@ class TreeRNNStepPair:
         self.dropout = dropout
         self._activation = activation(activation_name)
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h``; return the dropout mask."""
         hidden = self._activation.in_place(products["gates"])
         if not self.dropout:
@@ -37,13 +37,7 @@ class TreeRNNStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the preactivation's value with the gradient of the preactivation."""
         d_hidden = gradient["h"] if memo is None else gradient["h"] * memo
