@@ -22,6 +22,7 @@ from treemem.nn.row_cache import RowCache
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
+from treemem.task import Answer
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
