@@ -29,8 +29,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", default="equation_verification", help="folder, or name of a task (%(default)s)")
     parser.add_argument("--input", type=Path, default=Path("runs/scale/records"), help="folder (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("runs/scale/answers"), help="folder (%(default)s)")
-    parser.add_argument("--actors", type=int, help="processes that predict (one less than logical CPUs)")
-    parser.add_argument("--cpus", type=int, help="logical CPUs of a Ray that is started here")
+    parser.add_argument("--actors", type=int, help="files that are predicted at a time (as many as logical CPUs)")
     parser.add_argument("--threshold", type=float, default=0.5, help="of the probability of true, for 1 (%(default)s)")
     parser.add_argument("--generate", type=int, metavar="N", help="make so many equations, unless there are some")
     parser.add_argument(
@@ -69,7 +68,6 @@ def run(options: argparse.Namespace) -> bool:
         options.output,
         actors=options.actors,
         threshold=options.threshold,
-        cpus=options.cpus,
     )
     counts = done.counts
     print(f"{done.shards} files, {done.done_before} of them done before, {len(done.failed)} without answers")

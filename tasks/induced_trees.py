@@ -17,8 +17,8 @@ from treemem.induction import induced_trees as trees_of_encoder
 from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
 from treemem.model import Model
+from treemem.model_digest import weights_digest
 from treemem.runs.results_page import tree_page_name
-from treemem.runs.study import weights_digest
 from treemem.runs.study_file import StudyResults
 from treemem.trees.tree import Tree
 

@@ -1,20 +1,16 @@
-"""Checkpoints that were written once, by this version and by earlier ones, still load and say what they said."""
+"""Checkpoints that were written once still load and give the same answers."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 import treemem
 from treemem import checkpoint
 from treemem.cli import main
-from treemem.earlier_weights import with_names_of_today
 from treemem.errors import CheckpointError
 
 FOLDER = Path(__file__).parent / "checkpoints"
@@ -22,8 +18,6 @@ EQUATIONS = ["x + y = y + x", "sin(x)^2 + cos(x)^2 = 1", "x*2 = x"]
 LISTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]"]
 # What the version that wrote a checkpoint said to these examples.
 ANSWERS = {
-    "first_tree_lstm": [0.260340930, 0.257455177, 0.270821598],
-    "first_lstm": [0.194821817, 0.190930851, 0.188391100],
     "lstm": [0.528976386, 0.528572557, 0.529509495],
     "stack_tree_lstm": [0.632312172, 0.627336473, 0.626597072],
     "ordered_memory": [[
@@ -53,7 +47,7 @@ def test_a_checkpoint_of_its_time_gives_the_answers_of_its_time(name: str) -> No
     model = treemem.load(FOLDER / name)
     examples = EQUATIONS if model.task.name == "equation_verification" else LISTS
     np.testing.assert_allclose(model.predict(examples), ANSWERS[name], rtol=0, atol=1e-6)
-    assert model.temperature == (1.0 if name.startswith("first") else 1.75)
+    assert model.temperature == 1.75
 
 
 def test_every_checkpoint_that_is_kept_is_tested() -> None:
@@ -64,27 +58,6 @@ def test_the_files_of_today_are_those_of_the_sample(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "again", treemem.load(FOLDER / "lstm"), metrics=checkpoint.load_records(FOLDER / "lstm"))
     for file in (FOLDER / "lstm").iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
-
-
-def test_the_training_state_of_the_first_checkpoints_can_be_read() -> None:
-    state, _, records = checkpoint.load_training_state(FOLDER / "first_tree_lstm")
-    assert state == {"step": 3, "rate": torch.tensor([0.5])}
-    assert records == [{"epoch": 1, "loss": 0.5, "validation_accuracy": 0.625}]
-
-
-def test_a_checkpoint_of_the_first_names_is_saved_with_those_of_today(tmp_path: Path) -> None:
-    old = treemem.load(FOLDER / "first_lstm")
-    checkpoint.save(tmp_path / "new", old)
-    np.testing.assert_array_equal(treemem.load(tmp_path / "new").predict(EQUATIONS), old.predict(EQUATIONS))
-    manifest = json.loads((tmp_path / "new" / "manifest.json").read_text())
-    assert manifest["model.safetensors"]["bytes"] == (FOLDER / "lstm" / "model.safetensors").stat().st_size
-
-
-def test_the_first_dropout_of_an_lstm_is_that_on_the_update() -> None:
-    weights = {"encoder.gates.weight": torch.zeros(8, 4), "encoder.gates.bias": torch.zeros(8)}
-    options, _ = with_names_of_today("LSTM", {"hidden_size": 2, "dropout": 0.5}, weights)
-    assert options == {"hidden_size": 2, "update_dropout": 0.5}
-    assert with_names_of_today("TreeLSTM", {"dropout": 0.5}, weights) == ({"dropout": 0.5}, weights)
 
 
 def test_a_checkpoint_of_a_newer_format_is_refused_with_the_advice_to_upgrade(
@@ -102,17 +75,3 @@ def test_a_checkpoint_of_a_newer_format_is_refused_with_the_advice_to_upgrade(
 def test_a_checkpoint_of_no_format_is_refused(tmp_path: Path, format: object) -> None:
     with pytest.raises(CheckpointError, match=r"is of format .*; this version of treemem reads 1"):
         treemem.load(changed(tmp_path, "lstm", format=format))
-
-
-def test_the_first_weights_of_a_wrong_shape_are_a_checkpoint_error(tmp_path: Path) -> None:
-    import safetensors.torch
-
-    shutil.copytree(FOLDER / "first_lstm", tmp_path / "model")
-    files = checkpoint.verified_files(tmp_path / "model")
-    for shape in ((3,), (2, 5), (8, 6), ()):
-        weights = safetensors.torch.load(files["model.safetensors"]) | {"encoder.gates.weight": torch.zeros(shape)}
-        content = safetensors.torch.save(weights)
-        for file, written in checkpoint.with_manifest({**files, "model.safetensors": content}).items():
-            (tmp_path / "model" / file).write_bytes(written)
-        with pytest.raises(CheckpointError):
-            treemem.load(tmp_path / "model")

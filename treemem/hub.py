@@ -1,4 +1,4 @@
-"""Trained models on a hub of models: see ``docs/model_hub.md``."""
+"""Trained models on the Hugging Face Hub: see ``docs/model_hub.md``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from treemem import checkpoint, hub_client
 from treemem.errors import RecipeError
 from treemem.hub_client import HubAddress
-from treemem.metrics.score import Score
+from treemem.metrics.score import Monitor, Score
 from treemem.model import Model
 from treemem.task import TASKS
 
 CARD = "README.md"
 _OWN_CARDS = (CARD, "CARD.md")
+_TEMPLATE = Path(__file__).with_name("model_card.md")
 
 
 def push(
@@ -30,25 +28,25 @@ def push(
     scores: Sequence[Score] = (),
     message: str = "",
 ) -> str:
-    """Put a trained model into a repository on the hub, for :func:`treemem.load` to load by ``hf://owner/name``.
+    """Put a trained model into a repository on the hub. :func:`treemem.load` loads it by ``hf://owner/name``.
 
-    Of a checkpoint go the configuration, the vocabulary, the weights, the records and the manifest, and never the
-    training state. A card goes with them: ``README.md`` or ``CARD.md`` of the folder, or else, where the repository has
-    none, one that says what the model is, as :func:`model_card` writes it.
+    The configuration, the vocabulary, the weights, the records and the manifest of the checkpoint are pushed; the
+    training state is not. The card is ``README.md`` or ``CARD.md`` of the folder. If neither exists and the
+    repository has no card, :func:`model_card` writes one.
 
     Args:
         model: a model, the folder of a checkpoint or run, or the name of a task that comes with a trained model.
-        repository: ``owner/name``; it is made where there is none, and its main branch is written.
-        private: whether a new repository can be seen by its owners alone; by default as the owner's settings say.
-        token: by default the one of ``hf auth login`` or of the variable ``HF_TOKEN``.
-        scores: how well it does on a test, by group, for the card that is written.
+        repository: ``owner/name``; its main branch is written. A missing repository is created.
+        private: whether a new repository is visible to its owners only; None: as the owner's settings say.
+        token: None: that of ``hf auth login`` or of the variable ``HF_TOKEN``.
+        scores: of a test, by group, for the card that is written.
         message: of the commit.
 
     Returns:
         The page of the repository.
 
     Raises:
-        CheckpointError: there is no whole checkpoint, no huggingface_hub, no permission, or no way to the hub.
+        CheckpointError: there is no whole checkpoint, or the hub refuses or cannot be reached.
         RecipeError: an option of the network or the task is not plain data, or ``repository`` names a revision.
 
     Example:
@@ -65,7 +63,8 @@ def push(
         folder, files = None, checkpoint.files_of(model)
     else:
         folder, files = checkpoint.read(model)
-    own = {} if folder is None else _own_card(folder)
+    cards = [] if folder is None else [folder / name for name in _OWN_CARDS if (folder / name).is_file()]
+    own = {CARD: cards[0].read_bytes()} if cards else {}
     card = {} if own else {CARD: model_card(files, repository=address.repository, scores=scores).encode()}
     return hub_client.upload(
         address,
@@ -84,79 +83,77 @@ def download(
     token: str | None = None,
     cache_folder: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Fetch a model from the hub; what the cache has of it is not fetched again.
+    """Fetch a model from the hub. Files in the cache are not fetched again.
 
     Args:
         repository: ``owner/name``.
-        revision: a branch, a tag or a commit; the main branch by default.
-        token: by default the one of ``hf auth login`` or of the variable ``HF_TOKEN``.
-        cache_folder: by default the one of huggingface_hub.
+        revision: a branch, a tag or a commit; None: the main branch.
+        token: None: that of ``hf auth login`` or of the variable ``HF_TOKEN``.
+        cache_folder: None: that of huggingface_hub.
 
     Returns:
         The folder of its checkpoint, for :func:`treemem.load`.
 
     Raises:
-        CheckpointError: there is no huggingface_hub, no such repository or revision, no permission, no way to the hub,
-            or what is there is no whole checkpoint.
+        CheckpointError: the hub refuses or cannot be reached, or the repository is not a whole checkpoint.
         RecipeError: two revisions.
     """
     address = HubAddress.parse(repository)
-    if revision is not None and address.revision is not None:
-        raise RecipeError(f"{repository} names a revision, and revision={revision!r} another way; name it once")
     if revision is not None:
+        if address.revision is not None:
+            raise RecipeError(f"{repository} names a revision, and revision={revision!r} another way; name it once")
         address = HubAddress(address.repository, revision)
     return checkpoint.fetch(address, token=token, cache_folder=cache_folder)[0]
 
 
 def model_card(files: Mapping[str, bytes], *, repository: str = "", scores: Sequence[Score] = ()) -> str:
-    """What the model of a checkpoint is, as Markdown with the head that hubs read.
+    """Return the card of a checkpoint: Markdown with the head that the hub reads.
 
     Args:
         files: of the checkpoint, by name (:func:`treemem.checkpoint.verified_files`).
         repository: where it can be loaded from.
-        scores: how well it does on a test, by group.
+        scores: of a test, by group.
+
+    Raises:
+        CheckpointError: huggingface_hub is not installed.
     """
+    hub = hub_client.imported_hub()
     config, parameters, records = checkpoint.described(files)
     network, task = config["network"], config["task"]
-    head = {"library_name": "treemem", "tags": ["treemem", task["name"], network["name"]]}
-    lines = [f"# {network['name']} for {task['name'].replace('_', ' ')}", ""]
-    if about := _about_task(task["name"]):
-        lines += [about, ""]
-    lines += [
-        f"- Network: {network['name']}{_said(network['options'])}; {parameters:,} parameters.",
-        f"- Task: {task['name']}, version {task['version']}{_said(task['options'])}.",
+    monitor = _monitor(task["name"])
+    monitored = f"validation_{monitor.metric}"
+    validated = [
+        {"epoch": epoch, "value": monitor.shown(record[monitored])}
+        for epoch, record in enumerate(records, 1)
+        if monitored in record
     ]
-    if "temperature" in config:
-        lines.append(f"- Temperature of its probabilities: {config['temperature']:.4g}.")
-    validated = [(place, each) for place, each in enumerate(records, start=1) if "validation_accuracy" in each]
-    if validated:
-        epoch, last = validated[-1]
-        lines.append(f"- Validation accuracy: {last['validation_accuracy']:.2%}, of epoch {last.get('epoch', epoch)}.")
-    if scores:
-        lines += ["", "| test | examples | accuracy, % | majority class, % |", "|---|---:|---:|---:|"]
-        lines += [
-            f"| {each.group} | {each.examples} | {100 * each.accuracy:.2f} | {100 * each.majority:.2f} |"
-            for each in scores
-        ]
-    if repository:
-        load = f'model = treemem.load("{hub_client.SCHEME}{repository}")'
-        lines += ["", "```python", "import treemem  # pip install 'treemem[hub]'", "", load, "```"]
-    return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n\n" + "\n".join(lines) + "\n"
+    card = hub.ModelCard.from_template(
+        hub.ModelCardData(library_name="treemem", tags=["treemem", task["name"], network["name"]]),
+        template_path=str(_TEMPLATE),
+        network=network,
+        task=task,
+        about=_first_line(task["name"]),
+        parameters=parameters,
+        temperature=config.get("temperature"),
+        best=validated[-1] if validated else None,
+        metric=monitor.metric + (", %" if monitor.percent else ""),
+        scores=[(score, monitor.shown(score.metrics.get(monitor.metric))) for score in scores],
+        address=f"{hub_client.SCHEME}{repository}" if repository else "",
+    )
+    return str(card)
 
 
-def _own_card(folder: Path) -> dict[str, bytes]:
-    found = [folder / name for name in _OWN_CARDS if (folder / name).is_file()]
-    return {CARD: found[0].read_bytes()} if found else {}
-
-
-def _about_task(name: str) -> str:
-    """The first line of what a task says of itself; nothing of one that is not registered here."""
+def _monitor(task: str) -> Monitor:
+    """Return the monitor of a task; accuracy if the task is not registered here."""
     try:
-        task = TASKS.find(name)
+        return TASKS.find(task).monitor
+    except RecipeError:
+        return Monitor("accuracy")
+
+
+def _first_line(task: str) -> str:
+    """Return the first line of a task's docstring, or nothing if the task is not registered here."""
+    try:
+        return (inspect.getdoc(TASKS.find(task)) or "").partition("\n")[0]
     except RecipeError:
         return ""
-    return (inspect.getdoc(task) or "").partition("\n")[0]
-
-
-def _said(options: Mapping[str, Any]) -> str:
-    return "".join(f", {name} {value}" for name, value in options.items())

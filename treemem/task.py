@@ -120,6 +120,11 @@ class Task(ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, in order; None for yes or no, and for a task without classes."""
+        return None
+
+    @property
     def token_form(self) -> TokenForm:
         """How sequence networks read the trees, unless their own options say so."""
         return "function"
@@ -292,11 +297,6 @@ class ClassificationTask(Task):
     """
 
     reads_roots_only: ClassVar[bool] = True
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes of :meth:`probabilities`, in order; None for yes or no."""
-        return None
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         """Return the cross-entropy."""

@@ -17,9 +17,10 @@ from treemem import checkpoint
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
+from treemem.model_digest import weights_digest
 from treemem.runs import TrainingOptions, recorded_scores
 from treemem.runs.state import data_digest
-from treemem.runs.study import read_study, weights_digest
+from treemem.runs.study import read_study
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.equation_labels import EQUALITY

@@ -205,7 +205,7 @@ def _checked_equation(tree: Tree) -> Tree:
     return tree
 
 
-@dataclass(frozen=True)
+@dataclass
 class EquationRecords(RecordReader):
     """Reads equations as :func:`read_equations` does, without their labels.
 

@@ -196,7 +196,7 @@ class _Chunk:
             raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ListOpsRecords(RecordReader):
     """Reads expressions out of the records that :func:`read_listops` reads, and such as have no label.
 

@@ -166,7 +166,7 @@ def _lacks_right_side(parts: Sequence[str]) -> bool:
     return len(parts) == 3 and parts[0].isdecimal() and parts[1] in RELATIONS
 
 
-@dataclass(frozen=True)
+@dataclass
 class LogicRecords(RecordReader):
     """Reads pairs of formulas out of the lines that :func:`read_logic` reads, and such as have no label.
 

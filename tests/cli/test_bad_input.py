@@ -6,6 +6,7 @@ import builtins
 import io
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -111,7 +112,7 @@ DEVICES = {
 }
 WORDS = [
     ("tasks describe nothing", "no task 'nothing'"),
-    ("tasks lsit", "did you mean tasks list or tasks describe?"),
+    ("tasks lsit", "invalid choice: 'lsit' (choose from 'list', 'describe')"),
     ("parse nothing x", "no task 'nothing'"),
     ("parse equation_verification", "no text to parse"),
     ("parse equation_verification foo(x)=y", "unknown function 'foo'"),
@@ -124,7 +125,7 @@ WORDS = [
     ("compare there", "there"),
     ("convert missing.pt -o new", "missing.pt cannot be read: No such file"),
     ("convert folder -o new", "folder cannot be read: Is a directory"),
-    ("convert own.txt -o new", "own.txt is no file of torch.save"),
+    ("convert own.txt -o new", "own.txt is not a file of torch.save"),
     ("convert secret.pt -o new", "secret.pt cannot be read: Permission denied"),
     ("convert own.txt -o new --options latin.txt", "latin.txt cannot be read"),
     ("train toy.yaml --networks sun", "no network 'sun'"),
@@ -303,3 +304,27 @@ def test_the_exit_code_of_the_benchmarks_is_handed_on(
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     assert main(["bench", "--only", "nothing"]) == 2
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["tasks list", "parse equation_verification x=x", "predict MODEL own.txt -o new.jsonl"]
+)
+@pytest.mark.parametrize("redirection", [">&-", "<&-", "2>&-"])
+def test_a_closed_standard_stream_shows_no_traceback(command: str, redirection: str, folder: Path) -> None:
+    line = f"{sys.executable} -m treemem {command.replace('MODEL', str(MODEL))} {redirection}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True)
+    if redirection == ">&-":
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "error: standard output is closed; redirect it to a file or to /dev/null\n"
+        assert not (folder / "new.jsonl").exists()
+    else:
+        assert done.returncode == 0
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["parse equation_verification -", "predict MODEL - -o new.jsonl"])
+def test_a_closed_standard_input_that_is_read_is_told(command: str) -> None:
+    line = f"{sys.executable} -m treemem {command.replace('MODEL', str(MODEL))} <&-"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: standard input is closed; name a file, or pipe the records in\n"

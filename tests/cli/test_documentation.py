@@ -39,6 +39,6 @@ def test_the_commands_of_the_page_print_what_it_shows(
 
 
 def test_the_page_shows_every_command() -> None:
-    for command in COMMANDS:
-        assert f"treemem {command.name}" in PAGE
+    for name in COMMANDS:
+        assert f"treemem {name}" in PAGE
     assert {words.split()[0] for words, _ in SHOWN} == {"treemem", "head", "cat"}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     assert "the data are those of the run" in said.err
     assert " 7 |" in said.out.splitlines()[-3]
-    assert main(["evaluate", "one/sum/seed-12093/best", "data.count=20", "--split", "all"]) == 0
+    assert main(["evaluate", "one/sum/seed-12093", "data.count=20", "--split", "all"]) == 0
     assert " 20 |" in capsys.readouterr().out
 
 
@@ -78,7 +77,8 @@ def test_options_that_a_model_was_not_trained_with_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/best/..")]
+    ("place", "name"),
+    [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/checkpoints/..")],
 )
 def test_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
     place: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,24 +102,7 @@ def test_a_recipe_that_lies_about_is_no_models_own(folder: Path, capsys: pytest.
     assert main(["evaluate", "model"]) == 0
     said = capsys.readouterr()
     assert " 12 |" in said.out
-    assert said.err.count("no run of this model is known here, so the data are those that its task generates") == 2
-
-
-def test_a_file_is_scored_whatever_the_recipe_beside_the_network(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (trained / "sum" / "recipe.yaml").write_text("task: [")
-    monkeypatch.setattr(toy_task.MoreX, "read_examples", lambda *_, **__: toy_task.toy_data(20))
-    assert main(["evaluate", "run/sum/seed-1", "own.jsonl"]) == 0
-    assert "| sum " in capsys.readouterr().out
-
-
-def test_a_checkpoint_without_a_run_is_scored_on_the_tasks_data(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint.save("model", Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 2})))
-    assert main(["evaluate", "model"]) == 0
-    assert " 12 |" in capsys.readouterr().out
+    assert said.err.count("the model has no run here, so its task generates the data") == 2
 
 
 def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Callable[..., str]) -> None:
@@ -162,15 +145,10 @@ def test_a_wrong_file_is_told(
 def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:
     assert "there is no checkpoint toy.yaml" in failing("evaluate", "toy.yaml")
     several = failing("evaluate", "run")
-    assert "run is no checkpoint of treemem: it has no manifest.json; it holds these runs, of which" in several
-    assert all(str(best.parent.relative_to(folder)) in several for best in trained.glob("**/best"))
-    shutil.rmtree(trained / "sum" / "seed-1" / "best.before", ignore_errors=True)
-    (trained / "sum" / "seed-1" / "best" / "model.safetensors").write_bytes(b"")
+    assert "run holds these runs, of which you may choose one" in several
+    runs = list(trained.glob("**/checkpoints.json"))
+    assert runs
+    assert all(str(run.parent.relative_to(folder)) in several for run in runs)
+    for weights in (trained / "sum" / "seed-1").glob("checkpoints/*/model.safetensors"):
+        weights.write_bytes(b"")
     assert "is cut off or altered" in failing("evaluate", "run/sum/seed-1")
-
-
-def test_scores_are_not_written_over_a_file(folder: Path, failing: Callable[..., str]) -> None:
-    (folder / "own.csv").write_text(EQUATIONS)
-    words = ["evaluate", "equation_verification", "own.csv", "--json", "own.csv"]
-    assert "own.csv exists" in failing(*words)
-    assert (folder / "own.csv").read_text() == EQUATIONS

@@ -39,7 +39,7 @@ def test_the_examples_of_help_run_in_order(
     once = functools.cache(equations.generate_equations)  # four of the examples want the same ones
     monkeypatch.setattr(equations, "generate_equations", once)
     torch.save(whole_equation_network(4), folder / "model-97.checkpoint")
-    for command in COMMANDS:
+    for command in COMMANDS.values():
         assert command.examples
         for example in command.examples:
             program, *words = shlex.split(example)

@@ -59,12 +59,23 @@ def test_a_complete_output_is_left_and_nothing_is_said_of_a_rate(
     assert (folder / "answers.jsonl").read_bytes() == first
 
 
-def test_a_file_of_which_nothing_is_predicted_is_warned_of(
+def test_the_exit_code_is_3_if_every_record_is_bad_and_some_bad_records_are_warned_of(
     folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert main([*PREDICT, "-o", "some.jsonl"]) == 0
+    assert "1 of 3 records have no prediction; see their field error" in capsys.readouterr().err + caplog.text
     (folder / "own.txt").write_text("what is this?\nno\n")
-    assert main([*PREDICT, "-o", "answers.jsonl"]) == 0
-    assert "no record has a prediction; is own.txt of the model's task?" in capsys.readouterr().err + caplog.text
+    for options in ([], ["--resume"]):
+        assert main([*PREDICT, "-o", "answers.jsonl", *options]) == 3
+        assert "no record has a prediction; is own.txt of the model's task?" in capsys.readouterr().err + caplog.text
+        caplog.clear()
+
+
+def test_an_example_of_too_many_nodes_is_an_error_that_names_the_bound(folder: Path) -> None:
+    assert main([*PREDICT, "-o", "answers.jsonl", "--most-nodes", "6"]) == 0
+    found = answers(folder / "answers.jsonl")
+    assert [answer["prediction"] is None for answer in found] == [True, True, False]
+    assert "at most 6" in found[0]["error"]
 
 
 def test_a_threshold_and_formats_are_taken(folder: Path) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_task import MoreX, toy_data
 
+from treemem.checkpoint import RunFolder, training_state_of
 from treemem.cli import main
-from treemem.runs import sweep
+from treemem.runs import data_digest, sweep
+from treemem.runs.sweep import without_test
 
 SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
 VARIED = ["--vary", "training.learning_rate=0.001:0.1:log", "--vary", "networks.sum.options.hidden_size=2,3"]
@@ -24,6 +27,10 @@ def test_trials_are_recorded_and_the_best_is_told_with_a_command_that_trains_it(
     best = max(record["validation_accuracy"] for record in records)
     first = next(record for record in records if record["validation_accuracy"] == best)
     assert f"best: trial {first['trial']}, {100 * best:.2f} %, training.learning_rate=" in said.out
+    _, place, files = RunFolder(folder / "trials" / "trial-001").find("last", with_training_state=True)
+    seen, _, _ = training_state_of(files, place)
+    assert seen["fingerprint"]["data"] == data_digest(MoreX().examples(without_test(toy_data())))
+    assert seen["fingerprint"]["data"] != data_digest(MoreX().examples(toy_data()))
     command = shlex.split(said.out.split("to train it: ")[1].splitlines()[0])
     assert main([*command[1:], "-o", "best"]) == 0
     assert f"validation accuracy {best:.4f}" in capsys.readouterr().err
@@ -92,7 +99,7 @@ def test_what_is_no_trial_is_neither_deleted_nor_written_among(folder: Path, fai
     ("words", "said"),
     [
         (["--trials", "0"], "trials must be at least 1, not 0"),
-        (["--trials", "two"], "--trials takes a whole number, not 'two'"),
+        (["--trials", "two"], 'Parser key "trials": Expected a int. Got value: two'),
         (["--trials", "2", "--vary", "training.epochs"], "write FIELD=A,B,C or FIELD=LOW:HIGH"),
         (["--trials", "2", "--vary", "training.epohcs=1,2"], "no field 'training.epohcs'; did you mean epochs"),
         (["--trials", "2", "--vary", "training.clip=0:1:log"], "LOW must be above 0 for :log"),

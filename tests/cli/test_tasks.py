@@ -36,12 +36,3 @@ def test_every_option_of_a_tasks_data_is_described_with_its_default(
         assert figure.source in printed
     for field in task.record_fields:
         assert f"{field}: " in printed
-
-
-def test_a_task_without_papers_and_files_is_described_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", "describe", "more_x"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("more_x, version 1\n\nWhether a tree has more leaves x than y, by height.\n")
-    assert "count (int, default 60)" in printed
-    assert "published" not in printed
-    assert "a record" not in printed

@@ -119,7 +119,7 @@ def test_models_that_are_not_covered_are_refused_by_what_they_are(tmp_path: Path
     with pytest.raises(CheckpointError, match="tells 5 classes apart"):
         converted({**of_memory, **sentiment}, tmp_path, slots=4)
     plain = {**of_neurons, "encoder.cells.0.hh.weight": torch.zeros(48, 12, dtype=torch.float64)}
-    with pytest.raises(CheckpointError, match=r"encoder.cells.0.hh.weight is \[48, 12\], no ON-LSTM"):
+    with pytest.raises(CheckpointError, match=r"encoder.cells.0.hh.weight is \[48, 12\], not an ON-LSTM"):
         converted({**plain, **listops_weights(6, 5)}, tmp_path, weight_dropout=0.0)
 
 

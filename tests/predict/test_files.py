@@ -5,11 +5,13 @@ import errno
 import gzip
 import io
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ import treemem
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.predict import TreePredictor, chunks, files, predict_file
 from treemem.predict.partial_output import PartialOutput
-from treemem.records import read_records, write_records
+from treemem.records import locked, read_records, write_records
 from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.dgl_bridge import forest_to_dgl
@@ -233,7 +235,7 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path, text: Path, pre
         predict_file(predictor, text, out, overwrite=True, resume=True)
 
 
-@pytest.mark.parametrize("name", ["out.jsonl.partial", "out.jsonl.partial.json", ".out.jsonl.partial.tmp"])
+@pytest.mark.parametrize("name", ["out.jsonl.partial", "out.jsonl.partial.json", ".out.jsonl.tmp", ".out.jsonl.lock"])
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
 def test_an_input_that_has_the_name_of_what_a_run_writes_is_refused(
     tmp_path: Path, predictor: TreePredictor, name: str, options: dict[str, bool]
@@ -247,7 +249,7 @@ def test_an_input_that_has_the_name_of_what_a_run_writes_is_refused(
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
     os.mkfifo(tmp_path / "out.jsonl")
-    with pytest.raises(RecipeError, match="it is a device or a pipe; name a file, or - where that is standard output"):
+    with pytest.raises(RecipeError, match="it is a device or a pipe; name a file, or - for standard output"):
         predict_file(predictor, text, tmp_path / "out.jsonl", overwrite=True)
     assert (tmp_path / "out.jsonl").is_fifo()
 
@@ -315,7 +317,10 @@ def test_answers_that_a_full_disk_takes_in_part_are_written_anew_when_the_run_go
 ) -> None:
     predict_file(predictor, text, tmp_path / "whole.jsonl")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdopen", lambda descriptor, *_, **__: HalfTaken(descriptor, "r+b"))
+        opened = Path.open
+        patch.setattr(
+            Path, "open", lambda path, mode="r", **_: HalfTaken(path, mode) if mode == "ab" else opened(path, mode)
+        )
         with pytest.raises(
             RecipeError, match=r"cannot write .*out\.jsonl\.partial: No space left on device; free some"
         ):
@@ -340,7 +345,9 @@ class Left(NamedTuple):
 
 def broken_off(predictor: TreePredictor, source: Path, output: Path, overwrite: bool = False) -> list[Left]:
     """What a run leaves beside ``output`` when it has begun, and when it has written each part; the last stays."""
-    run = files._Run(predictor, source, files._input_format(source.name, None), strict=False, progress=False)
+    run = files._Run(
+        predictor, source, files._input_format(source.name, None), strict=False, progress=False, threshold=None
+    )
     left: list[Left] = []
 
     class Noted(PartialOutput):
@@ -409,8 +416,8 @@ def test_an_output_that_appears_during_a_run_is_not_replaced(
     def no_link(*_: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    def another_comes(self: PartialOutput, *arguments: Any) -> None:
-        append(self, *arguments)
+    def another_comes(self: PartialOutput, *arguments: Any, **counts: Any) -> None:
+        append(self, *arguments, **counts)
         out.write_text("another's\n")
 
     if not has_links:
@@ -418,9 +425,7 @@ def test_an_output_that_appears_during_a_run_is_not_replaced(
     predict_file(predictor, text, tmp_path / f"whole{out.suffix}")
     monkeypatch.setattr(PartialOutput, "append", another_comes)
     for options in ({}, {"resume": True}):
-        with pytest.raises(
-            RecipeError, match="is there, and was not to be replaced; move it away and go on with resume"
-        ):
+        with pytest.raises(RecipeError, match="exists now and may not be replaced; move it away"):
             predict_file(predictor, text, out, **options)
         assert out.read_text() == "another's\n"
     out.unlink()
@@ -453,7 +458,8 @@ def test_a_run_killed_when_its_output_has_just_got_its_name_is_complete(
 def test_what_a_killed_run_has_left_of_its_output_goes_with_the_next(
     tmp_path: Path, text: Path, predictor: TreePredictor
 ) -> None:
-    (tmp_path / ".out.csv.partial.tmp").write_text("id,predic")
+    for name in (".out.csv.tmp", ".out.csv.lock", ".out.csv.partial.json.tmp", ".out.csv.partial.json.lock"):
+        (tmp_path / name).write_text("id,predic")
     predict_file(predictor, text, tmp_path / "out.csv")
     assert left_in(tmp_path) == {"out.csv"}
 
@@ -468,21 +474,21 @@ def test_a_run_is_not_resumed_with_another_model_threshold_or_input(
         next(other.parameters()).add_(1e-3)
     with pytest.raises(RecipeError, match="cut off; go on with it with resume"):
         predict_file(predictor, text, out)
-    with pytest.raises(RecipeError, match="the model is another one; give the same"):
+    with pytest.raises(RecipeError, match=r"the model was .* and is now .*; give the same"):
         predict_file(other, text, out, resume=True)
-    with pytest.raises(RecipeError, match=r"the threshold is another one \(0\.5 before, 0\.7 now\)"):
+    with pytest.raises(RecipeError, match=r"the threshold was 0\.5 and is now 0\.7"):
         predict_file(predictor, text, out, resume=True, threshold=0.7)
-    with pytest.raises(RecipeError, match=r"the batch size is another one \(1024 before, 7 now\)"):
+    with pytest.raises(RecipeError, match="the batch size was 1024 and is now 7"):
         predict_file(TreePredictor(predictor.model, batch_size=7), text, out, resume=True)
     Left(left.answers, left.about.replace(b'"cpu"', b'"cuda"')).put(out)
-    with pytest.raises(RecipeError, match=r"the device is another one \(cuda before, cpu now\)"):
+    with pytest.raises(RecipeError, match="the device was cuda and is now cpu"):
         predict_file(predictor, text, out, resume=True)
     left.put(out)
     (tmp_path / "other.txt").write_bytes(text.read_bytes())
-    with pytest.raises(RecipeError, match=r"the input file is another one \(equations\.txt before, other\.txt now\)"):
+    with pytest.raises(RecipeError, match=r"the input file was equations\.txt and is now other\.txt"):
         predict_file(predictor, tmp_path / "other.txt", out, resume=True)
     text.write_text("x = x\n")
-    with pytest.raises(RecipeError, match="the size of the input file is another one"):
+    with pytest.raises(RecipeError, match="the size of the input file was"):
         predict_file(predictor, text, out, resume=True)
     assert (tmp_path / "out.jsonl.partial").read_bytes() == left.answers
     assert predict_file(predictor, text, out, overwrite=True).records == 1
@@ -500,7 +506,7 @@ def test_an_input_of_the_same_size_and_ids_that_has_changed_is_noticed(
     broken_off(predictor, source, out)[1].put(out)
     before = source.read_text()
     source.write_text(before.replace("x + y = y + x", "x + y = z + x"))
-    with pytest.raises(RecipeError, match=r"in\.\w+ has changed, within its first 3 records; begin anew"):
+    with pytest.raises(RecipeError, match=r"in\.\w+ has changed within its first 3 records; begin anew"):
         predict_file(predictor, source, out, resume=True)
     source.write_text(before)
     assert predict_file(predictor, source, out, resume=True).records == 8
@@ -514,51 +520,66 @@ def test_a_run_of_which_no_answer_is_there_begins_anew(tmp_path: Path, text: Pat
     assert left_in(tmp_path) == {"out.jsonl"}
 
 
-def test_records_that_changed_are_noticed_by_their_ids(tmp_path: Path, predictor: TreePredictor) -> None:
+def test_records_or_answers_that_changed_are_noticed(tmp_path: Path, predictor: TreePredictor) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines = [json.dumps({"id": name, "equation": "x = x"}) + "\n" for name in "abcd"]
     source.write_text("".join(lines))
     left = broken_off(predictor, source, out)[-1]
-    source.write_text("".join([lines[0], lines[2], lines[1], lines[3]]))
-    with pytest.raises(RecipeError, match=r"its record 2 has the id 'b', and that of .* has 'c'"):
-        predict_file(predictor, source, out, resume=True)
-    source.write_text("".join(lines[:2]) + "\n" * (2 * len(lines[2])))
-    with pytest.raises(RecipeError, match=r"it has 4 answers, and .* has 2 records"):
-        predict_file(predictor, source, out, resume=True)
-    Left(b"\0\0" + left.answers[2:], left.about).put(out)
-    with pytest.raises(RecipeError, match="is damaged: line 1 is no answer"):
-        predict_file(predictor, source, out, resume=True)
+    for changed in ([lines[0], lines[2], lines[1], lines[3]], [*lines[:2], "\n" * (2 * len(lines[2]))]):
+        source.write_text("".join(changed))
+        with pytest.raises(RecipeError, match=r"in\.jsonl has changed within its first 4 records"):
+            predict_file(predictor, source, out, resume=True)
     for damaged in (left.answers[:-1], left.answers.replace(b"\n", b" ", 1)):
         Left(damaged, left.about).put(out)
-        with pytest.raises(
-            RecipeError, match=r"is damaged: it does not hold the 4 answers that .*\.partial\.json tells"
-        ):
+        with pytest.raises(RecipeError, match="is damaged: it does not hold the 4 answers"):
             predict_file(predictor, source, out, resume=True)
     (tmp_path / "out.jsonl.partial.json").write_text("{")
     with pytest.raises(RecipeError, match="does not say what it depends on"):
         predict_file(predictor, source, out, resume=True)
 
 
-def test_two_processes_do_not_write_one_output(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
-    out, answer = tmp_path / "out.jsonl", b'{"id": 1, "error": "x"}\n'
-    with PartialOutput(out, {}, resume=False) as first:
-        with pytest.raises(RecipeError, match=r"another process is writing .*out\.jsonl"):
-            predict_file(predictor, text, out, overwrite=True)
-        first.append(answer, 1, "")
-        first.finish("jsonl", files.FIELDS, packed=False)
-    assert out.read_bytes() == answer
-    assert left_in(tmp_path) == {"out.jsonl"}
+def test_the_second_of_two_processes_that_write_one_output_is_told_of_the_first(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    out = tmp_path / "out.jsonl"
+    with locked(out), PartialOutput(out, {}, resume=False):
+        for options in ({}, {"overwrite": True}, {"resume": True}):
+            with pytest.raises(RecipeError, match=r"another process is writing .*out\.jsonl; wait until it ends"):
+                predict_file(predictor, text, out, **options)
+    assert left_in(tmp_path) == set()
 
 
-def test_answers_whose_file_another_has_replaced_do_not_become_the_output(tmp_path: Path) -> None:
-    with PartialOutput(tmp_path / "out.jsonl", {}, resume=False) as partial:
-        partial.append(b'{"id": 1, "error": "x"}\n', 1, "")
-        partial.path.unlink()
-        partial.path.write_text("another's")
-        with pytest.raises(RecipeError, match=r"out\.jsonl\.partial was deleted or replaced while it was written"):
-            partial.finish("jsonl", files.FIELDS, packed=False)
-    assert partial.path.read_text() == "another's"
-    assert not (tmp_path / "out.jsonl").exists()
+@pytest.mark.parametrize("change", [lambda size: size - 30, lambda size: size + 30])
+def test_an_input_that_is_cut_off_or_grows_while_it_is_read_is_told_and_its_answers_stay(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]
+) -> None:
+    append, out = PartialOutput.append, tmp_path / "out.jsonl"
+
+    def changed(self: PartialOutput, *arguments: Any, **counts: Any) -> None:
+        append(self, *arguments, **counts)
+        os.truncate(text, change(size))
+
+    text.write_text("\n".join(TEXTS * 2000) + "\n")
+    size = text.stat().st_size
+    monkeypatch.setattr(PartialOutput, "append", changed)
+    with pytest.raises(
+        RecipeError, match=rf"equations\.txt changed while it was read: it had {size} bytes and now has"
+    ):
+        predict_file(predictor, text, out)
+    assert not out.exists()
+    assert len((tmp_path / "out.jsonl.partial").read_bytes().splitlines()) > 15_000
+
+
+@pytest.mark.parametrize("name", ["in.txt", "in.jsonl"])
+def test_a_record_of_too_many_nodes_is_a_bad_record(tmp_path: Path, name: str) -> None:
+    text = "x = " + "-" * 1_000_000 + "x"
+    write_records(tmp_path / name, [{"equation": text}, {"equation": "x = x"}])
+    assert predict_file(small_model(), tmp_path / name, tmp_path / "out.jsonl").rejected == 1
+    first, second = answers_in(tmp_path / "out.jsonl")
+    assert "most_nodes" in first["error"]
+    assert second["error"] is None
+    few = TreePredictor(small_model(), most_nodes=4)
+    assert [answer["error"] is None for answer in few.predict(["x = x", "x = y + z"])] == [True, False]
 
 
 @pytest.mark.parametrize("name", ["in.txt.gz", "in.parquet"])
@@ -625,28 +646,62 @@ def test_graphs_of_dgl_hold_the_trees_of_examples(tmp_path: Path, predictor: Tre
     assert left_in(tmp_path) == {"graphs.bin", "out.jsonl"}
 
 
+# A script without a guard around its main part.
 KILLED = """
-import os, signal, sys
+import multiprocessing, os, signal, sys
+from pathlib import Path
 from treemem.predict import TreePredictor, chunks, predict_file
 from treemem.predict.partial_output import PartialOutput
 from models import small_model
 chunks.CHUNK_RECORDS = 3
 append = PartialOutput.append
-def killed(self, lines, *others):
+def killed(self, lines, **counts):
     if self.num_lines:
+        Path(sys.argv[3]).write_text(" ".join(str(child.pid) for child in multiprocessing.active_children()))
         self._stream.write(lines[:-7])
         os.kill(os.getpid(), signal.SIGKILL)
-    append(self, lines, *others)
+    append(self, lines, **counts)
 PartialOutput.append = killed
-predict_file(TreePredictor(small_model(), processes=1), sys.argv[1], sys.argv[2])
+predict_file(TreePredictor(small_model(), processes=2), sys.argv[1], sys.argv[2])
 """
 
 
-def test_a_process_killed_while_it_writes_is_resumed(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+def test_a_script_killed_while_it_writes_is_resumed_and_takes_its_processes_with_it(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
     search = os.pathsep.join([str(Path(treemem.__file__).parents[1]), str(Path(__file__).parent)])
-    command = [sys.executable, "-c", KILLED, str(text), str(tmp_path / "out.jsonl")]
+    (tmp_path / "script.py").write_text(KILLED)
+    names = [tmp_path / name for name in ("script.py", "equations.txt", "out.jsonl", "children")]
+    command = [sys.executable, *map(str, names)]
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": search}).returncode == -signal.SIGKILL
+    children = [Path("/proc", process) for process in (tmp_path / "children").read_text().split()]
+    assert children
+    for _ in range(300):
+        if not any(child.exists() for child in children):
+            break
+        time.sleep(0.1)
+    assert not any(child.exists() for child in children)
     assert not (tmp_path / "out.jsonl.partial").read_bytes().endswith(b"\n")
+    predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
+    predict_file(predictor, text, tmp_path / "whole.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert left_in(tmp_path) == {"script.py", "children", "out.jsonl", "whole.jsonl"}
+
+
+def test_no_record_is_lost_when_a_process_that_reads_dies(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = PartialOutput.append
+
+    def killing(self: PartialOutput, *arguments: Any, **counts: Any) -> None:
+        append(self, *arguments, **counts)
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialOutput, "append", killing)
+        with pytest.raises(RecipeError, match=r"a process that reads records died: .* read in one process"):
+            predict_file(TreePredictor(predictor.model, processes=2), text, tmp_path / "out.jsonl")
     predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
     predict_file(predictor, text, tmp_path / "whole.jsonl")
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
@@ -672,9 +727,9 @@ def test_a_file_is_read_as_it_is_needed(
     seen = []
     append = PartialOutput.append
 
-    def noted(self: PartialOutput, *arguments: Any) -> None:
+    def noted(self: PartialOutput, *arguments: Any, **counts: Any) -> None:
         seen.append(len(taken))
-        append(self, *arguments)
+        append(self, *arguments, **counts)
 
     monkeypatch.setattr(PartialOutput, "append", noted)
     predict_file(predictor, text, tmp_path / "out.jsonl")

@@ -273,10 +273,10 @@ def test_records_that_cannot_be_sent_to_other_processes_are_read_in_this_one(mon
 
 
 def test_a_reader_of_the_running_program_reads_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    predictor = TreePredictor(small_model(), processes=2)
-    monkeypatch.setattr(type(predictor.reader), "__module__", "__main__")
-    monkeypatch.setattr(chunks, "ChildProcess", None)
-    assert len(list(predictor.predict(GOOD))) == 5
+    reader = type(small_model().task.reader)
+    monkeypatch.setattr(reader, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], reader.__qualname__, reader, raising=False)
+    assert all(answer["error"] is None for answer in TreePredictor(small_model(), processes=2).predict(GOOD))
 
 
 def test_a_model_can_be_named() -> None:

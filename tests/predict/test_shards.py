@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +20,7 @@ import treemem
 from treemem import checkpoint
 from treemem.cli import main
 from treemem.errors import CheckpointError, RecipeError
-from treemem.predict import ShardCounts, TreePredictor, chunks, predict_file, predict_shards, shards
-from treemem.predict.chunks import Chunk
-from treemem.predict.shards import ShardPredictor
+from treemem.predict import TreePredictor, chunks, predict_file, predict_shards, shards
 from treemem.records import read_records, write_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
@@ -111,41 +109,43 @@ def one_after_another(model: Path, records: Path, folder: Path) -> Path:
 def test_the_answers_of_a_folder_are_complete_and_the_same_after_a_worker_was_killed(
     cluster: None, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    marker, small = tmp_path / "killed", chunks.CHUNK_RECORDS
+    marker, small, predict = tmp_path / "killed", chunks.CHUNK_RECORDS, shards._predict_shard
 
-    class DiesInTheMiddleOfAShard(ShardPredictor):
-        def __call__(self, shard: Mapping[str, str]) -> dict[str, Any]:
-            from treemem.predict import chunks
+    def dies_in_the_middle_of_a_shard(job: Any, shard: str) -> Any:
+        from treemem.predict import chunks
+        from treemem.predict.partial_output import PartialOutput
 
-            chunks.CHUNK_RECORDS = small
-            answers = self.predictor.answers
+        append = PartialOutput.append
 
-            def cut_off(given: Iterable[Chunk], processes: int | None) -> Iterator[tuple[Chunk, list[dict[str, Any]]]]:
-                for number, found in enumerate(answers(given, processes)):
-                    if number == 1 and shard["output"].endswith("b.parquet"):
-                        dies_once(marker)
-                    yield found
+        def cut_off(self: Any, *arguments: Any, **counts: Any) -> None:
+            if self.num_lines and shard.endswith("b.parquet"):
+                dies_once(marker)
+            if shard.endswith("c.parquet"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            append(self, *arguments, **counts)
 
-            self.predictor.answers = cut_off
-            try:
-                return super().__call__(shard)
-            finally:
-                self.predictor.answers = answers
+        chunks.CHUNK_RECORDS = small
+        PartialOutput.append = cut_off  # type: ignore[method-assign]
+        try:
+            return predict(job, shard)
+        finally:
+            PartialOutput.append = append  # type: ignore[method-assign]
 
-    monkeypatch.setattr(shards, "ShardPredictor", DiesInTheMiddleOfAShard)
     (records / "damaged.parquet").write_text("no Parquet")
-    done = predict_shards(model, records, tmp_path / "answers", actors=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "_predict_shard", dies_in_the_middle_of_a_shard)
+        done = predict_shards(model, records, tmp_path / "answers", actors=2)
     assert marker.exists()
+    assert (done.shards, done.done_before, done.counts.records, done.counts.rejected) == (5, 0, 21, 3)
+    assert sorted(done.failed) == ["c.parquet", "damaged.parquet"]
+    assert "the process that read it died 4 times" in done.failed["c.parquet"]
+    assert "no Parquet data" in done.failed["damaged.parquet"]
     (records / "damaged.parquet").unlink()
+    again = predict_shards(model, records, tmp_path / "answers", actors=2)
+    assert (again.shards, again.done_before, again.counts.records, again.failed) == (4, 3, 7, {})
     expected = one_after_another(model, records, tmp_path / "expected")
-    answers = answers_in(tmp_path / "answers")
-    assert [answer["id"] for answer in answers] == [f"{shard}{number}" for shard in SHARDS for number in range(RECORDS)]
-    assert answers == answers_in(expected)
     for path in expected.iterdir():
         assert (tmp_path / "answers" / path.name).read_bytes() == path.read_bytes()
-    assert (done.shards, done.done_before, done.counts.records, done.counts.rejected) == (5, 0, 28, 4)
-    assert list(done.failed) == ["damaged.parquet"]
-    assert "no Parquet data" in done.failed["damaged.parquet"]
     left = {path.name for path in (tmp_path / "answers").iterdir()}
     assert left == {*(f"{shard}.parquet" for shard in SHARDS), "_answers_of.json"}
 
@@ -186,120 +186,78 @@ def test_a_predictor_in_a_pipeline_of_ray_data_answers_every_record_after_it_was
         assert found["probability"] == pytest.approx(chance, nan_ok=True)
 
 
-def called(predictor: ShardPredictor, path: Path, folder: Path) -> dict[str, Any]:
-    return predictor({"input": str(path), "output": str(folder / path.name)})
-
-
-def test_a_shard_that_its_process_died_of_again_and_again_fails_and_can_be_tried_anew(
-    model: Path, records: Path, tmp_path: Path
-) -> None:
-    predictor = ShardPredictor(str(model), 0.5, 64)
-    tries = tmp_path / ".a.parquet.tries"
-    tries.write_bytes(b"....")
-    said = called(predictor, records / "a.parquet", tmp_path)
-    assert said["error"] == "the process that read it has ended 4 times: killed, out of memory or crashed"
-    assert not (tmp_path / "a.parquet").exists()
-    said = called(predictor, records / "a.parquet", tmp_path)
-    assert said == {"shard": "a.parquet", "records": 7, "rejected": 1, "error": ""}
-    assert not tries.exists()
-
-
 class Here:
-    """As much of Ray Data as it takes to run a job in this process."""
+    """As much of Ray as it takes to run a job in this process: a task is its result."""
 
-    def __init__(self, jobs: list[dict[str, str]], override_num_blocks: int) -> None:
-        self.jobs = jobs
+    exceptions = SimpleNamespace(RayError=LookupError)
 
-    def map(self, kind: Callable[..., Any], *, fn_constructor_args: tuple[Any, ...], **_: Any) -> Here:
-        self.worker = kind(*fn_constructor_args)
-        return self
+    def __init__(self, has_begun: bool = True, **resources: float) -> None:
+        self.has_begun, self.resources, self.told = has_begun, {"CPU": 3.0, **resources}, []
 
-    def iter_rows(self) -> Iterator[dict[str, Any]]:
-        return map(self.worker, self.jobs)
+    def is_initialized(self) -> bool:
+        return self.has_begun
 
+    def cluster_resources(self) -> dict[str, float]:
+        return self.resources
 
-def test_why_a_worker_does_not_start_is_told_as_it_is(
-    no_cluster: None, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Elsewhere(ShardPredictor):
-        """One on a machine where the checkpoint is another model."""
+    def init(self, **options: Any) -> None:
+        self.told.append(options)
 
-        def __init__(self, checkpoint: str, *arguments: Any) -> None:
-            super().__init__(str(tmp_path / "other"), *arguments)
+    def shutdown(self) -> None:
+        self.told.append("ended")
 
-    checkpoint.save(tmp_path / "other", small_model(seed=1))
-    data = SimpleNamespace(from_items=Here, ActorPoolStrategy=SimpleNamespace)
-    monkeypatch.setattr(sys.modules["ray"], "data", data)
-    with monkeypatch.context() as patch:
-        patch.setattr(shards, "ShardPredictor", Elsewhere)
-        with pytest.raises(
-            CheckpointError, match="other is another model on this machine than where the job was started"
-        ):
-            predict_shards(model, records, tmp_path / "answers", actors=1)
-    assert predict_shards(model, records, tmp_path / "answers", actors=1).counts.records == len(SHARDS) * RECORDS
+    def remote(self, **_: Any) -> Any:
+        return lambda function: SimpleNamespace(remote=lambda *arguments: (arguments, function(*arguments)))
 
+    def wait(self, running: list[Any]) -> tuple[list[Any], list[Any]]:
+        return running[:1], running[1:]
 
-def test_a_cluster_that_cannot_be_reached_is_told(
-    no_cluster: None, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init(**_: object) -> None:
-        raise ConnectionError("Failed to connect to Ray cluster at other:6379\nand more")
-
-    ray = sys.modules["ray"]
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", init, raising=False)
-    monkeypatch.setattr(ray, "exceptions", SimpleNamespace(RayError=LookupError), raising=False)
-    with pytest.raises(RecipeError, match="cannot connect to Ray: Failed to connect to Ray cluster at other:6379; see"):
-        predict_shards(model, records, tmp_path / "answers", actors=1)
-
-
-def test_a_worker_with_another_model_than_the_one_that_is_meant_refuses_to_start(model: Path) -> None:
-    with pytest.raises(CheckpointError, match="is another model on this machine"):
-        ShardPredictor(str(model), 0.5, 64, digest="0")
+    def get(self, done: tuple[Any, Any]) -> Any:
+        return done[1]
 
 
 @pytest.fixture
-def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray as far as nothing has to run: with three logical CPUs."""
-    ray = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 3.0}, data=None)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.data", SimpleNamespace())
+def ray(monkeypatch: pytest.MonkeyPatch) -> Here:
+    monkeypatch.setitem(sys.modules, "ray", Here())
+    shards._predictor.cache_clear()
+    return sys.modules["ray"]  # type: ignore[return-value]
 
 
-@pytest.fixture
-def done(no_cluster: None, model: Path, records: Path, tmp_path: Path) -> Path:
-    """A folder in which there is a file of answers for each of the records."""
-    answers = tmp_path / "answers"
-    digest = shards.model_digest(checkpoint.load(model))
-    of_predictor = {"threshold": 0.5, "batch_size": 1024, "device": "cpu"}
-    shards._take_folder(answers, {"weights": digest, **of_predictor, "input": str(records)})
-    for path in records.iterdir():
-        (answers / path.name).touch()
-    return answers
-
-
-def test_files_whose_answers_are_there_are_passed_over(done: Path, model: Path, records: Path) -> None:
-    counts = predict_shards(model, records, done)
-    assert isinstance(counts, ShardCounts)
-    assert (counts.shards, counts.done_before, counts.counts.records, counts.failed) == (4, 4, 0, {})
-
-
-def test_answers_of_another_threshold_model_or_input_are_not_mixed(done: Path, model: Path, records: Path) -> None:
+def test_files_whose_answers_exist_are_skipped_and_those_of_another_run_are_not_mixed(
+    ray: Here, model: Path, records: Path, tmp_path: Path
+) -> None:
+    done = tmp_path / "answers"
+    assert predict_shards(model, records, done).counts.records == len(SHARDS) * RECORDS
+    again = predict_shards(model, records, done)
+    assert (again.shards, again.done_before, again.counts.records, again.failed) == (4, 4, 0, {})
     with pytest.raises(RecipeError, match="holds answers of another threshold; choose another folder"):
         predict_shards(model, records, done, threshold=0.6)
     with pytest.raises(RecipeError, match="holds answers of another batch size"):
         predict_shards(model, records, done, batch_size=7)
-    checkpoint.save(done.with_name("other"), small_model(seed=1))
+    checkpoint.save(tmp_path / "other", small_model(seed=1))
     with pytest.raises(RecipeError, match="holds answers of another model"):
-        predict_shards(done.with_name("other"), records, done)
-    shutil.copytree(records, records.with_name("others"))
+        predict_shards(tmp_path / "other", records, done)
+    shutil.copytree(records, tmp_path / "others")
     with pytest.raises(RecipeError, match="holds answers of another input"):
-        predict_shards(model, records.with_name("others"), done)
+        predict_shards(model, tmp_path / "others", done)
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [({"digest": "0"}, "is another model on this machine"), ({"device": "cuda"}, "cannot use any; leave gpus at 0")],
+)
+def test_a_machine_with_another_model_or_without_gpus_stops_the_job(
+    changed: dict[str, str], match: str, ray: Here, model: Path, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    job = {"checkpoint": str(model), "threshold": 0.5, "batch_size": 64, "device": "cpu", "digest": "", "folder": ""}
+    with pytest.raises(CheckpointError, match=match):
+        list(shards._results(shards._Job(**{**job, **changed}), [*records.iterdir()], ray, 1, 0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", ["", "[]", json.dumps({"weights": 1})])
 def test_a_folder_that_holds_something_else_is_left_alone(
-    content: str, no_cluster: None, model: Path, records: Path, tmp_path: Path
+    content: str, ray: Here, model: Path, records: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "answers").mkdir()
     (tmp_path / "answers" / "_answers_of.json").write_text(content)
@@ -309,100 +267,47 @@ def test_a_folder_that_holds_something_else_is_left_alone(
         predict_shards(model, records, records)
 
 
-def test_a_folder_in_which_nothing_was_begun_but_to_say_of_what_its_answers_are_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "._answers_of.json.4711.tmp").write_text('{"wei')
-    about = {"weights": "a", "input": "b"}
+def test_a_folder_with_leftovers_of_a_killed_process_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "._answers_of.json.tmp").write_text('{"wei')
+    about = {"model": "a", "input": "b"}
     shards._take_folder(tmp_path, about)
-    assert json.loads((tmp_path / "_answers_of.json").read_text()) == about
+    assert [(path.name, json.loads(path.read_text())) for path in tmp_path.iterdir()] == [("_answers_of.json", about)]
 
 
-def test_a_folder_without_records_is_told(no_cluster: None, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"there is no file \*\.parquet in"):
-        predict_shards(model, tmp_path, tmp_path / "answers")
-    with pytest.raises(RecipeError, match="missing is no folder"):
-        predict_shards(model, tmp_path / "missing", tmp_path / "answers")
+def test_what_cannot_be_run_is_told(ray: Here, model: Path, records: Path, tmp_path: Path) -> None:
+    for source, options, match in (
+        (tmp_path, {}, r"there is no file \*\.parquet in"),
+        (tmp_path / "missing", {}, "missing is not a folder"),
+        (records, {"actors": 0}, "actors"),
+        (records, {"gpus": 3.0}, "gpus=3 are not available: Ray has 0 GPUs"),
+        (records, {"gpus": -1.0}, "gpus=-1 are not available"),
+    ):
+        with pytest.raises(RecipeError, match=match):
+            predict_shards(model, source, tmp_path / "answers" / str(len(match)), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("actors", [3, 4, 0, -1])
-def test_actors_that_leave_no_logical_cpu_are_refused_rather_than_waited_for(
-    actors: int, no_cluster: None, model: Path, records: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(RecipeError, match="Ray has 3 CPUs: ask for fewer actors"):
-        predict_shards(model, records, tmp_path / "answers", actors=actors)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "actors", "problem"),
-    [
-        (3.0, 1, "gpus=3 for each actor cannot be had: Ray has 2 GPUs"),
-        (-1.0, 1, "gpus=-1 for each actor cannot be had"),
-        (1.5, 2, "2 actors of 1.5 GPUs each cannot be had: Ray has 2 GPUs"),
-    ],
-)
-def test_gpus_that_ray_does_not_have_are_refused_rather_than_waited_for(
-    gpus: float, actors: int, problem: str, no_cluster: None, model: Path, records: Path, tmp_path: Path
-) -> None:
-    sys.modules["ray"].cluster_resources = lambda: {"CPU": 3.0, "GPU": 2.0}  # type: ignore[attr-defined]
-    with pytest.raises(RecipeError, match=problem):
-        predict_shards(model, records, tmp_path / "answers", actors=actors, gpus=gpus)
-
-
-def test_an_actor_given_a_gpu_says_where_there_is_none(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(RecipeError, match="cannot use any; leave gpus at 0"):
-        ShardPredictor(str(model), 0.5, 64, device="cuda")
-
-
-@pytest.mark.parametrize("was_there", [False, True])
 def test_a_ray_that_was_started_for_a_job_ends_with_it_and_one_that_was_there_stays(
-    was_there: bool, no_cluster: None, model: Path, records: Path, tmp_path: Path
+    ray: Here, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray, told = sys.modules["ray"], []
-    ray.is_initialized = lambda: was_there  # type: ignore[attr-defined]
-    ray.init = lambda **_: told.append("begun")  # type: ignore[attr-defined]
-    ray.shutdown = lambda: told.append("ended")  # type: ignore[attr-defined]
-    with pytest.raises(RecipeError, match="actors cannot be had"):
-        predict_shards(model, records, tmp_path / "answers", actors=9)
-    assert told == ([] if was_there else ["begun", "ended"])
-
-
-@pytest.mark.parametrize(("actors", "cpus", "logical"), [(9, None, 10), (1, None, 5), (1, 2, 2)])
-def test_a_ray_that_is_started_has_a_logical_cpu_that_no_actor_takes(
-    actors: int,
-    cpus: int | None,
-    logical: int,
-    no_cluster: None,
-    model: Path,
-    records: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given: dict[str, Any] = {}
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    ray = sys.modules["ray"]
-    ray.is_initialized = lambda: False  # type: ignore[attr-defined]
-    ray.init, ray.shutdown = given.update, lambda: None  # type: ignore[attr-defined]
-    ray.cluster_resources = lambda: {"CPU": 1.0}  # type: ignore[attr-defined]
-    with pytest.raises(RecipeError, match="cannot be had"):
-        predict_shards(model, records, tmp_path / "answers", actors=actors, cpus=cpus)
-    assert (given["address"], given["num_cpus"]) == ("local", logical)
+    predict_shards(model, records, tmp_path / "there", actors=9)
+    assert ray.told == []
+    ray.has_begun = False
+    predict_shards(model, records, tmp_path / "here", actors=9)
+    begun, ended = ray.told
+    assert (begun["address"], begun["num_cpus"], ended) == ("local", max(9, os.cpu_count() or 1), "ended")
 
 
-@pytest.mark.parametrize("was_there", [False, True])
-def test_logical_cpus_are_not_given_to_a_ray_that_runs(
-    was_there: bool,
-    no_cluster: None,
-    model: Path,
-    records: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_cluster_that_cannot_be_reached_is_told(
+    ray: Here, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not was_there:
-        sys.modules["ray"].is_initialized = lambda: False  # type: ignore[attr-defined]
-        monkeypatch.setenv("RAY_ADDRESS", "other:6379")
-    with pytest.raises(RecipeError, match="cpus is for a Ray that is started here"):
-        predict_shards(model, records, tmp_path / "answers", actors=1, cpus=3)
+    def init(**_: object) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster at other:6379\nand more")
+
+    ray.has_begun = False
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(RecipeError, match="cannot connect to Ray: Failed to connect to Ray cluster at other:6379; see"):
+        predict_shards(model, records, tmp_path / "answers", actors=1)
 
 
 def test_without_ray_the_extra_is_named(

@@ -24,9 +24,9 @@ from treemem.cli import main
 from treemem.data_parallel import joined_processes
 from treemem.errors import CellError, CheckpointError, TreememError
 from treemem.model import Model
+from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
 from treemem.runs import fit
-from treemem.runs.study import weights_digest
 
 PROCESSES = joined_processes()
 LEFT = TOKENS.replace(padding="left")

@@ -40,7 +40,7 @@ from treemem.hub_client import HubAddress
 from treemem.model import Model, weights_of
 from treemem.networks import NetworkConfig
 from treemem.plain_data import plain_data
-from treemem.plain_yaml import load_yaml
+from treemem.plain_yaml import dump_yaml, load_yaml
 from treemem.records import json_line, replacing
 from treemem.task import TASKS, Task, task_folder, task_folders
 from treemem.trees.vocabulary import Vocabulary
@@ -241,7 +241,7 @@ def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[st
         for name, tensor in model.state_dict().items()
     }
     return {
-        CONFIG: _as_yaml(config).encode(),
+        CONFIG: dump_yaml(config).encode(),
         VOCABULARY: json.dumps(model.vocabulary.to_dict(), ensure_ascii=False).encode(),
         WEIGHTS: safetensors.torch.save(weights),
         METRICS: "".join(json_line(record) for record in metrics).encode(),
@@ -312,17 +312,12 @@ def check_options(model: Model) -> None:
     for owner, options in ((model.network.network, model.network.options), (model.task.name, model.task.options)):
         for name, value in options.items():
             try:
-                yaml.safe_dump(value)
+                dump_yaml(value)
             except yaml.YAMLError as error:
                 raise RecipeError(
                     f"the option {name} of {owner} is {value!r:.100}, of type {type(value).__module__}."
                     f"{type(value).__qualname__}; a checkpoint holds plain numbers, texts, lists and dictionaries"
                 ) from error
-
-
-def _as_yaml(config: Mapping[str, Any]) -> str:
-    dumper = type("_NoAliases", (yaml.SafeDumper,), {"ignore_aliases": lambda self, data: True})
-    return yaml.dump(config, Dumper=dumper, sort_keys=False, allow_unicode=True)
 
 
 def described(files: Mapping[str, bytes]) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:

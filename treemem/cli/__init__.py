@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command: :func:`treemem.cli.program.main`, imported here so that Ctrl-C is heard meanwhile, too."""
+    """Run :func:`treemem.cli.program.main`, and handle Ctrl-C during its import too."""
     try:
         from treemem.cli import program
     except KeyboardInterrupt:

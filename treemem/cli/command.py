@@ -1,4 +1,4 @@
-"""What a command is, and how its arguments are read."""
+"""What a command is, and the arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, Namespace
 
-from treemem.errors import RecipeError, near_names
+from treemem.errors import RecipeError
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.+, -]*=")
-_OPTION = re.compile(r"--\w[\w-]*|-[A-Za-z]")
-_WRONG_TYPE = re.compile(r'Parser key "(\w+)"(?: element \d+)?:\s*Expected a <class \'(\w+)\'>\. Got value: (.*)', re.S)
-_KINDS = {"int": "a whole number", "float": "a number"}
 
 
 class UsageError(RecipeError):
@@ -25,47 +22,25 @@ class UsageError(RecipeError):
 
 
 class CommandParser(ArgumentParser):
-    """A parser that raises its errors, with near names, and knows which options take no value.
+    """jsonargparse's parser. It raises its errors and prints the text of its help as it is."""
 
-    Attributes:
-        takes_texts: whether its arguments may be texts of any beginning; what to do where one is a ``-`` is then told.
-    """
+    def __init__(self, **options: Any) -> None:
+        plain = argparse.RawDescriptionHelpFormatter
+        super().__init__(exit_on_error=False, allow_abbrev=False, formatter_class=plain, **options)
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self.takes_texts = False
-        self.option_names: list[str] = []
-        self.flags: set[str] = set()
-        super().__init__(*args, **options)
+    def print_help(self, file: Any = None) -> None:
+        """Print the help. A closed pipe raises BrokenPipeError, which argparse would swallow."""
+        print(self.format_help(), end="", file=file)
 
-    def add_argument(self, *names: Any, **options: Any) -> Any:
-        """As in argparse."""
-        self.option_names.extend(name for name in names if name.startswith("-"))
-        if options.get("action") == "store_true":
-            self.flags.update(names)
-        return super().add_argument(*names, **options)
+    @property
+    def option_names(self) -> list[str]:
+        """The names of its options, such as ``--output``."""
+        return list(self._option_string_actions)
 
-    def parsed(self, words: Sequence[str]) -> Namespace:
-        """The options that ``words`` say.
-
-        Raises:
-            UsageError: words that are none.
-        """
-        try:
-            return self.parse_args(list(words))
-        except ArgumentError as error:
-            raise UsageError(f"{self._told(str(error))}; see {self.prog} --help") from error
-
-    def _told(self, problem: str) -> str:
-        if wrong := _WRONG_TYPE.match(problem):
-            name, kind, value = wrong.groups()
-            return f"--{name.replace('_', '-')} takes {_KINDS.get(kind, kind)}, not {value.strip()!r}"
-        if (unknown := problem.removeprefix("unrecognized arguments: ")) != problem:
-            option = unknown.split()[0].partition("=")[0]
-            if not option.startswith("-"):
-                return f"unknown argument {unknown}"
-            hint = "; before a text that begins with - write --" if self.takes_texts else ""
-            return f"unknown argument {option}{near_names(option, self.option_names)}{hint}"
-        return " ".join(problem.split())
+    def takes_value(self, word: str) -> bool:
+        """Return whether a word is an option of one or more values."""
+        action = self._option_string_actions.get(word)
+        return action is not None and action.nargs != 0
 
 
 @dataclass(frozen=True)
@@ -77,15 +52,13 @@ class Command:
         summary: what it does, in a line.
         usage: what may follow its name.
         description: what its help says below the summary.
-        examples: command lines that work, one after the other, in a folder that is empty but for weights of published
-            code.
-        add_arguments: tells a parser what it takes.
-        run: does it; what it returns is the exit code, None for 0. It imports what it needs itself, so that help is
-            there at once.
-        takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments; they are then in ``set``.
-        stopped: what to do after an interruption.
-        data_parallel: whether processes that ``torchrun`` launched do it together.
-        hands_on: whether its arguments are those of another program; they are then in ``arguments`` as they are.
+        examples: command lines that work, one after the other, in a folder that holds nothing but published weights.
+        add_arguments: tells a parser what the command takes.
+        run: runs it and returns the exit code, None for 0. It imports what it needs itself, so that help is fast.
+        takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments. They are then in ``set``.
+        stopped: what to do after Ctrl-C.
+        data_parallel: whether it runs in the processes that ``torchrun`` launches.
+        hands_on: whether it hands its arguments on to another program, unread. They are then in ``arguments``.
     """
 
     name: str
@@ -101,58 +74,56 @@ class Command:
     hands_on: bool = False
 
     def parser(self) -> CommandParser:
-        """The parser of its arguments."""
-        program = f"treemem {self.name}"
+        """Return the parser of its arguments."""
         parser = CommandParser(
-            prog=program,
-            usage=f"{program} {self.usage}",
+            usage=f"treemem {self.name} {self.usage}",
             description=f"{self.summary}\n\n{self.description}".rstrip(),
             epilog="\n".join(["examples:", *(f"  {example}" for example in self.examples)]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            exit_on_error=False,
-            allow_abbrev=False,
         )
         self.add_arguments(parser)
-        parser.add_argument("--debug", action="store_true", help="show where in the code an error came from")
         return parser
 
-    def options(self, words: Sequence[str]) -> Namespace:
-        """What the words after its name say.
 
-        Raises:
-            UsageError: words that are none.
-        """
-        if self.hands_on and not (words and words[0] in ("-h", "--help")):
-            return Namespace(arguments=list(words[1:] if words[:1] == ["--"] else words), debug=False)
-        parser = self.parser()
-        return parser.parsed(_overrides_as_options(words, parser.flags) if self.takes_overrides else words)
+def add_recipe(parser: CommandParser) -> None:
+    """Add the argument ``RECIPE``."""
+    parser.add_argument("recipe", metavar="RECIPE", type=str, help="TASK/RECIPE of a packaged recipe, or a YAML file")
 
 
 def add_checkpoint(parser: CommandParser) -> None:
-    """The argument ``CHECKPOINT``."""
+    """Add the argument ``CHECKPOINT``."""
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", type=str,
-        help="folder of a run, name of a model that comes along, or hf://OWNER/NAME",
-    )  # fmt: skip
+        "checkpoint",
+        metavar="CHECKPOINT",
+        type=str,
+        help="folder of a run, name of a packaged model, or hf://OWNER/NAME",
+    )
 
 
 def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
-    """The option ``--format`` of the file that the argument ``of`` names; ``more`` are formats beside the usual."""
+    """Add the option ``--format`` of the file that the argument ``of`` names. ``more`` are further formats."""
     parser.add_argument(
         "--format", type=str, metavar="FORMAT", help=f"of {of}: text, csv, jsonl{more} or parquet (by its name)"
     )
 
 
 def add_device(parser: CommandParser) -> None:
-    """The option ``--device``."""
+    """Add the option ``--device``."""
     parser.add_argument(
         "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
     )
 
 
 def add_batch_size(parser: CommandParser) -> None:
-    """The option ``--batch-size``."""
+    """Add the option ``--batch-size``."""
     parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
+
+
+def add_overrides(parser: CommandParser, example: str) -> None:
+    """Add the option ``--set``."""
+    parser.add_argument(
+        "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
+        help=f"override a field, such as {example}; may be repeated",
+    )  # fmt: skip
 
 
 def check_place(path: Path, overwrite: bool, is_folder: bool = False) -> None:
@@ -171,23 +142,15 @@ def check_place(path: Path, overwrite: bool, is_folder: bool = False) -> None:
         raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def add_overrides(parser: CommandParser, example: str) -> None:
-    """The option ``--set``."""
-    parser.add_argument(
-        "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
-        help=f"override a field, such as {example}; may be repeated",
-    )  # fmt: skip
+def overrides_as_options(words: Sequence[str], parser: CommandParser) -> list[str]:
+    """Return the words with ``--set`` before each ``FIELD=VALUE`` that stands before ``--``.
 
-
-def _overrides_as_options(words: Sequence[str], flags: set[str]) -> list[str]:
-    """The words before ``--``, each ``FIELD=VALUE`` turned into ``--set FIELD=VALUE``, and all others as they are.
-
-    An option's value is none, and neither is the name of a file or folder that is there.
+    The value of an option is not such a field, nor is the name of a file or folder that exists.
     """
     found: list[str] = []
     end = words.index("--") if "--" in words else len(words)
     for before, word in zip(["", *words], words[:end], strict=False):
-        is_value = _OPTION.fullmatch(before) and before not in flags
-        is_place = os.access(word, os.F_OK)  # of a text too long for a name it says no, where Path.exists raises
-        found.extend(["--set", word] if _OVERRIDE.match(word) and not is_value and not is_place else [word])
+        is_place = os.access(word, os.F_OK)  # False for a text too long for a name, where Path.exists raises
+        is_field = _OVERRIDE.match(word) and not parser.takes_value(before) and not is_place
+        found.extend(["--set", word] if is_field else [word])
     return [*found, *words[end:]]

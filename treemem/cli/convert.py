@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError
-from treemem.errors import RecipeError
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
 
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("file", metavar="FILE", type=str, help="a state dict that the published code saved")
     parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="the checkpoint to write")
+    parser.add_argument("--options", type=str, metavar="FILE", help="JSON object of options of the network")
     parser.add_argument(
-        "--options", type=str, metavar="FILE", help="JSON file of an object with options of the network"
+        "--words", type=str, metavar="FILE", help="the word of each row of the embedding table (the published words)"
     )
+    parser.add_argument("--numeric", action="store_true", help="keep the number encoder and decoder of equations")
     parser.add_argument(
-        "--words", type=str, metavar="FILE", help="what the rows of the table of words are, one a line (the published)"
+        "--published", type=str, metavar="CODE", help="recursiveMemNet, Ordered-Memory, Ordered-Neurons"
     )
-    parser.add_argument("--numeric", action="store_true", help="keep what an equation network learnt of numbers")
-    parser.add_argument(
-        "--published",
-        type=str,
-        metavar="CODE",
-        help="recursiveMemNet, Ordered-Memory or Ordered-Neurons (by its names)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the checkpoint where it exists")
-    parser.add_argument(
-        "--set", action="append", default=[], type=str, metavar="OPTION=VALUE",
-        help="an option of the network, such as stack_size=5; may be repeated",
-    )  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing checkpoint")
+    add_overrides(parser, "stack_size=5")
 
 
 def _run(options: Namespace) -> None:
     from treemem.conversion import convert
+    from treemem.runs.recipe import parse_override
 
     if options.output is None:
         raise UsageError("where to? give -o FOLDER")
@@ -43,7 +36,7 @@ def _run(options: Namespace) -> None:
         options.file,
         options.output,
         published=options.published,
-        options={**_options_in(options.options), **dict(map(_option, options.set))},
+        options={**_options_in(options.options), **dict(map(parse_override, options.set))},
         task_options={"numeric": True} if options.numeric else None,
         words=None if options.words is None else _text_of(options.words, "--words").splitlines(),
         overwrite=options.overwrite,
@@ -60,40 +53,25 @@ def _text_of(path: str, option: str) -> str:
 
 
 def _options_in(path: str | None) -> dict[str, Any]:
-    """The options in a JSON file."""
-    import json
-
+    """Return the options in a JSON file."""
     if path is None:
         return {}
     try:
         found = json.loads(_text_of(path, "--options"))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"--options {path} is no JSON: {error}") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--options {path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise UsageError(f'--options {path} must hold an object such as {{"stack_size": 5}}')
     return found
 
 
-def _option(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE`` as a name and what the value says in YAML."""
-    from treemem.runs.recipe import read_yaml
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--set takes NAME=VALUE, not {text!r}")
-    try:
-        return name.strip(), read_yaml(value)
-    except RecipeError as error:
-        raise UsageError(f"the value in {text!r} is no YAML value ({error})") from error
-
-
 COMMAND = Command(
     name="convert",
-    summary="Make a checkpoint of weights that the published code of a network saved.",
+    summary="Convert weights that the published code of a network saved to a checkpoint.",
     usage="FILE -o FOLDER [OPTION=VALUE ...] [options]",
     description=(
-        "Covers recursiveMemNet, Ordered-Memory and Ordered-Neurons (docs/authors_weights.md says which models).\n"
-        "What the weights do not say and what changes numbers must be given as OPTION=VALUE; the error names it."
+        "Covers recursiveMemNet, Ordered-Memory and Ordered-Neurons; docs/authors_weights.md lists the models.\n"
+        "Options that change numbers and that the weights do not tell must be given. The error names them."
     ),
     examples=(
         "treemem convert model-97.checkpoint -o published "

@@ -37,18 +37,16 @@ _EVERYTHING = "all"
 def _add_arguments(parser: CommandParser) -> None:
     add_checkpoint(parser)
     parser.add_argument(
-        "data", nargs="?", metavar="DATA", type=str, help="file of labelled examples; without one, data are generated"
+        "data", nargs="?", metavar="DATA", type=str, help="file of labelled examples; by default, data are generated"
     )
-    add_overrides(parser, "data.size=200, of the data that are generated")
+    add_overrides(parser, "data.size=200, of the generated data")
     parser.add_argument(
-        "--split", type=str, metavar="SPLIT", help="train, validation, test or all (of a file all, else test)"
+        "--split", type=str, metavar="SPLIT", help="train, validation, test or all (all for a file, else test)"
     )
     add_input_format(parser, "DATA")
-    parser.add_argument(
-        "--reliability", action="store_true", help="show how often the model is right where it is so and so sure"
-    )
-    parser.add_argument("--json", type=str, metavar="FILE", help="write the scores there too")
-    parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
+    parser.add_argument("--reliability", action="store_true", help="print the accuracy by confidence")
+    parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this file")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_device(parser)
     add_batch_size(parser)
 
@@ -56,6 +54,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import accuracy_table
+    from treemem.metrics.calibration import reliability
     from treemem.records import replacing
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate
@@ -64,7 +63,7 @@ def _run(options: Namespace) -> None:
 
     of_data = [override for override in options.set if not override.startswith("task_options.")]
     if options.data is not None and of_data:
-        raise UsageError(f"--set is for data that are generated; leave out {of_data[0]}, or DATA")
+        raise UsageError(f"--set is for generated data; leave out {of_data[0]}, or DATA")
     if options.batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, not {options.batch_size}")
     split = options.split or (_EVERYTHING if options.data is not None else SPLITS[2])
@@ -84,14 +83,21 @@ def _run(options: Namespace) -> None:
         title=options.checkpoint,
     )
     name = _name_of(model) if folder is None else folder.name
-    print(accuracy_table({name: evaluation.scores}, group=model.task.group))
+    print(accuracy_table({name: evaluation.scores}, group=model.task.group, monitor=model.task.monitor))
     if evaluation.overall.f1 is not None:
         score = evaluation.overall
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
     if not options.reliability and options.json is None:
         return
-    found = _reliability(model, forest, evaluation)
+    import numpy as np
+
+    found = None
+    if isinstance(evaluation.predicted, np.ndarray):
+        labels = model.task.examples(forest).targets["label"][evaluation.chosen]
+        found = reliability(evaluation.predicted, labels)
     if options.reliability:
+        if found is None:
+            raise UsageError(f"--reliability is for tasks with classes; {model.task.name} has none")
         print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
     if options.json is not None:
         content = _as_json(model, name, evaluation, found, options, split)
@@ -100,17 +106,17 @@ def _run(options: Namespace) -> None:
 
 
 def _name_of(model: Model) -> str:
-    """What the task calls the network; else its class."""
+    """Return the task's name for the network, or else its class."""
     return next((name for name, own in model.task.networks.items() if own == model.network), model.network.network)
 
 
 def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, Forest]:
-    """The examples of the file, or those that the model's run, which is in ``folder``, or its task generates.
+    """Return the model's task with the options that are set, and the examples to score.
 
-    The task is the model's, with the options that are set.
+    These are the examples of the file, or of the run in ``folder``, or those that the task generates.
 
     Raises:
-        RecipeError: an option that the model was not trained with, and that tells more than how scores are given.
+        RecipeError: an option that scoring may not change.
     """
     from treemem.runs.recipe import load_recipe, load_task_data
     from treemem.runs.recipe_run import RECIPE
@@ -125,7 +131,7 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
         _logger.info("the data are those of the run")
         given["data"] = dataclasses.asdict(recipe.data)
     else:
-        _logger.info("no run of this model is known here, so the data are those that its task generates")
+        _logger.info("the model has no run here, so its task generates the data")
     task, data_options = load_task_data(model.task.name, options.set, given)
     _check_same(model.task, task)
     return task, task.make_data(data_options).forest
@@ -137,21 +143,12 @@ def _check_same(trained: Task, task: Task) -> None:
             free = " and ".join(sorted(task.scoring_options)) or "none"
             raise RecipeError(
                 f"task_options.{option} is {task.options[option]!r}, and the model was trained with {value!r}; options "
-                f"of this task that a trained model can be scored with others of: {free}"
+                f"of this task that scoring may change: {free}"
             )
 
 
-def _reliability(model: Model, forest: Forest, evaluation: Evaluation) -> Reliability:
-    from treemem.metrics.calibration import reliability
-
-    labels = evaluation.labels
-    if labels is None:
-        labels = model.task.examples(forest).targets["label"][evaluation.chosen]
-    return reliability(evaluation.predicted, labels)
-
-
 def _as_json(
-    model: Model, name: str, evaluation: Evaluation, found: Reliability, options: Namespace, split: str
+    model: Model, name: str, evaluation: Evaluation, found: Reliability | None, options: Namespace, split: str
 ) -> dict[str, Any]:
     from treemem.metrics.score import score_row
 
@@ -162,7 +159,8 @@ def _as_json(
         "data": options.data,
         "split": split,
         "scores": [score_row(name, score, model.task.group) for score in evaluation.scores],
-        "reliability": {
+        "reliability": found
+        and {
             "expected_calibration_error": found.expected_calibration_error,
             "bins": [dataclasses.asdict(each) for each in found.bins if each.examples],
         },
@@ -174,9 +172,8 @@ COMMAND = Command(
     summary="Score a trained model on labelled examples, by group.",
     usage="CHECKPOINT [DATA] [FIELD=VALUE ...] [options]",
     description=(
-        "CHECKPOINT is the folder of a seed, the name of a model that comes along, or hf://OWNER/NAME. Without DATA\n"
-        "the examples are those of the model's run, or else the ones that its task generates, with the fields that\n"
-        "are set."
+        "CHECKPOINT is the folder of a seed, the name of a packaged model, or hf://OWNER/NAME. Without DATA the\n"
+        "examples are those of the model's run, or else its task generates them. FIELD=VALUE changes these data."
     ),
     examples=(
         "treemem evaluate equation_verification equations.jsonl --split test --json scores.json",

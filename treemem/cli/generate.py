@@ -27,14 +27,12 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("task", metavar="TASK", type=str, help="name of the task")
     parser.add_argument(
         "-o", "--output", type=str, metavar="FILE|FOLDER",
-        help="a file whose name ends in .jsonl, .csv, .parquet, .txt or .tsv, each also with .gz; or a folder, which "
-        "receives a file for each split; - is standard output",
+        help="a file .jsonl, .csv, .parquet, .txt or .tsv, each also with .gz; a folder for a file per split; or - for "
+        "standard output",
     )  # fmt: skip
     add_overrides(parser, "data.size=200")
-    parser.add_argument(
-        "--format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet, whatever the name is"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="write over files that exist")
+    parser.add_argument("--format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by the name)")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
 
 
 def _run(options: Namespace) -> None:
@@ -54,7 +52,7 @@ def _run(options: Namespace) -> None:
         _write_folder(Path(name), task, data.forest, data.card, form, options.overwrite)
         return
     if form == "text":
-        _logger.info("lines of text hold %s alone; other formats hold the split and the %s too",
+        _logger.info("lines of text hold only %s; other formats also hold the split and the %s",
                      ", ".join(task.text_columns), task.group)  # fmt: skip
     count = write_records(name, _records(task, data.forest, form), format=form)
     _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
@@ -68,7 +66,7 @@ def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any
 
 
 def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str, overwrite: bool) -> None:
-    """A file for each split, and the card, all of them or none."""
+    """Write a file for each split, and the card; all of them or nothing."""
     from treemem.records import replacing, write_records, writing
 
     split = forest.tree_data.get("split")
@@ -85,7 +83,7 @@ def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str
             for path in sorted(temporary.iterdir()):
                 path.replace(folder / path.name)
         except RecipeError as error:
-            if isinstance(error.__cause__, OSError):  # told of the folder, not of the temporary one beside it
+            if isinstance(error.__cause__, OSError):  # name the folder, not the temporary one
                 raise error.__cause__ from error
             raise
         finally:
@@ -99,10 +97,9 @@ COMMAND = Command(
     summary="Write labelled examples of a task to a file or folder, with their split and group.",
     usage="TASK -o FILE|FOLDER [FIELD=VALUE ...] [options]",
     description=(
-        "The same fields and the same seed give the same file. treemem evaluate reads these files; so do recipes:\n"
-        "those of equation_verification by data.path=FILE, of logical_inference by data.path=FOLDER, of listops by\n"
-        "data.training_file, data.validation_file and data.test_file. treemem tasks describe TASK says which fields\n"
-        "there are to set."
+        "The same fields and seed give the same file. treemem evaluate and recipes read these files. Recipes name\n"
+        "them by data.path (equation_verification: a file; logical_inference: a folder), or by data.training_file,\n"
+        "data.validation_file and data.test_file (listops). treemem tasks describe TASK lists the fields."
     ),
     examples=(
         "treemem generate equation_verification -o equations.jsonl --set data.size=200",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
 
 if TYPE_CHECKING:
     from treemem.task import Task
@@ -16,13 +16,9 @@ _DEEPEST = 40
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.takes_texts = True
-    parser.add_argument("words", nargs="+", metavar="TASK TEXT", type=str, help="the task, then texts; - reads lines")
-    parser.add_argument("--task", type=str, metavar="TASK", help="the task; all other arguments are then texts")
-    parser.add_argument(
-        "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
-        help="override an option of the task, such as task_options.form=nary; may be repeated",
-    )  # fmt: skip
+    parser.add_argument("words", nargs="+", metavar="TASK TEXT", type=str, help="task and texts; - reads lines")
+    parser.add_argument("--task", type=str, metavar="TASK", help="the task; all arguments are then texts")
+    add_overrides(parser, "task_options.form=nary")
 
 
 def _run(options: Namespace) -> None:
@@ -37,10 +33,10 @@ def _run(options: Namespace) -> None:
 
 
 def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
-    """The texts; those that are lines of standard input with their numbers, blank ones left out.
+    """Yield the texts, with line numbers for the lines of standard input. Blank lines are left out.
 
     Raises:
-        ParseError: a line that is no UTF-8.
+        ParseError: a line that is not UTF-8.
     """
     from treemem.records import open_source, text_lines
 
@@ -78,11 +74,11 @@ def _shown(task: Task, text: str, line: int | None) -> str:
 
 COMMAND = Command(
     name="parse",
-    summary="Show the tree of a text: a drawing, its bracket form, size, height, and the tokens of sequence networks.",
+    summary="Print the tree of a text: a drawing, its brackets, size, height, and the tokens for sequence networks.",
     usage="TASK TEXT ... | --task TASK TEXT ... [options]",
     description=(
-        "A text may be -, for lines of standard input. Before texts one of which begins with - write --. Between the\n"
-        "two formulas of a pair of logic is a tab."
+        "A text - reads lines of standard input. Write -- before texts that begin with -. A tab separates the two\n"
+        "formulas of logical_inference."
     ),
     examples=(
         'treemem parse equation_verification "sin(x)^2 + cos(x)^2 = 1"',

@@ -19,6 +19,7 @@ from treemem.cli.command import (
 from treemem.errors import RecipeError
 
 _logger = logging.getLogger(__name__)
+_NONE_PREDICTED = 3
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -34,11 +35,12 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--processes", type=int, metavar="N", help="that read records (as the machine has cores, at most 4)"
     )
+    parser.add_argument("--most-nodes", type=int, metavar="N", help="of an example; a larger one is an error (100000)")
     add_batch_size(parser)
     add_device(parser)
 
 
-def _run(options: Namespace) -> None:
+def _run(options: Namespace) -> int:
     from treemem.predict import TreePredictor, predict_file
     from treemem.runs.accelerator import find_device
 
@@ -51,6 +53,7 @@ def _run(options: Namespace) -> None:
         batch_size=options.batch_size,
         device=find_device(options.device, "--device"),
         processes=options.processes,
+        most_nodes=options.most_nodes,
     )
     counts = predict_file(
         predictor,
@@ -67,17 +70,22 @@ def _run(options: Namespace) -> None:
     told = f"{records}: {counts.predicted} predicted, {counts.rejected} with an error"
     if counts.was_complete:
         _logger.info("%s is complete and left as it is, whatever model and input it is of: %s", options.output, told)
-        return
-    _logger.info("%s; %.0f records/s", told, counts.records / max(counts.seconds, 1e-9))
-    if counts.records and not counts.predicted:
-        _logger.warning("no record has a prediction; is %s of the model's task?", options.input)
+    else:
+        _logger.info("%s; %.0f records/s", told, counts.records / max(counts.seconds, 1e-9))
+    if not counts.rejected:
+        return 0
+    if counts.predicted:
+        _logger.warning("%d of %s have no prediction; see their field error", counts.rejected, records)
+        return 0
+    _logger.warning("no record has a prediction; is %s of the model's task?", options.input)
+    return _NONE_PREDICTED
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a file holds no byte; asked without reading, as what is read of a pipe is gone from it."""
+    """Whether a file is empty; it is not read, because what is read of a pipe is gone from it."""
     try:
         return path.is_file() and not path.stat().st_size
-    except OSError:  # told by what reads it
+    except OSError:  # its reader says why
         return False
 
 
@@ -87,7 +95,8 @@ COMMAND = Command(
     usage="CHECKPOINT INPUT -o OUTPUT [options]",
     description=(
         "An answer has the fields id, prediction (1 or 0 where it is yes or no, else the name of the class),\n"
-        "probability and error. Until all are there they stand in OUTPUT.partial, from where --resume goes on."
+        "probability and error. Until all are there they stand in OUTPUT.partial, from where --resume goes on.\n"
+        "The exit code is 3 if every record has an error."
     ),
     examples=(
         "treemem predict equation_verification equations.jsonl -o answers.jsonl",

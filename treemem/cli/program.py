@@ -1,4 +1,4 @@
-"""The program: finds the command, runs it, and tells what went wrong in a line."""
+"""The program ``treemem``: finds the command, runs it, and prints an error in one line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import contextlib
 import io
 import logging
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from jsonargparse import ArgumentError, Namespace
 
 import treemem
 from treemem.cli import (
@@ -26,13 +29,12 @@ from treemem.cli import (
     train,
     validate,
 )
-from treemem.cli.command import Command, UsageError
+from treemem.cli.command import Command, CommandParser, UsageError, overrides_as_options
 from treemem.data_parallel import joined_processes, launched_processes
 from treemem.errors import TreememError, near_names
 
-COMMANDS: tuple[Command, ...] = (
-    tasks.LIST,
-    tasks.DESCRIBE,
+COMMANDS: dict[str, Command] = {command.name: command for command in (
+    tasks.COMMAND,
     parse.COMMAND,
     generate.COMMAND,
     validate.COMMAND,
@@ -45,22 +47,32 @@ COMMANDS: tuple[Command, ...] = (
     reproduce.COMMAND,
     convert.COMMAND,
     bench.COMMAND,
-)
+)}  # fmt: skip
 _WRONG, _INTERRUPTED, _BROKEN_PIPE = 2, 130, 141
+_UNKNOWN = re.compile(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)")
+_TYPE = re.compile(r"<class '(\w+)'>")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; what the process is to exit with.
+    """Run a command and return the exit code of the process.
 
     Args:
-        arguments: the words after the program's name; those of the process by default.
+        arguments: the words after the program's name; by default those of the process.
 
     Returns:
-        0; 2 where the user's input was wrong; 130 after Ctrl-C; 141 where the reader of standard output went away.
+        0; 2 if the user's input was wrong or standard output is closed; 3 if predict found an error in every record;
+        130 after Ctrl-C; 141 if the reader of standard output went away.
 
-    Of processes that ``torchrun`` launched all exit with the same, and the first one tells what there is to tell.
+    All processes that ``torchrun`` launched exit with the same code, and the first one prints.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    own = words[: words.index("--")] if "--" in words else words
+    is_debug = "--debug" in own
+    words = [word for word in own if word != "--debug"] + words[len(own) :]
+    _open_closed_descriptors()
+    if sys.stdout is None:
+        print("error: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
+        return _WRONG
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
@@ -70,21 +82,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _run(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        _tell_interruption("")
+        _print_interruption("")
         return _INTERRUPTED
     except (TreememError, OSError) as error:
         if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
             _give_up_standard_output()
             return _BROKEN_PIPE
-        if "--debug" in words:
+        if is_debug:
             traceback.print_exc()
-        _tell_error(error)
+        _print_error(error)
         return _WRONG
     return code
 
 
-def _tell_error(error: Exception) -> None:
-    """Say what went wrong: all processes do the same, and the first one says it for all."""
+def parse_words(words: Sequence[str]) -> tuple[Command, Namespace]:
+    """Return the command that the words name, and its options.
+
+    Raises:
+        UsageError: the words are wrong. The message has the near names of commands and options.
+        SystemExit: help or the version was asked for, and printed.
+    """
+    words = list(words)
+    command = COMMANDS.get(words[0])
+    parsers = {name: each.parser() for name, each in COMMANDS.items()}
+    if command and command.takes_overrides:
+        words[1:] = overrides_as_options(words[1:], parsers[command.name])
+    if command and command.hands_on and words[1:2] not in (["-h"], ["--help"], ["--"]):
+        words.insert(1, "--")
+    try:
+        options = program_parser(parsers).parse_args(words)
+    except ArgumentError as error:
+        problem = _TYPE.sub(r"\1", " ".join(str(error).split()))
+        unknown = _UNKNOWN.search(problem)
+        known = parsers[command.name].option_names if command else [*COMMANDS, "--version"]
+        near = near_names(unknown[1], known) if unknown else ""
+        program = f"treemem {command.name}" if command else "treemem"
+        raise UsageError(f"{problem}{near or f'; see {program} --help'}") from error
+    return COMMANDS[options.command], options[options.command]
+
+
+def program_parser(parsers: Mapping[str, CommandParser]) -> CommandParser:
+    """Return the parser of the whole command line, with the parsers of the commands."""
+    parser = CommandParser(
+        prog="treemem",
+        version=treemem.__version__,
+        usage="treemem COMMAND [ARGUMENTS]",
+        description="Batches of trees, and the neural networks with memory that run on them.",
+        epilog="--debug, anywhere among the arguments, shows where in the code an error came from.",
+    )
+    subcommands = parser.add_subcommands(title="commands", metavar="COMMAND", dest="command")
+    for name, own in parsers.items():
+        subcommands.add_subcommand(name, own, help=COMMANDS[name].summary)
+    return parser
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words:
+        with contextlib.redirect_stdout(sys.stderr):
+            return _run(["--help"]) or _WRONG
+    try:
+        command, options = parse_words(["--help"] if words[0] == "help" else words)
+    except SystemExit:  # it has printed the help
+        return 0
+    if launched_processes().count > 1 and not command.data_parallel:
+        raise UsageError(f"treemem {command.name} is one process; call it without torchrun")
+    try:
+        return command.run(options) or 0
+    except KeyboardInterrupt:
+        _print_interruption(command.stopped)
+        return _INTERRUPTED
+
+
+def _print_error(error: Exception) -> None:
+    """Print what went wrong. The first process prints for all that do the same."""
     processes = launched_processes()
     if processes.is_first:
         print(f"error: {error}", file=sys.stderr)
@@ -92,73 +162,14 @@ def _tell_error(error: Exception) -> None:
         print(f"error in process {processes.rank + 1}: {error}", file=sys.stderr)
 
 
-def _tell_interruption(stopped: str) -> None:
+def _print_interruption(stopped: str) -> None:
     if launched_processes().is_first:
         print(f"\nstopped{stopped and f'; {stopped}'}", file=sys.stderr)
 
 
-def _run(words: Sequence[str]) -> int:
-    rest = list(words)
-    while rest and rest[0] == "--debug":
-        rest = rest[1:]
-    if not rest or rest[0] in ("-h", "--help", "help"):
-        print(_help(), file=sys.stdout if rest else sys.stderr)
-        return 0 if rest else _WRONG
-    if rest[0] == "--version":
-        print(f"treemem {treemem.__version__}")
-        return 0
-    command, own_words = _found(rest)
-    if launched_processes().count > 1 and not command.data_parallel:
-        raise UsageError(f"treemem {command.name} is one process; call it without torchrun")
-    try:
-        options = command.options(own_words)
-    except SystemExit:  # of argparse, which has printed the help
-        return 0
-    try:
-        return command.run(options) or 0
-    except KeyboardInterrupt:
-        _tell_interruption(command.stopped)
-        return _INTERRUPTED
-
-
-def _found(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
-    """The command that the first words name, and the words after its name.
-
-    Raises:
-        UsageError: no such command.
-    """
-    for command in COMMANDS:
-        length = len(command.name.split())
-        if " ".join(words[:length]) == command.name:
-            return command, words[length:]
-    names = [command.name for command in COMMANDS]
-    family = [name for name in names if name.partition(" ")[0] == words[0]]
-    if family:
-        second = f"{words[0]} {words[1]}" if len(words) > 1 else ""
-        near = near_names(second, family) or f"; there are {', '.join(family)}"
-        raise UsageError(f"no command {second or words[0]!r}{near}")
-    near = near_names(words[0], {*names, *(name.partition(" ")[0] for name in names)})
-    raise UsageError(f"no command {words[0]!r}{near or '; there are ' + ', '.join(names)}")
-
-
-def _help() -> str:
-    width = max(len(command.name) for command in COMMANDS)
-    lines = [f"  {command.name.ljust(width)}  {command.summary}" for command in COMMANDS]
-    return "\n".join([
-        "usage: treemem COMMAND [ARGUMENTS]",
-        "",
-        "Batches of trees, and the neural networks with memory that run on them.",
-        "",
-        "commands:",
-        *lines,
-        "",
-        "treemem COMMAND --help says what a command takes, with examples; --version says which treemem this is.",
-    ])  # fmt: skip
-
-
 @contextlib.contextmanager
 def _log_on_standard_error() -> Iterator[None]:
-    """Messages of the library go to standard error, as they are, while the block lasts; those of the first process."""
+    """Print the library's log messages of the first process on standard error, and hide the output of the others."""
     is_first = launched_processes().is_first
     logger = logging.getLogger("treemem")
     handler = logging.StreamHandler(sys.stderr) if is_first else logging.NullHandler()
@@ -173,7 +184,16 @@ def _log_on_standard_error() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _open_closed_descriptors() -> None:
+    """Give closed standard streams to the null device, so that no file that is opened later takes their place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
 def _give_up_standard_output() -> None:
-    """Keep Python from complaining, at its end, that what is left to write has no reader."""
+    """Keep Python from complaining, at exit, that what is left to write has no reader."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What there is to know about a task, as text."""
+"""Descriptions of tasks as text."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 
 def task_list() -> str:
-    """Every task in a few lines."""
+    """Return a few lines about every task."""
     packaged = pretrained_names()
     return "\n\n".join("\n".join(_listed(name, name in packaged)) for name in TASKS.names())
 
 
 def describe_task(name: str) -> str:
-    """All about a task.
+    """Return the description of a task: options, data, networks, recipes, published figures.
 
     Raises:
-        RecipeError: no task of that name.
+        RecipeError: there is no task of that name.
     """
     task = TASKS.find(name)
     described = docstring_parser.parse(inspect.getdoc(task) or "")
@@ -44,9 +44,9 @@ def describe_task(name: str) -> str:
         _section("networks", [f"{label}: {_shown_network(config)}" for label, config in task.networks.items()]),
         _section("options of the task (task_options.NAME=VALUE)", _options(task)),
         _section("options of its data (data.NAME=VALUE)", _options(task.data_options)),
-        _section("fields of a record that is read", [f"{key}: {text}" for key, text in task.record_fields.items()]),
-        _section("a line of text that is written", ["<TAB>".join(task.text_columns)] if task.text_columns else []),
-        _section("published figures, in %", _published(task)),
+        _section("fields of its records, to read", [f"{key}: {text}" for key, text in task.record_fields.items()]),
+        _section("a line of text, as written", ["<TAB>".join(task.text_columns)] if task.text_columns else []),
+        _section("published figures, in %", _published(task) if task.published else []),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -71,7 +71,7 @@ def _shown_network(config: Any) -> str:
 
 
 def _options(owner: Callable[..., Any]) -> list[str]:
-    """Each option of a dataclass: its type, default and meaning."""
+    """Return a line for each option of a dataclass: its type, default and meaning."""
     meanings: dict[str, str] = {}
     for each in docstring_parser.parse(inspect.getdoc(owner) or "").params:
         for name in each.arg_name.split(","):
@@ -81,15 +81,13 @@ def _options(owner: Callable[..., Any]) -> list[str]:
         default = part.default if part.default is not dataclasses.MISSING else None
         if part.default_factory is not dataclasses.MISSING:
             default = part.default_factory()
-        said = f"{part.name} ({part.type}, default {json.dumps(default)})"
-        lines.append(f"{said}: {meanings[part.name]}" if meanings.get(part.name) else said)
+        line = f"{part.name} ({part.type}, default {json.dumps(default)})"
+        lines.append(f"{line}: {meanings[part.name]}" if meanings.get(part.name) else line)
     return lines
 
 
 def _published(task: type[Task]) -> list[str]:
-    """A table with a row a network and a column for each split and metric, and where the figures are from."""
-    if not task.published:
-        return []
+    """Return a table with a row for each network and a column for each split and metric, and its sources."""
     columns = list(dict.fromkeys((figure.split, figure.metric) for figure in task.published))
     figures = {(each.network, each.split, each.metric): each for each in task.published}
     rows = [["network", *(f"{split}: {metric}" for split, metric in columns)]]
@@ -116,5 +114,5 @@ def _filled(text: str, first: str = "", later: str = "") -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of a docstring without its marks, on one line."""
+    """Return the text of a docstring without markup, on one line."""
     return " ".join(_ROLE.sub(r"\1", text).replace("``", "").split())

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser
+from treemem.cli.command import Command, CommandParser, UsageError
 
 
-def _no_arguments(parser: CommandParser) -> None:
-    pass
+def _add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("action", choices=["list", "describe"], help="list the tasks, or describe one of them")
+    parser.add_argument("task", nargs="?", metavar="TASK", type=str, help="name of the task to describe")
 
 
-def _add_task(parser: CommandParser) -> None:
-    parser.add_argument("task", metavar="TASK", type=str, help="name of the task")
+def _run(options: Namespace) -> None:
+    from treemem.cli.task_description import describe_task, task_list
+
+    if (options.action == "describe") != (options.task is not None):
+        raise UsageError("write treemem tasks list, or treemem tasks describe TASK")
+    print(describe_task(options.task) if options.task else task_list())
 
 
-def _list(options: Namespace) -> None:
-    from treemem.cli.task_description import task_list
-
-    print(task_list())
-
-
-def _describe(options: Namespace) -> None:
-    from treemem.cli.task_description import describe_task
-
-    print(describe_task(options.task))
-
-
-LIST = Command(
-    name="tasks list",
-    summary="List the tasks, with their recipes and networks.",
-    usage="",
-    description="",
-    examples=("treemem tasks list",),
-    add_arguments=_no_arguments,
-    run=_list,
-)
-DESCRIBE = Command(
-    name="tasks describe",
-    summary="Say what a task is: its data, networks, recipes, published figures, and what its files hold.",
-    usage="TASK",
-    description="",
-    examples=("treemem tasks describe listops",),
-    add_arguments=_add_task,
-    run=_describe,
+COMMAND = Command(
+    name="tasks",
+    summary="List the tasks with their recipes and networks, or describe one.",
+    usage="list | describe TASK",
+    description="The description has the task's data, networks, recipes, published figures, and the form of its files.",
+    examples=("treemem tasks list", "treemem tasks describe listops"),
+    add_arguments=_add_arguments,
+    run=_run,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_overrides
+from treemem.cli.command import Command, CommandParser, add_overrides, add_recipe
 
 if TYPE_CHECKING:
     from treemem.data.examples import TaskData
@@ -24,16 +24,14 @@ _TABLE = "table.md"
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "recipe", metavar="RECIPE", type=str, help="TASK/RECIPE of one that comes along, or a YAML file"
-    )
+    add_recipe(parser)
     add_overrides(parser, "training.epochs=3")
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="only these, of the recipe or the task")
     parser.add_argument(
         "--seeds", nargs="+", type=int, metavar="SEED", help="train each network once from each of these"
     )
-    parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="of the run (runs/TASK/RECIPE)")
-    parser.add_argument("--overwrite", action="store_true", help="begin anew where the folder holds a run")
+    parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="folder of the run (runs/TASK/RECIPE)")
+    parser.add_argument("--overwrite", action="store_true", help="delete these runs in the folder and start anew")
 
 
 def _run(options: Namespace) -> None:
@@ -52,19 +50,19 @@ def _run(options: Namespace) -> None:
         check_folder(output)
         task = recipe.make_task()
         data = task.make_data(recipe.data, progress=None if processes.is_first else False)
-    with contextlib.ExitStack() as logging_there:
+    with contextlib.ExitStack() as log_file:
         with processes.agreeing():
             if processes.is_first:
-                logging_there.enter_context(logged_in(output))
+                log_file.enter_context(logged_in(output))
         for _ in train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION]):
-            pass  # each is recorded in its folder
+            pass  # its results are in its folder
         with processes.agreeing():
             if processes.is_first:
-                _tell_results(recipe, task, data, output)
+                _print_results(recipe, task, data, output)
 
 
-def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
-    """Print the scores of the networks in the folder of a run, and write them there as a table and a plot."""
+def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
+    """Print the scores of the networks in the folder of a run, and write a table and a plot of them there."""
     from treemem.runs.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
     from treemem.runs.recipe_run import write_text
     from treemem.runs.run_folder import LOG
@@ -82,7 +80,7 @@ def _tell_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> N
 
 @contextlib.contextmanager
 def logged_in(folder: Path) -> Iterator[None]:
-    """Make a folder, and keep what is told while the block lasts in its log too.
+    """Make a folder, and write log messages to its log file too while the block lasts.
 
     Raises:
         RecipeError: the folder cannot be written.
@@ -109,7 +107,7 @@ def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
 
     monitor = task.monitor
     shown = [figure for figure in task.published if (figure.split, figure.metric) == (TEST, monitor.metric)]
-    about = "; published figures are of the published data" if shown else ""  # and the run's may be any
+    about = "; published figures are of the published data" if shown else ""
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, shown, group=task.group, monitor=monitor)
     parts = [f"Test: {monitor.metric}{unit}, by {task.group}{about}", table]
@@ -120,7 +118,7 @@ def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
 
 def _plotted(task: Task, scores: dict[str, list[Score]], output: Path) -> str:
     if importlib.util.find_spec("matplotlib") is None:
-        _logger.info("matplotlib is not installed, so no plot is drawn; pip install 'treemem[plot]'")
+        _logger.info("no plot is drawn, because matplotlib is not installed; pip install 'treemem[plot]'")
         return ""
     from treemem.explore import plot_accuracy
 
@@ -133,11 +131,11 @@ def _plotted(task: Task, scores: dict[str, list[Score]], output: Path) -> str:
 
 COMMAND = Command(
     name="train",
-    summary="Train the networks of a recipe, score them on the test, and show their accuracy by group.",
+    summary="Train the networks of a recipe, score them on the test split, and print their accuracy by group.",
     usage="RECIPE [FIELD=VALUE ...] [options]",
     description=(
-        "A run that was interrupted goes on where it stopped. Networks that were trained before on the same data in\n"
-        "the same folder stay in its results."
+        "The same command resumes an interrupted run. Networks that were trained before in the same folder, on the\n"
+        "same data, stay in its results."
     ),
     examples=(
         "treemem train equation_verification/small --networks Tree-LSTM",
@@ -147,5 +145,5 @@ COMMAND = Command(
     run=_run,
     takes_overrides=True,
     data_parallel=True,
-    stopped="the same command (without --overwrite) goes on where it stopped",
+    stopped="run the same command without --overwrite to resume",
 )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_overrides
+from treemem.cli.command import Command, CommandParser, add_overrides, add_recipe
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "recipe", metavar="RECIPE", type=str, help="TASK/RECIPE of one that comes along, or a YAML file"
-    )
+    add_recipe(parser)
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="only these networks")
     add_overrides(parser, "training.epochs=3")
 
@@ -23,9 +21,9 @@ def _run(options: Namespace) -> None:
 
 COMMAND = Command(
     name="validate",
-    summary="Check a recipe and print it with all its fields, or say what is wrong with it.",
+    summary="Check a recipe and print it with all its fields.",
     usage="RECIPE [FIELD=VALUE ...] [options]",
-    description="What it prints is a recipe: put it into a file, change it, and train that.",
+    description="The output is a recipe itself: write it to a file, change it, and train it.",
     examples=(
         "treemem validate listops/small",
         "treemem validate equation_verification/small training.epochs=3 --networks Tree-LSTM",

@@ -38,74 +38,63 @@ _SAME_NORM = ("activation", "cell.activation")
 def plan_ordered_memory(
     weights: PublishedWeights, options: Mapping[str, Any], task_options: Mapping[str, Any], words: Sequence[str] | None
 ) -> Plan:
-    """What a state dict of Ordered-Memory's ``listops.py`` or ``proplog.py`` becomes.
+    """Return the plan for a state dict of Ordered-Memory's ``listops.py`` or ``proplog.py``.
 
     Args:
         weights: the state dict.
-        options: of the network, what the weights do not say.
-        task_options: none is taken.
-        words: the tokens in the order of the rows of the embedding table; the authors' by default.
+        options: of the network, what the weights do not tell.
+        task_options: must be empty.
+        words: the tokens in the order of the rows of the embedding table. None: the authors'.
 
     Raises:
-        CheckpointError: weights of a model that is not covered, or that fit none.
-        RecipeError: options that are missing or that do not apply.
+        CheckpointError: the weights are of a model that is not covered, or fit no model.
+        RecipeError: options are missing or do not apply.
     """
-    name, task = _task(weights, task_options)
     width, input_size = weights.matrix("encoder.OM_forward.input_projection.0.weight")
-    directions = {"encoder.OM_forward": "encoder.forward_memory"}
+    directions = {"encoder.OM_forward": "encoder.forward_memory", "encoder.OM_backward": "encoder.backward_memory"}
     bidirectional = any(weight.startswith("encoder.OM_backward.") for weight in weights.tensors)
-    if bidirectional:
-        directions["encoder.OM_backward"] = "encoder.backward_memory"
-    given = checked_network_options(
-        "OrderedMemory",
-        options,
-        {"slots": "--nslot, 21 for ListOps and 12 for logic by default"},
-        ["evaluation_slots", "padding", "dropout", "memory_dropout", "input_dropout"],
-    )
+    if not bidirectional:
+        del directions["encoder.OM_backward"]
+    needed = {"slots": "--nslot, 21 for ListOps and 12 for logic by default"}
+    optional = ["evaluation_slots", "padding", "dropout", "memory_dropout", "input_dropout"]
+    given = checked_network_options("OrderedMemory", options, needed, optional)
     told = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
-    pieces: list[Piece] = []
-    copies: dict[str, str] = {}
-    for theirs, ours in directions.items():
-        for published, own in _MEMORY_MAPS.items():
-            pieces += linear(f"{theirs}.{published}", f"{ours}.{own}")
-        copies |= {
-            f"{theirs}.{module}.{part}": f"{theirs}.input_projection.1.{part}"
-            for module in _SAME_NORM
-            for part in ("weight", "bias")
-        }
-    pieces += [
-        *_embedding_pieces(weights, name, task, words),
-        *_head_pieces(name, task, width * len(directions)),
+    pieces = [
+        piece
+        for theirs, ours in directions.items()
+        for published, own in _MEMORY_MAPS.items()
+        for piece in linear(f"{theirs}.{published}", f"{ours}.{own}")
     ]
-    return Plan(name, {}, NetworkConfig("OrderedMemory", {**told, **given}), task.vocabulary, pieces, copies)
+    copies = {
+        f"{theirs}.{module}.{part}": f"{theirs}.input_projection.1.{part}"
+        for theirs in directions
+        for module in _SAME_NORM
+        for part in ("weight", "bias")
+    }
+    network = NetworkConfig("OrderedMemory", {**told, **given})
+    return _classifier(weights, task_options, words, network, pieces, width * len(directions), copies)
 
 
 def plan_on_lstm(
     weights: PublishedWeights, options: Mapping[str, Any], task_options: Mapping[str, Any], words: Sequence[str] | None
 ) -> Plan:
-    """What a state dict of Ordered-Neurons' ``listops.py`` or ``proplog.py`` becomes; arguments and errors as above."""
+    """Return the plan for a state dict of Ordered-Neurons' ``listops.py`` or ``proplog.py``; see above."""
     if any(weight.startswith("rnn.cells.") for weight in weights.tensors):
         raise weights.refusal("it is a language model, for which there is no task; the classifiers are covered")
-    name, task = _task(weights, task_options)
     sizes, chunk_size = _layers(weights)
     needed = {"weight_dropout": "--wdrop, 0 for logic and 0.1 for ListOps by default; it scales weights in evaluation"}
     given = checked_network_options("ONLSTM", options, needed, ["dropout", "input_dropout", "output_dropout"])
-    told = {
-        "hidden_size": sizes[-1],
-        "layer_sizes": sizes,
-        "chunk_size": chunk_size,
-        "embedding_size": weights.matrix(TABLE)[1],
-    }
+    told = {"layer_sizes": sizes, "chunk_size": chunk_size, "embedding_size": weights.matrix(TABLE)[1]}
     pieces: list[Piece] = []
     for place in range(len(sizes)):
         pieces += linear(f"encoder.cells.{place}.ih.0", f"encoder.stack.layers.{place}.of_input")
         pieces += linear(f"encoder.cells.{place}.hh", f"encoder.stack.layers.{place}.of_hidden")
-    pieces += [*_embedding_pieces(weights, name, task, words), *_head_pieces(name, task, sizes[-1])]
-    return Plan(name, {}, NetworkConfig("ONLSTM", {**told, **given}), task.vocabulary, pieces)
+    network = NetworkConfig("ONLSTM", {"hidden_size": sizes[-1], **told, **given})
+    return _classifier(weights, task_options, words, network, pieces, sizes[-1], {})
 
 
 def _layers(weights: PublishedWeights) -> tuple[list[int], int]:
-    """The width of each layer, and how many units share a master unit.
+    """Return the width of each layer, and how many units share a master unit.
 
     A layer of ``n`` master units and ``H`` units has ``2 n + 4 H`` rows.
     """
@@ -116,7 +105,7 @@ def _layers(weights: PublishedWeights) -> tuple[list[int], int]:
         rows, size = weights.matrix(name)
         masters = (rows - 4 * size) // 2
         if masters < 1 or rows != 2 * masters + 4 * size or size % masters:
-            raise weights.refusal(f"{name} is [{rows}, {size}], no ON-LSTM: it has 2 rows a master unit and 4 a unit")
+            raise weights.refusal(f"{name} is [{rows}, {size}], not an ON-LSTM: 2 rows a master unit, 4 a unit")
         sizes.append(size)
         chunk_sizes.add(size // masters)
     if len(chunk_sizes) > 1:
@@ -124,53 +113,46 @@ def _layers(weights: PublishedWeights) -> tuple[list[int], int]:
     return sizes, chunk_sizes.pop()
 
 
-def _task(weights: PublishedWeights, task_options: Mapping[str, Any]) -> tuple[str, Task]:
-    """The task whose classifier the state dict has."""
+def _classifier(
+    weights: PublishedWeights,
+    task_options: Mapping[str, Any],
+    words: Sequence[str] | None,
+    network: NetworkConfig,
+    pieces: list[Piece],
+    size: int,
+    copies: Mapping[str, str],
+) -> Plan:
+    """Return the plan of an encoder with the embedding table and the head of its task, ``size`` wide."""
     if task_options:
-        raise RecipeError(f"{next(iter(task_options))} is no option of a conversion; tasks of sequences take none")
-    has_layer = "mlp.4.weight" in weights.tensors
-    name = LOGIC if has_layer else LISTOPS
-    rows = weights.matrix("mlp.4.weight" if has_layer else "mlp.1.weight")[0]
+        raise RecipeError(f"{next(iter(task_options))} is not an option of a conversion; tasks of sequences take none")
+    name, last = (LOGIC, "mlp.4") if "mlp.4.weight" in weights.tensors else (LISTOPS, "mlp.1")
+    rows = weights.matrix(f"{last}.weight")[0]
     if rows != len(CLASSES[name]):
         raise weights.refusal(
             f"its classifier tells {rows} classes apart; that of ListOps has 10 and no layer before it, that of logic "
             "7 and one; others, as that of sentiment, are not covered"
         )
-    return name, TASKS.find(name)()
+    task = TASKS.find(name)()
+    pieces = [*pieces, _embedding_piece(weights, name, task, words)]
+    order = [CLASSES[name].index(label) for label in task.class_names or ()]
+    pieces.append(Piece(f"{last}.weight", "head.classify.weight", (), (order,), (len(order), size)))
+    pieces.append(Piece(f"{last}.bias", "head.classify.bias", (), (order,), (len(order),)))
+    if name == LOGIC:
+        # The published features are [l; r; l * r; |l - r|]; here the last two change places.
+        product, distance = slice(2 * size, 3 * size), slice(3 * size, 4 * size)
+        for ours, theirs in ((slice(2 * size), slice(2 * size)), (product, distance), (distance, product)):
+            columns = (slice(None), ours), (slice(None), theirs)
+            pieces.append(Piece("mlp.1.weight", "head.compare.weight", *columns, (size, 4 * size)))
+        pieces.append(Piece("mlp.1.bias", "head.compare.bias"))
+    return Plan(name, {}, network, task.vocabulary, pieces, copies)
 
 
-def _embedding_pieces(weights: PublishedWeights, name: str, task: Task, words: Sequence[str] | None) -> list[Piece]:
-    """The rows of the tokens that the task has; the others, such as that of padding, are never read."""
-    table = list(WORDS[name] if words is None else words)
-    rows, width = weights.matrix(TABLE)
-    if rows != len(table):
-        whose = "the published code has" if words is None else "words names"
-        raise weights.refusal(f"{TABLE} has {rows} rows, and {whose} {len(table)} tokens; give words, one a row")
+def _embedding_piece(weights: PublishedWeights, name: str, task: Task, words: Sequence[str] | None) -> Piece:
+    """Return the rows of the tokens that the task has; others, such as that of padding, are never read."""
+    table = weights.words_of(TABLE, words, WORDS[name], "tokens")
     tokens = token_table(task.vocabulary, task.token_form)
     missing = [token for token in tokens if table.count(token) != 1]
     if missing:
         raise RecipeError(f"words must name every token of {name} once: {', '.join(missing)}")
     order = [table.index(token) for token in tokens]
-    return [Piece(TABLE, "encoder.embedding.weight", part=(order,), shape=(rows, width))]
-
-
-def _head_pieces(name: str, task: Task, size: int) -> list[Piece]:
-    """The classifier, its classes in the task's order."""
-    last = "mlp.1" if name == LISTOPS else "mlp.4"
-    order = [CLASSES[name].index(label) for label in task.class_names or ()]
-    pieces = [
-        Piece(f"{last}.weight", "head.classify.weight", part=(order,), shape=(len(order), size)),
-        Piece(f"{last}.bias", "head.classify.bias", part=(order,), shape=(len(order),)),
-    ]
-    if name == LOGIC:
-        # The published features are [l; r; l * r; |l - r|]; here the last two change places.
-        for ours, theirs in ((slice(0, 2 * size), slice(0, 2 * size)),
-                             (slice(2 * size, 3 * size), slice(3 * size, 4 * size)),
-                             (slice(3 * size, 4 * size), slice(2 * size, 3 * size))):  # fmt: skip
-            pieces.append(
-                Piece(
-                    "mlp.1.weight", "head.compare.weight", (slice(None), ours), (slice(None), theirs), (size, 4 * size)
-                )
-            )
-        pieces.append(Piece("mlp.1.bias", "head.compare.bias"))
-    return pieces
+    return Piece(TABLE, "encoder.embedding.weight", (), (order,), weights.matrix(TABLE))

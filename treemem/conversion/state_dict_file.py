@@ -1,9 +1,9 @@
-"""State dicts as ``torch.save`` wrote them; a file that holds more than tensors and plain data is never loaded."""
+"""State dicts that ``torch.save`` wrote. A file that holds more than tensors and plain data is not loaded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,22 +30,22 @@ class PublishedWeights:
     tensors: Mapping[str, Tensor]
 
     def refusal(self, problem: str) -> CheckpointError:
-        """An error about this file."""
+        """Return an error about this file."""
         return CheckpointError(f"{self.source}: {problem}")
 
     def matrix(self, name: str) -> tuple[int, int]:
-        """The shape of a weight that is a matrix.
+        """Return the shape of a weight.
 
         Raises:
-            CheckpointError: it is missing, or no matrix.
+            CheckpointError: it is missing, or not a matrix.
         """
         shape = tuple(self.tensor(name).shape)
         if len(shape) != 2 or 0 in shape:
-            raise self.refusal(f"{name} is {list(shape)}, no matrix with rows and columns")
+            raise self.refusal(f"{name} is {list(shape)}, not a matrix with rows and columns")
         return shape[0], shape[1]
 
     def tensor(self, name: str) -> Tensor:
-        """A weight.
+        """Return a weight.
 
         Raises:
             CheckpointError: it is missing.
@@ -54,21 +54,32 @@ class PublishedWeights:
             raise self.refusal(f"there is no weight {name}{near_names(name, self.tensors)}")
         return self.tensors[name]
 
+    def words_of(self, name: str, words: Sequence[str] | None, published: Sequence[str], what: str) -> list[str]:
+        """Return the word of each row of an embedding table: ``words``, or by default the published ones.
+
+        Raises:
+            CheckpointError: the table has another number of rows.
+        """
+        rows, found = self.matrix(name)[0], list(published if words is None else words)
+        if rows != len(found):
+            whose = "the published code has" if words is None else "words names"
+            raise self.refusal(f"{name} has {rows} rows, and {whose} {len(found)} {what}; give words, one a row")
+        return found
+
     @property
     def modules(self) -> list[str]:
-        """What stands before the first dot of the names, each once, in the order of the file."""
+        """The first parts of the names, each once, in the order of the file."""
         return list(dict.fromkeys(name.partition(".")[0] for name in self.tensors if "." in name))
 
 
 def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
-    """The weights in a file of ``torch.save``, on the CPU.
+    """Return the weights in a file of ``torch.save``, on the CPU.
 
     Args:
         path: holds a state dict, or a dictionary that has one under ``model_state_dict`` or ``state_dict``.
 
     Raises:
-        CheckpointError: there is no such file, it holds more than tensors and plain data, or it holds no state dict of
-            floating-point weights of one type.
+        CheckpointError: there is no such file, or it is not a state dict of floating-point weights of one dtype.
     """
     source = os.fspath(path)
     try:
@@ -77,8 +88,8 @@ def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
         raise CheckpointError(f"{source} cannot be read: {error.strerror or error}") from error
     except CheckpointError:
         raise CheckpointError(
-            f"{source} is no file of torch.save that holds tensors and plain data alone; where it holds a whole model, "
-            "load it with the authors' code and write torch.save(model.state_dict(), FILE)"
+            f"{source} is not a file of torch.save with tensors and plain data alone; if it holds a whole model, load "
+            "it with the authors' code and write torch.save(model.state_dict(), FILE)"
         ) from None
     if isinstance(content, dict):
         content = next((content[name] for name in _ENVELOPES if isinstance(content.get(name), dict)), content)
@@ -87,13 +98,13 @@ def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
 
 def _checked(content: object, source: str) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not content:
-        raise CheckpointError(f"{source} holds no state dict, a dictionary of names to weights")
+        raise CheckpointError(f"{source} does not hold a state dict, a dictionary of names to weights")
     types = set()
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f"{source} holds no state dict: {name!r} is of type {type(value).__name__}")
+            raise CheckpointError(f"{source} does not hold a state dict: {name!r} is of type {type(value).__name__}")
         if not value.is_floating_point() or value.layout != torch.strided:
-            raise CheckpointError(f"{source}: {name} holds {value.dtype}, {value.layout}, no floating-point weights")
+            raise CheckpointError(f"{source}: {name} holds {value.dtype}, {value.layout}, not floating-point weights")
         types.add(value.dtype)
     if len(types) > 1:
         raise CheckpointError(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from treemem.child_process import ChildProcess, ChildProcessDied
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError
 from treemem.predict.chunks import Entry
+from treemem.reading_processes import reading_processes
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import RecordReader
@@ -20,10 +21,10 @@ _graphs: list[Any] = []  # of the file that this process has open
 
 
 def read_graphs(source: str, labels: Sequence[str], reader: RecordReader, trees_per_example: int) -> Iterator[Entry]:
-    """The examples of a file of graphs, in order; their numbers, from 1, stand in the place of lines.
+    """The examples of a file of graphs, in order, numbered from 1 in place of lines.
 
-    The trees of an example are adjacent in a graph, in the order of their roots' ids. A graph that is no forest is one
-    bad record. DGL reads the file in a process of its own, since a damaged one can end the process that reads it.
+    The trees of an example are adjacent in a graph, in the order of their roots' ids. A graph that is not a forest is
+    one bad record. DGL reads the file in another process, because a damaged file can crash it.
 
     Args:
         source: the file.
@@ -32,23 +33,23 @@ def read_graphs(source: str, labels: Sequence[str], reader: RecordReader, trees_
         trees_per_example: how many trees an example has.
 
     Raises:
-        RecipeError: there is no such file.
-        ParseError: it is no file of graphs, or a damaged one.
-        MissingDGLError: there is no DGL.
+        RecipeError: the file does not exist.
+        ParseError: the file holds no graphs, or is damaged.
+        MissingDGLError: DGL is not installed.
     """
     if not Path(source).is_file():
         raise RecipeError(f"cannot read {source}: there is no such file")
     line = 0
     try:
-        with ChildProcess("reads the graphs") as child:
-            count = child.call(_open, source)
+        with reading_processes(1) as submit:
+            count = submit(_open, source).result()
             for first in range(0, count, _GRAPHS_AT_ONCE):
-                for item in child.call(_forests, first, first + _GRAPHS_AT_ONCE, tuple(labels)):
+                for item in submit(_forests, first, first + _GRAPHS_AT_ONCE, tuple(labels)).result():
                     for entry in _entries(item, reader, trees_per_example, line):
                         line = entry.line
                         yield entry
-    except ChildProcessDied as error:
-        problem = f"it holds no graphs, or is damaged: {error}"
+    except BrokenProcessPool as error:
+        problem = "it holds no graphs, or is damaged: the process that read it crashed"
         raise ParseError(problem, "", 0, _EXPECTED, max(line, 1), source) from error
 
 
@@ -66,7 +67,7 @@ def _entries(item: Forest | TreememError, reader: RecordReader, trees_per_exampl
 
 
 def _open(source: str) -> int:
-    """Read a file and keep its graphs in this process; how many there are."""
+    """Read a file and keep its graphs in this process. Return their number."""
     dgl = import_dgl()
     try:
         graphs, _ = dgl.load_graphs(source)
@@ -78,7 +79,7 @@ def _open(source: str) -> int:
 
 
 def _forests(first: int, last: int, labels: tuple[str, ...]) -> list[Forest | TreememError]:
-    """The trees of some of the graphs, or what is wrong with each."""
+    """The trees of some of the graphs, or the error of each."""
     found: list[Forest | TreememError] = []
     for graph in _graphs[first:last]:
         try:

@@ -1,4 +1,4 @@
-"""A trained model that predicts records of a user, whatever is wrong with some of them."""
+"""A trained model that predicts records, even if some of them are bad."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.model import Model
 from treemem.nn.row_cache import RowCache
-from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
+from treemem.task import Answer
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
 from treemem.trees.tree import Tree
 
 FIELDS = ("id", "prediction", "probability", "error")
-"""What is said of every record."""
+"""The fields of an answer."""
 
 _NODE = re.compile(r"tree [0-9]+, (?=node )")
 
 
 class TreePredictor:
-    """Predicts records: one answer for each, in order, and for a bad one what is wrong with it.
+    """Predicts records: one answer for each, in order; the answer for a bad record says what is wrong with it.
 
     A record is a text line of the task, a mapping of the fields that its readers take, or a ``Tree``. An answer has the
-    fields ``id`` (the record's own, else its line, from 1), ``prediction``, ``probability`` and ``error``. Where the
-    answer is yes or no, the prediction is 1 for a probability of yes above ``threshold`` and 0 otherwise; elsewhere it
-    is the name of the likeliest class, and the probability is of that. The error of a good record is None; a bad one
-    has neither prediction nor probability.
+    fields ``id`` (the record's own, else its line, from 1), ``prediction``, ``probability`` and ``error``. For tasks
+    that answer yes or no, the prediction is 1 if the probability of yes is above ``threshold``, else 0; for others, it
+    is the name of the likeliest class, with its probability. The error of a good record is None; a bad record has
+    neither prediction nor probability.
 
     An object of this class is also an actor for Ray Data: it is made from plain arguments, and a call turns columns
     into columns.
@@ -47,16 +47,18 @@ class TreePredictor:
     Args:
         checkpoint: folder of a checkpoint or a run, name of a task that comes with a trained model, or a model.
         batch_size: examples that run together.
-        threshold: of probability, where answers are yes or no.
-        device: where the model runs, to which one that is given is moved; by default where that is, or on the CPU.
-        cache_bytes: room for the states of subtrees that recur in other batches of the same few thousand records; 0 for
+        threshold: of the probability of yes.
+        device: where the model runs; a given model is moved there. By default where the model is, or the CPU.
+        cache_bytes: memory for states of subtrees that recur in other batches of the same few thousand records; 0 for
             none.
-        processes: how many read records besides the one that scores, where there are more than a few thousand; 1: none
-            does; by default as the machine has cores, at most 4. The answers are the same.
+        processes: how many other processes read if there are more than a few thousand records; 1: none; by default as
+            many as the machine has cores, at most 4. The answers are the same.
+        most_nodes: nodes of the largest example that is predicted; by default as the reader of the task says. A larger
+            one is a bad record.
 
     Raises:
-        CheckpointError: there is no such model, or it is damaged.
-        RecipeError: a threshold that is no probability, a size below 1.
+        CheckpointError: the model does not exist, or is damaged.
+        RecipeError: a threshold that is not a probability, or a size below 1.
 
     Example:
         >>> predictor = TreePredictor("equation_verification")  # doctest: +SKIP
@@ -73,16 +75,21 @@ class TreePredictor:
         device: str | torch.device | None = None,
         cache_bytes: int = 2**28,
         processes: int | None = None,
+        most_nodes: int | None = None,
     ) -> None:
         self.batch_size = checked_count("batch_size", batch_size)
         self.threshold = checked_probability("threshold", threshold)
         self.cache_bytes = checked_count("cache_bytes", cache_bytes, least=0)
         self.processes = None if processes is None else checked_count("processes", processes)
+        if most_nodes is not None:
+            checked_count("most_nodes", most_nodes)
         if isinstance(checkpoint, Model):
             self.model = checkpoint if device is None else checkpoint.to(device)
         else:
             self.model = checkpoints.load(checkpoint, device="cpu" if device is None else device)
-        self.reader = self.model.task.reader
+        self.reader = copy.copy(self.model.task.reader)
+        if most_nodes is not None:
+            object.__setattr__(self.reader, "most_nodes", most_nodes)  # a reader may be a frozen dataclass
 
     def with_threshold(self, threshold: float) -> TreePredictor:
         """The same predictor with another threshold."""
@@ -119,14 +126,14 @@ class TreePredictor:
         return found
 
     def answers(self, chunks: Iterable[Chunk], processes: int | None) -> Iterator[tuple[Chunk, list[dict[str, Any]]]]:
-        """Each chunk with the answers for its records, also for those that are done."""
+        """Each chunk with the answers for its records, including those that are done."""
         for chunk, read in read_chunks(self.reader, chunks, processes):
             with torch_threads(1):
                 found = self._answers(chunk, read)
             yield chunk, found
 
     def problem_of(self, entry: Entry) -> TreememError | None:
-        """What is wrong with a record, as an error; None for one whose output is no number, or that is good."""
+        """The error of a record; None if it is good, or if the network's output for it is not a number."""
         if entry.problem is not None or entry.example is None:
             return entry.problem
         try:
@@ -137,42 +144,31 @@ class TreePredictor:
 
     def _answers(self, chunk: Chunk, read: ReadExamples) -> list[dict[str, Any]]:
         entries, errors = chunk.entries, dict(read.errors)
-        probabilities, refused = self._scored(read.forest)
+        predicted, refused = self._scored(read.forest)
         for number, error in refused.items():
             place = read.places[number]
             errors[place] = told_in_a_line(error, entries[place].line)
         for place, entry in enumerate(entries):
             if entry.problem is not None:
                 errors[place] = told_in_a_line(entry.problem, entry.line)
-        predictions, chances = self._said(probabilities)
         place_of = [place for number, place in enumerate(read.places) if number not in refused]
-        said = dict(zip(place_of, zip(predictions, chances, strict=True), strict=True))
+        found = dict(zip(place_of, predicted, strict=True))
         answers = []
         for place, entry in enumerate(entries):
-            prediction, chance = said.get(place, (None, None))
+            prediction, probability = found.get(place, (None, None))
             problem = errors.get(place)
-            if chance is not None and chance != chance:
-                prediction, chance = None, None
+            if prediction is None and problem is None:
                 problem = f"line {entry.line}: the network's output is not a number"
-            answers.append({"id": entry.id, "prediction": prediction, "probability": chance, "error": problem})
+            answers.append({"id": entry.id, "prediction": prediction, "probability": probability, "error": problem})
         return answers
 
-    def _said(self, probabilities: NDArray[np.float64]) -> tuple[list[int | str], list[float]]:
-        """The predictions and what the model gives them."""
-        names = self.model.task.class_names
-        if names is None:
-            return (probabilities > self.threshold).astype(np.int64).tolist(), probabilities.tolist()
-        if not len(probabilities):
-            return [], []
-        return [names[place] for place in probabilities.argmax(1).tolist()], probabilities.max(1).tolist()
-
-    def _scored(self, forest: Forest) -> tuple[NDArray[np.float64], dict[int, TreememError]]:
-        """The probabilities of the examples that the model can be given, and what is wrong with the others."""
+    def _scored(self, forest: Forest) -> tuple[list[Answer], dict[int, TreememError]]:
+        """The predictions for the examples that the model accepts, and the errors of the others by number."""
         bad = (GraphError, VocabularyError, ParseError)
         try:
-            return self._probabilities(forest), {}
+            return self._predicted(forest), {}
         except bad:
-            refused = find_refused(len(forest), lambda begin, end: self._probabilities(forest[begin:end]))
+            refused = find_refused(len(forest), lambda begin, end: self._predicted(forest[begin:end]))
             if not refused:
                 raise
         for number, error in refused.items():
@@ -180,27 +176,23 @@ class TreePredictor:
                 raise error
             refused[number] = type(error)(_NODE.sub("", str(error)))
         kept = np.array([number not in refused for number in range(len(forest))], bool)
-        return self._probabilities(forest[kept]), refused
+        return self._predicted(forest[kept]), refused
 
-    def _probabilities(self, forest: Forest) -> NDArray[np.float64]:
+    def _predicted(self, forest: Forest) -> list[Answer]:
+        """The answer for every example; without a prediction if the network's output is not a number."""
         if not len(forest):
-            return np.empty(0)
+            return []
         model = self.model
-        examples = model.task.examples(forest)
-        runs_up_trees = isinstance(model.encoder, TreeNetwork)
-        options = BatchOptions(self.batch_size, sort_by_height=runs_up_trees, sort_by_length=not runs_up_trees)
+        examples = model.task.examples_to_predict(forest)
+        by_height = getattr(model.encoder, "sort_key", "length") == "height"
+        options = BatchOptions(self.batch_size, sort_by_height=by_height, sort_by_length=not by_height)
         loader = examples.loader(model.vocabulary, None, options)
         cache = None
-        if self._keeps_rows():
+        shares_subtrees = getattr(model.encoder, "supports_shared_subtrees", False)
+        if self.cache_bytes and shares_subtrees and model.task.reads_roots_only:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
-        outputs = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
-        return model.probabilities(outputs, examples.targets)
-
-    def _keeps_rows(self) -> bool:
-        """Whether states of the network can be kept from batch to batch."""
-        network = self.model.encoder
-        goes_up = isinstance(network, TreeNetwork) and network.input_size is None and network.down is None
-        return bool(self.cache_bytes) and goes_up and network.engine in ("auto", "fused")
+        kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
+        return model.answers(kept, examples, threshold=self.threshold)
 
 
 def _entries(records: Iterable[Example], reader: RecordReader) -> Iterator[Entry]:

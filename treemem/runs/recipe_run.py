@@ -15,6 +15,7 @@ from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.hub_client import is_address
 from treemem.metrics.score import score_row
+from treemem.model_digest import weights_digest
 from treemem.records import replacing, write_records, writing
 from treemem.runs.fit import check_fit
 from treemem.runs.networks_folder import RESULTS, recorded_digest, take_back_results, write_results
@@ -22,7 +23,7 @@ from treemem.runs.recipe import Recipe, format_recipe
 from treemem.runs.run_folder import check_empty
 from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
 from treemem.runs.state import data_digest
-from treemem.runs.study import packed_answers, weights_digest
+from treemem.runs.study import packed_answers
 from treemem.task import Task
 from treemem.trees.record_reader import SPLITS
 
@@ -165,5 +166,5 @@ def network_folder_of(model: str | Path) -> Path | None:
     if is_address(model) or checkpoint.is_pretrained_name(model):
         return None
     place = checkpoint.read(model)[0].resolve()
-    seed = next((folder for folder in (place, place.parent) if seed_of(folder) is not None), None)
+    seed = next((folder for folder in (place, *place.parents[:2]) if seed_of(folder) is not None), None)
     return seed.parent if seed is not None and (seed.parent / RECIPE).is_file() else None

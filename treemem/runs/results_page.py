@@ -21,7 +21,7 @@ from treemem.explore.tables import accuracy_table, markdown_table, percent_of
 from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.paired import compare
 from treemem.metrics.score import PublishedFigure, Score, mean_scores
-from treemem.records import checked_place, replacing
+from treemem.records import check_writable, replacing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.study import network_options, read_study, recorded_scores, right_answers, unpacked_answers
 from treemem.runs.study_file import StudyFolder
@@ -41,7 +41,7 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     if not any(results.glob("*.jsonl")):
         known = ", ".join(folder.studies)
         raise RecipeError(f"there are no records in {results}; name studies of {folder.name} to run: {known}")
-    checked_place(page)
+    check_writable(page, overwrite=True)
     loader = ChoiceLoader([FileSystemLoader(folder.path), FileSystemLoader(Path(__file__).with_name("templates"))])
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.do"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import logging
 import multiprocessing
@@ -18,16 +17,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.score import Score, row_group, row_score, score_row
-from treemem.model import Model
+from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
-from treemem.records import checked_place, read_records, write_records, writing
+from treemem.records import check_writable, read_records, write_records, writing
 from treemem.runs.evaluate import evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
@@ -161,7 +159,7 @@ def _recorded(results: Path) -> dict[str, dict[str, Any]]:
 
 def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Add a record to the file, in which another process may have recorded other runs."""
-    with writing_alone(checked_place(results).parent):
+    with writing_alone(check_writable(results, overwrite=True).parent):
         records = _recorded(results)
         records[done["run"]] = _merged(records.get(done["run"]), done)
         write_records(results, _of_one_form(_in_order(records, names)))
@@ -351,15 +349,6 @@ def _trees(job: _Job, name: str, digest: str) -> Forest:
             "use another folder (--runs)"
         )
     return forest
-
-
-def weights_digest(model: Model) -> str:
-    """SHA-256 of the weights, in hexadecimal."""
-    content = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        content.update(name.encode())
-        content.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return content.hexdigest()
 
 
 def _check_names(

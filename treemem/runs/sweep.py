@@ -19,10 +19,11 @@ import yaml
 from treemem.checked_options import checked_count
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
+from treemem.plain_yaml import load_yaml
 from treemem.records import read_records, write_records, writing
 from treemem.runs.fit import fit
 from treemem.runs.fit_result import FitResult
-from treemem.runs.recipe import Recipe, load_recipe, read_yaml, recipe_fields
+from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.run_folder import check_empty
 from treemem.runs.seeds import seed_folder
 from treemem.runs.trainer import DivergedError
@@ -83,7 +84,7 @@ class Variation:
         if any(_is_range(part.split(":")) for part in values.split(",")):  # which YAML would read to the base 60
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         try:
-            choices = read_yaml(f"[{values}]")
+            choices = load_yaml(f"[{values}]")
         except RecipeError as error:
             raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
         if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B

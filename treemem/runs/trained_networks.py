@@ -15,6 +15,7 @@ from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
 from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import Score, mean_scores, row_group, row_score
+from treemem.model_digest import weights_digest
 from treemem.records import read_records
 from treemem.runs.evaluate import evaluate
 from treemem.runs.networks_folder import RESULTS, recorded_digest
@@ -22,7 +23,7 @@ from treemem.runs.recipe import Recipe, load_recipe
 from treemem.runs.recipe_run import ANSWERS, RECIPE, TEST
 from treemem.runs.seeds import seed_folder, seed_of
 from treemem.runs.state import data_digest
-from treemem.runs.study import read_study, right_answers, weights_digest
+from treemem.runs.study import read_study, right_answers
 
 _logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         )
         for seed, run in runs.items()
     }
-    answers = {seed: evaluation.correct for seed, evaluation in evaluations.items()}
+    answers = {seed: found.correct for seed, found in evaluations.items() if found.correct is not None}
     scores = mean_scores([evaluation.scores for evaluation in evaluations.values()])
     return replace(network, scores=scores or network.scores, answers=answers, data=digest)
 

@@ -11,9 +11,10 @@ from typing import Any
 from treemem.checkpoint import load
 from treemem.errors import RecipeError
 from treemem.model import Model
+from treemem.model_digest import weights_digest
 from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
-from treemem.runs.study import packed_answers, read_study, weights_digest
+from treemem.runs.study import packed_answers, read_study
 from treemem.runs.study_file import StudyFolder, StudyResults
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_verification.completion.completion import complete

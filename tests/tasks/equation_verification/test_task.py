@@ -325,5 +325,5 @@ def test_every_read_out_is_kept_in_a_checkpoint(tmp_path: Path, read_out: str, n
 
 
 def test_an_unknown_read_out_is_an_error() -> None:
-    with pytest.raises(RecipeError, match="read_out='cosin' is none of .* did you mean cosine"):
+    with pytest.raises(RecipeError, match=r"read_out='cosin' is none of .* did you mean cosine"):
         EquationVerification(read_out="cosin")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Shape of one node's state, by the name of the state."""
 
 
-class Reading(Protocol):
+class ProductInput(Protocol):
     """How the inputs of a product are gathered from the children's states, and how their gradient is spread back.
 
     Attributes:
@@ -50,15 +50,15 @@ class Reading(Protocol):
         ...
 
 
-def with_features(reading: Reading, inputs: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
-    """What ``reading`` gathered, with the nodes' own features behind it where it reads them.
+def with_features(source: ProductInput, inputs: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
+    """What ``source`` gathered, with the nodes' own features behind it where it reads them.
 
     Args:
-        reading: what was gathered.
+        source: what was gathered.
         inputs: ``[m * copies, inputs]``.
         x: ``[m, input_size]``, or None where nodes have no features.
     """
-    if x is None or not reading.features:
+    if x is None or not source.features:
         return inputs
     return torch.cat([inputs, x.to(inputs.dtype).repeat_interleave(len(inputs) // max(1, len(x)), 0)], dim=1)
 

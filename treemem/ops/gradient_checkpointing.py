@@ -14,7 +14,7 @@ from treemem.ops.once import differentiable_once
 Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
-def run_again(
+def checkpointed(
     function: Function, inputs: Sequence[torch.Tensor], parameters: Callable[[], Sequence[torch.Tensor]]
 ) -> Sequence[torch.Tensor]:
     """``function(inputs)``, of which the backward pass runs ``function`` a second time, with the same random numbers.

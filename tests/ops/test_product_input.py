@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, Reading, StackRows, with_features
+from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, ProductInput, StackRows, with_features
 
 ROWS, STACK_SIZE, HIDDEN_SIZE, INPUT_SIZE = 3, 4, 2, 5
-READINGS: list[Reading] = [
+READINGS: list[ProductInput] = [
     ChildrenInOrder(),
     ChildrenInOrder(tops=True),
     ChildrenSum(),
@@ -24,19 +24,19 @@ def children_of(arity: int) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=str)
+@pytest.mark.parametrize("source", READINGS, ids=str)
 @pytest.mark.parametrize("arity", [1, 3])
 @pytest.mark.parametrize("with_earlier", [False, True])
-def test_spread_is_the_gradient_of_gather(reading: Reading, arity: int, with_earlier: bool) -> None:
+def test_spread_is_the_gradient_of_gather(source: ProductInput, arity: int, with_earlier: bool) -> None:
     children = children_of(arity)
-    inputs = reading.gather(children)
-    assert len(inputs) == ROWS * reading.copies(arity)
+    inputs = source.gather(children)
+    assert len(inputs) == ROWS * source.copies(arity)
     gradient = torch.randn_like(inputs)
     inputs.backward(gradient)
     earlier = {name: torch.randn_like(value) for name, value in children.items()} if with_earlier else {}
     found = {name: value.clone() for name, value in earlier.items()}
     shapes = {name: tuple(value.shape[2:]) for name, value in children.items()}
-    reading.spread(gradient.clone(), arity, shapes, found)
+    source.spread(gradient.clone(), arity, shapes, found)
     for name, value in children.items():
         expected = torch.zeros_like(value) if value.grad is None else value.grad
         expected = expected + earlier.get(name, torch.zeros(()))
@@ -46,8 +46,8 @@ def test_spread_is_the_gradient_of_gather(reading: Reading, arity: int, with_ear
 def test_children_in_order_puts_states_and_tops_side_by_side_and_features_behind_them() -> None:
     children = {name: value.detach() for name, value in children_of(2).items()}
     x = torch.randn(ROWS, INPUT_SIZE)
-    reading = ChildrenInOrder(tops=True)
-    inputs = with_features(reading, reading.gather(children), x)
+    source = ChildrenInOrder(tops=True)
+    inputs = with_features(source, source.gather(children), x)
     torch.testing.assert_close(inputs[1], torch.cat([*children["h"][1], *children["S"][1, :, 0], x[1]]))
 
 

@@ -1,0 +1,350 @@
+"""Records out of files."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import gzip
+import io
+import json
+import math
+import os
+import sys
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from treemem.errors import ParseError, RecipeError, near_names
+
+FORMATS = ("text", "csv", "jsonl", "parquet")
+PARQUET_ROWS = 8192
+"""Rows of Parquet that are in memory at a time."""
+
+_FORMAT_OF_SUFFIX = {
+    **dict.fromkeys(("", ".txt", ".tsv"), "text"),
+    ".csv": "csv",
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+    ".parquet": "parquet",
+}
+_LONGEST_CELL = 2**31 - 1
+_Line = tuple[int, str, ParseError | None]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a file.
+
+    Attributes:
+        line: the line it begins on (row, in Parquet), from 1; a CSV header counts as line 1.
+        fields: its values by name; at most its ``id`` if ``error`` is set.
+        error: why this record could not be read, else ``None``.
+    """
+
+    line: int
+    fields: dict[str, Any]
+    error: ParseError | None = None
+
+
+def read_records(
+    source: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    text_fields: Sequence[str] = ("text",),
+    one_of: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    strict: bool = True,
+    skip_blank_lines: bool = False,
+) -> Iterator[Record]:
+    """Read a file record by record; text formats are never held in memory as a whole.
+
+    Blank lines of JSONL are not records, but they count in line numbers. A blank line of a text file is a record
+    without text, and one of CSV a bad record, unless they are skipped.
+
+    Args:
+        source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
+        format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
+        text_fields: names of the tab-separated parts of a text line; the later ones may be missing.
+        one_of: fields of which a CSV or Parquet table must have at least one column, if any are given.
+        columns: the columns of Parquet to read, if they exist; all by default.
+        strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
+        skip_blank_lines: of text and CSV, also above a CSV header; blank lines in quotes stay.
+
+    Raises:
+        RecipeError: the file does not exist, its format cannot be told, or it has no column of ``one_of``.
+        ParseError: the file as a whole is damaged, or (with ``strict``) a record is; it names the file and the line.
+    """
+    name = os.fspath(source)
+    check_columns = functools.partial(_check_columns, name, one_of)
+    readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
+        "text": functools.partial(_text_records, text_fields, skip_blank_lines),
+        "csv": functools.partial(_csv_records, check_columns, skip_blank_lines),
+        "jsonl": _jsonl_records,
+        "parquet": functools.partial(_parquet_records, check_columns, columns),
+    }
+    reader = readers[format_of(name, format)]
+    with open_source(source) as stream:
+        line = 0
+        try:
+            for record in reader(stream):
+                line = record.line
+                if record.error is not None:
+                    error_here = record.error.at(line, name)
+                    if strict:
+                        raise error_here
+                    record = Record(line, record.fields, error_here)
+                yield record
+        except ParseError as error:
+            if error.source:
+                raise
+            raise error.at(error.line, name) from error
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            problem = f"the packed data are damaged after this line ({error})"
+            if not line and isinstance(error, gzip.BadGzipFile):
+                problem = f"no packed data, though the name ends in .gz ({error})"
+            raise ParseError(problem, line=max(line, 1), source=name) from error
+
+
+@contextlib.contextmanager
+def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked if its name ends in ``.gz``, or of standard input for ``"-"``.
+
+    Raises:
+        RecipeError: the file does not exist or cannot be read, or standard input is closed.
+    """
+    name = os.fspath(source)
+    if name == "-":
+        if sys.stdin is None:
+            raise RecipeError("standard input is closed; name a file, or pipe the records in")
+        yield sys.stdin.buffer
+        return
+    try:
+        stream: IO[bytes] = Path(name).open("rb")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise RecipeError(f"cannot read {name}: {error.strerror}") from error
+    with stream:
+        if is_packed(name):
+            with gzip.open(stream, "rb") as unpacked:
+                yield cast("IO[bytes]", unpacked)
+        else:
+            yield stream
+
+
+def is_packed(name: str) -> bool:
+    """Whether a file of this name is packed."""
+    return name.lower().endswith(".gz")
+
+
+def format_of(name: str, format: str | None) -> str:
+    """The format of a file: ``format`` if given, else by its name.
+
+    Raises:
+        RecipeError: the format does not exist, or the name does not tell it.
+    """
+    if format is not None:
+        if format not in FORMATS:
+            raise RecipeError(f"no format {format!r}; known are {', '.join(FORMATS)}{near_names(format, FORMATS)}")
+        return format
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    if suffix not in _FORMAT_OF_SUFFIX:
+        known = ", ".join(suffix for suffix in _FORMAT_OF_SUFFIX if suffix)
+        raise RecipeError(
+            f"cannot tell the format of {name} from its name ({known}, each also with .gz); "
+            "give it (--format, --output-format)"
+        )
+    return _FORMAT_OF_SUFFIX[suffix]
+
+
+def text_lines(stream: IO[bytes]) -> Iterator[_Line]:
+    """Each line with its number, without its end; bytes that are not UTF-8 are an error of their own line only."""
+    for number, raw in enumerate(stream, start=1):
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield number, raw.decode("utf-8"), None
+        except UnicodeDecodeError as error:
+            text = raw.decode("utf-8", errors="replace")
+            offset = len(raw[: error.start].decode("utf-8"))
+            yield number, text, ParseError(f"byte 0x{raw[error.start]:02x} is not UTF-8", text, offset, "UTF-8 text")
+
+
+def _text_records(names: Sequence[str], skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
+    for number, text, error in text_lines(stream):
+        parts = text.split("\t")
+        if skip_blank_lines and len(parts) == 1 and not text.strip():
+            continue
+        if error is None and len(parts) > len(names):
+            offset = sum(len(part) + 1 for part in parts[: len(names)]) - 1
+            error = ParseError(f"{len(parts)} parts between tabs", text, offset, "<TAB>".join(names))
+        yield Record(number, {} if error else dict(zip(names, parts, strict=False)), error)
+
+
+_JSON_KINDS = {list: "array", str: "string", int: "number", float: "number", bool: "truth value", type(None): "null"}
+_JSON_EXPECTED = "one JSON object on each line"
+
+
+def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
+    for number, text, error in text_lines(stream):
+        if error is None and not text.strip():
+            continue
+        fields: Any = {}
+        if error is None:
+            try:
+                fields = json.loads(text)
+            except (ValueError, RecursionError) as problem:
+                told, offset = getattr(problem, "msg", problem), getattr(problem, "pos", 0)
+                error = ParseError(f"no JSON here ({told})", text, offset, _JSON_EXPECTED)
+            else:
+                if not isinstance(fields, dict):
+                    error = ParseError(f"a JSON {_JSON_KINDS[type(fields)]}", text, 0, _JSON_EXPECTED)
+        yield Record(number, {} if error else fields, error)
+
+
+_CheckColumns = Callable[[Sequence[str]], None]
+
+
+def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise a RecipeError for a table that has no column of ``one_of``."""
+    if not one_of or set(one_of) & set(columns):
+        return
+    remedy = next((near for column in columns if (near := near_names(column, one_of))), "")
+    if len(columns) == 1 and (separator := next((mark for mark in ";\t|" if mark in columns[0]), None)):
+        remedy = f"; it seems to be separated by {separator!r}, and CSV is by ','"
+    raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
+
+
+def _csv_records(check_columns: _CheckColumns, skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
+    header: list[str] | None = None
+    for line, row, error in _csv_rows(text_lines(stream), skip_blank_lines):
+        cells = [cell.strip() for cell in row] if header is None else row
+        if header is None:
+            if error is None:
+                error = _header_error(cells)
+            if error is not None:
+                raise error.at(line)
+            check_columns(cells)
+            header = cells
+            continue
+        if error is None and len(cells) != len(header):
+            problem = f"{len(cells)} cells, and the header names {len(header)}"
+            error = ParseError(problem, ",".join(cells), 0, ",".join(header))
+        yield Record(line, _id_alone(header, cells) if error else dict(zip(header, cells, strict=True)), error)
+
+
+def _header_error(names: Sequence[str]) -> ParseError | None:
+    """What is wrong with the names of the columns of a table."""
+    if not any(names):
+        return ParseError("no column has a name", ",".join(names), 0, "a header of distinct names")
+    if len(set(names)) < len(names):
+        return ParseError("two columns have one name", ",".join(names), 0, "a header of distinct names")
+    return None
+
+
+def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+    """The id of a row with too few or too many cells, if its column is certain."""
+    if header[0] == "id" and cells:
+        return {"id": cells[0]}
+    if header[-1] == "id" and len(cells) > len(header):
+        return {"id": cells[-1]}
+    return {}
+
+
+def _csv_rows(lines: Iterator[_Line], skip_blank_lines: bool) -> Iterator[tuple[int, list[str], ParseError | None]]:
+    """Each row with its first line and its error.
+
+    A quoted cell may run over several lines. If that ends in an error, only the first line is a bad row, and reading
+    continues at the second. A later line that leaves a quote open and would run into the same error is bad at once, so
+    every line is read at most twice.
+    """
+    ahead: deque[_Line] = deque()
+    taken: list[_Line] = []
+    error_line: float = 0  # a quote that a line before this one leaves open runs into an error here
+
+    def row_lines() -> Iterator[str]:
+        nonlocal error_line
+        while not taken or taken[0][0] >= error_line:
+            line = ahead.popleft() if ahead else next(lines, None)
+            if line is None:
+                if taken:
+                    error_line = math.inf
+                return
+            taken.append(line)
+            yield line[1] + "\n"
+
+    while True:
+        taken.clear()
+        cells, problem = _next_csv_row(csv.reader(row_lines(), strict=True))
+        if not taken:
+            return
+        number, text, error = taken[0]
+        if skip_blank_lines and not text.strip():
+            continue
+        if problem:
+            if len(taken) > 1:
+                error_line = max(error_line, taken[-1][0])
+                ahead.extendleft(reversed(taken[1:]))
+            error = error or ParseError(f"no row of CSV ({problem})", text, 0, "cells between commas")
+        else:
+            error = next((error for _, _, error in taken if error is not None), None)
+        yield number, cells, error
+
+
+def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
+    """The next row (empty at the end) and its error. Cells may have any length."""
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        return next(rows, []), ""
+    except csv.Error as problem:
+        return [], str(problem)
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parquet_records(
+    check_columns: _CheckColumns, columns: Sequence[str] | None, stream: IO[bytes]
+) -> Iterator[Record]:
+    import pyarrow
+    import pyarrow.parquet
+
+    whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
+    try:
+        table = pyarrow.parquet.ParquetFile(whole)
+        names = table.schema_arrow.names
+        wrong = _header_error(names) if names else None
+        if wrong is not None:
+            raise wrong
+        check_columns(names)
+        read = None if columns is None else [name for name in names if name in columns]
+        number = 0
+        for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=read):
+            for record in _parquet_rows(batch, number + 1):
+                number = record.line
+                yield record
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ParseError(f"no Parquet data ({error})", expected="a Parquet file") from error
+
+
+def _parquet_rows(batch: Any, first: int) -> Iterator[Record]:
+    """The rows of a batch; a value that Python cannot hold is an error of its own row only."""
+    try:
+        rows = batch.to_pylist()
+    except (OverflowError, ValueError) as error:
+        if len(batch) == 1:
+            yield Record(first, {}, _bad_value(error))
+            return
+        for row in range(len(batch)):
+            yield from _parquet_rows(batch.slice(row, 1), first + row)
+        return
+    for number, fields in enumerate(rows, start=first):
+        yield Record(number, fields)
+
+
+def _bad_value(error: Exception) -> ParseError:
+    if isinstance(error, UnicodeDecodeError):
+        return ParseError(f"byte 0x{error.object[error.start]:02x} is not UTF-8", expected="UTF-8 text")
+    expected = "texts, numbers, and dates from year 1 to 9999 in whole microseconds"
+    return ParseError(f"a value that cannot be read ({error})", expected=expected)
