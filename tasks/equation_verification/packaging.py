@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,11 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
         for score in [recorded_scores(record, name)[-1]]
     ]
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
+    defaults = asdict(TrainingOptions())
     training = {
         name: value
         for name, value in record["training"].items()
-        if value != getattr(TrainingOptions, name) or name in _ALWAYS_SAID
+        if value != defaults.get(name) or name in _ALWAYS_SAID
     }
     return f"""# A trained model for equation verification
 

@@ -168,7 +168,7 @@ def test_trees_that_another_study_replaced_are_not_trained_on(tmp_path: Path, mo
         return fit(*rest, **options)
 
     monkeypatch.setattr(study, "fit", with_another)
-    with pytest.raises(RecipeError, match=r"trees/data holds other trees than this study was called with"):
+    with pytest.raises(RecipeError, match=r"trees/data holds other trees than this study has"):
         run_study(MoreX(), runs(1, 2), {"data": toy_data()}, results=tmp_path / "study.jsonl", **given)
     assert [record["run"] for record in read_study(tmp_path / "study.jsonl")] == ["sum/seed-1"]
     assert not (tmp_path / "runs" / "sum" / "seed-2").exists()
@@ -330,8 +330,8 @@ def test_right_answers_come_back_as_they_were_packed() -> None:
     [
         ({"name": "../outside"}, {}, "within the study's folder"),
         ({"name": "/outside"}, {}, "within the study's folder"),
-        ({"name": "trees/data"}, {}, "keeps its trees"),
-        ({"data": "dta"}, {}, "wants the forest 'dta'; there are data"),
+        ({"name": "trees/data"}, {}, "must stay within"),
+        ({"data": "dta"}, {}, "needs the forest 'dta'; there are data"),
         ({}, {"train": 1}, "name of a forest or of a split"),
         ({}, {"data": 1}, "name of a forest or of a split"),
         ({}, {"..": 1}, "within the study's folder"),
