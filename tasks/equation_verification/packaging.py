@@ -84,9 +84,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
     defaults = asdict(TrainingOptions())
     training = {
-        name: value
-        for name, value in record["training"].items()
-        if value != defaults.get(name) or name in _ALWAYS_SAID
+        name: value for name, value in record["training"].items() if value != defaults.get(name) or name in _ALWAYS_SAID
     }
     return f"""# A trained model for equation verification
 

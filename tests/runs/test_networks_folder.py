@@ -10,7 +10,10 @@ from treemem.errors import RecipeError
 from treemem.metrics.score import Score
 from treemem.runs import gathered_rows, score_row, scores_by_network, take_back_results, write_results
 
-SCORES = {"A": [Score(3, 10, 0.5, 0.4), Score("all", 10, 0.5, 0.4)], "B": [Score(3, 10, 0.75, 0.4)]}
+SCORES = {
+    "A": [Score(3, 10, {"accuracy": 0.5}), Score("all", 10, {"accuracy": 0.5})],
+    "B": [Score(3, 10, {"accuracy": 0.75})],
+}
 
 
 def written(output: Path, name: str, digest: str, card: str = "# Toys\n") -> list[dict[str, Any]]:

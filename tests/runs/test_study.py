@@ -63,7 +63,7 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
         score = found[1]["scores"][part][-1]
         assert score["accuracy"] == expected.overall.accuracy
         assert score["network"] == "sum"
-        assert right_answers(found[1], part).tolist() == expected.right.tolist()
+        assert right_answers(found[1], part).tolist() == expected.correct.tolist()
         assert recorded_scores(found[1], part) == expected.scores
     assert found[1]["best_epoch"] == alone.best_epoch
     assert set(found[1]["scores"]) == {"train", "validation", "test", "other"}
@@ -208,7 +208,7 @@ def test_another_file_of_the_same_name_is_scored_anew_for_every_run(tmp_path: Pa
     found = run_study(MoreX(), runs(1, 2), data, folder=folder, results=results, files={"other": second})
     assert len({record["files"]["other"] for record in found}) == 1
     expected = evaluate(treemem.load(folder / "sum" / "seed-1"), second)
-    assert right_answers(found[0], "other").tolist() == expected.right.tolist()
+    assert right_answers(found[0], "other").tolist() == expected.correct.tolist()
 
 
 def test_scores_of_other_weights_are_not_kept(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
 
 @pytest.mark.parametrize("group", ["depth", "operations", "set of expressions", "group"])
 def test_scores_come_back_whatever_the_task_calls_its_groups(group: str) -> None:
-    scores = [Score(8, 10, 0.5, 0.6, 0.1, 0.2, 0.3), Score("all", 10, 0.5, 0.6, deviation=0.4)]
+    scores = [Score(8, 10, {"accuracy": 0.5, "f1": 0.3}), Score("all", 10, {"accuracy": 0.5}, deviation=0.4)]
     record = {"scores": {"test": [score_row("sum", score, group) for score in scores], "train": []}}
     assert recorded_scores(record, "test") == scores
 
