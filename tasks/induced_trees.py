@@ -130,7 +130,7 @@ def gold_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
 def found_trees(model: Model, examples: Examples) -> list[Tree]:
     """Return the trees that a model induces over the sentences of :func:`gold_trees`, without brackets."""
     gold, _ = gold_trees(examples)
-    return [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]  # type: ignore[arg-type]
+    return [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]
 
 
 def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
@@ -150,6 +150,7 @@ def _write_trees(
     runs = {}
     for name, model in models.items():
         correct = model.task.correct(model.outputs(examples, chosen), examples.targets_of(chosen))
+        assert correct is not None
         of_tree = np.repeat(correct, examples.trees_per_example)[several]
         runs[name] = RunTrees(found[name], of_tree.tolist())
     gold, _ = gold_trees(examples)

@@ -116,7 +116,7 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
         found = binary_scores(predicted, actual, examples.group)
         scores[name] = [score_row("token-reader", score, task.group) for score in found]
         right[name] = packed_answers(predicted == actual)
-    by_part = {"files": files, "scores": scores, "right": right}
+    by_part: dict[str, Any] = {"files": files, "scores": scores, "right": right}
     yield {
         "run": "token-reader",
         "row": "boosted trees on token counts",

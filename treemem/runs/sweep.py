@@ -225,7 +225,7 @@ def _points(variations: Sequence[Variation]) -> list[dict[str, int]] | None:
     if any(each is None for each in values) or math.prod(len(each or ()) for each in values) > _MOST_POINTS:
         return None
     fields = [variation.field for variation in variations]
-    points = {}
+    points: dict[str, dict[str, int]] = {}
     for place in itertools.product(*(each or () for each in values)):
         drawn = dict(zip(fields, place, strict=True))
         shown = [
