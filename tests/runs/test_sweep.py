@@ -12,8 +12,9 @@ from toy_task import toy_data
 
 from treemem.errors import RecipeError
 from treemem.runs import sweep
-from treemem.runs.sweep import Variation, best_trial, plan_sweep, run_trials, without_test
+from treemem.runs.sweep import best_trial, plan_sweep, run_trials, without_test
 from treemem.runs.trainer import DivergedError
+from treemem.runs.variation import Variation
 
 
 def run_sweep(

@@ -40,7 +40,8 @@ def _run(options: Namespace) -> None:
     from treemem.cli.train import logged_in
     from treemem.runs.accelerator import find_device
     from treemem.runs.recipe_run import default_folder
-    from treemem.runs.sweep import TRIALS, Variation, check_folder, plan_sweep, run_trials
+    from treemem.runs.sweep import TRIALS, check_folder, plan_sweep, run_trials
+    from treemem.runs.variation import Variation
 
     if options.trials is None:
         raise UsageError("how many trials? give --trials N")

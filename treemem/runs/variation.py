@@ -1,0 +1,107 @@
+"""A field of a recipe and the values that the trials of a sweep draw from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from treemem.errors import RecipeError
+
+if TYPE_CHECKING:
+    import optuna
+
+_DIGITS = 4  # of a number that is drawn; more where the range is narrow beside its numbers
+_FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm is to be uniform"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A field of a recipe and the values that trials draw from.
+
+    Attributes:
+        field: its name, with dots between its parts.
+        choices: the values, all equally likely; empty where ``low`` and ``high`` bound them.
+        low, high: whole numbers where both are; both ends may be drawn.
+        log: whether the logarithm is uniform, not the number.
+    """
+
+    field: str
+    choices: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Variation:
+        """Read ``FIELD=A,B,C``, ``FIELD=LOW:HIGH`` or ``FIELD=LOW:HIGH:log``.
+
+        Raises:
+            RecipeError: another form, or a range that is none.
+
+        Example:
+            >>> Variation.parse("training.batch_size=32,64").choices
+            (32, 64)
+        """
+        name, equals, values = text.partition("=")
+        name = name.strip()
+        if not equals or not all(name.split(".")) or not values.strip():
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+        parts = values.split(":")
+        if len(parts) in (2, 3) and parts[2:] in ([], ["log"]):
+            low, high = (_number(part) for part in parts[:2])
+            if low is not None and high is not None:
+                log = len(parts) == 3
+                if low >= high or (log and low <= 0):
+                    problem = "LOW must be above 0 for :log" if log and low < high else "LOW must be below HIGH"
+                    raise RecipeError(f"cannot vary {text!r}: {problem}")
+                return cls(name, (), low, high, log)
+        if any(_is_range(part.split(":")) for part in values.split(",")):  # which YAML would read to the base 60
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+        try:
+            choices = load_yaml(f"[{values}]")
+        except RecipeError as error:
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
+        if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B
+            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+        return cls(name, tuple(choices))
+
+    def suggested(self, trial: optuna.Trial) -> Any:
+        """Return the value that an Optuna trial suggests."""
+        if self.choices:
+            return self.choices[trial.suggest_categorical(self.field, range(len(self.choices)))]
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(self.field, self.low, self.high, log=self.log)
+        value = trial.suggest_float(self.field, self.low, self.high, log=self.log)
+        widths = max(abs(self.low), abs(self.high)) / (self.high - self.low)
+        digits = _DIGITS + max(0, math.floor(math.log10(widths)))
+        return min(max(float(f"{value:.{digits}g}"), float(self.low)), float(self.high))
+
+    @property
+    def parameters(self) -> list[int] | None:
+        """All values of the Optuna parameter; None if it is continuous."""
+        if self.choices:
+            return list(range(len(self.choices)))
+        return (
+            list(range(self.low, self.high + 1)) if isinstance(self.low, int) and isinstance(self.high, int) else None
+        )
+
+    @property
+    def examples(self) -> Sequence[Any]:
+        """The choices, or both ends of the range."""
+        return self.choices or (self.low, self.high)
+
+
+def _is_range(parts: Sequence[str]) -> bool:
+    return len(parts) > 1 and all(_number(part) is not None for part in parts[:2])
+
+
+def _number(text: str) -> float | int | None:
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else None
+    return None
