@@ -17,7 +17,7 @@ class _Refusal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
         raise RuntimeError(
-            "the fused engine has no second derivative; set layer.engine to 'naive' or 'recursive', which have one"
+            "the fused engine has no second derivative; set layer.engine to another one, such as 'naive', which has one"
         )
 
 
