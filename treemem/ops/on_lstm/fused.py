@@ -9,7 +9,7 @@ import torch
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
-from treemem.ops.once import differentiable_once
+from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.sequence_lengths import Packing
 
 
@@ -101,7 +101,7 @@ class _Run(torch.autograd.Function):
         """The gradients of the inputs, the initial states and the weights."""
         with torch.no_grad():
             found = _Run._gradients(ctx, d_states, d_hidden, d_cell)
-        return (*differentiable_once(found), None, None, None)
+        return (*without_second_derivative(found), None, None, None)
 
     @staticmethod
     def _gradients(
