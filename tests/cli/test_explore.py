@@ -39,6 +39,6 @@ def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> Non
     assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
     (folder / "page.html").write_text("mine")
     said = failing("explore", "nowhere", "own.txt", "-o", "page.html")
-    assert "page.html exists; choose another name, or write over it with --overwrite" in said
+    assert "page.html exists; choose another name, or replace it with overwrite (--overwrite)" in said
     assert (folder / "page.html").read_text() == "mine"
     assert "there is no folder away" in failing("explore", "nowhere", "own.txt", "-o", "away/page.html")

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from treemem.errors import RecipeError
 from treemem.explore.plots import accuracy_figure, plot_accuracy
 from treemem.explore.tables import accuracy_table, overall_table
 from treemem.metrics.score import PublishedFigure, Score
@@ -78,15 +75,6 @@ def test_the_figure_has_a_majority_for_each_set_of_examples() -> None:
     assert lines["majority class, Elsewhere"].get_xydata().tolist() == [[9, 0.75]]
 
 
-def test_no_score_has_no_majority_and_that_is_no_difference() -> None:
-    nothing = [Score("all", 0, {"accuracy": float("nan"), "majority": float("nan")})]
-    assert accuracy_table({"A": nothing, "B": nothing}).count("majority class") == 1
-
-
-def test_without_published_figures_their_column_is_left_out() -> None:
-    assert "published" not in accuracy_table(SCORES)
-
-
 def test_the_overall_table_has_published_figures_beside_our_own() -> None:
     scores = {
         "Tree-LSTM": [
@@ -107,15 +95,6 @@ def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
     plot_accuracy(SCORES, path, PUBLISHED, title="Equation verification")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
-
-
-def test_a_plot_that_finds_the_disk_full_leaves_the_one_before(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    path = tmp_path / "accuracy.png"
-    path.write_bytes(b"old")
-    request.getfixturevalue("full_disk")
-    with pytest.raises(RecipeError, match=r"cannot write .*accuracy\.png: No space left on device; free some space"):
-        plot_accuracy(SCORES, path)
-    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("accuracy.png", b"old")]
 
 
 def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_figure() -> None:
@@ -146,26 +125,11 @@ def test_a_legend_of_long_names_is_not_cut_off() -> None:
     assert legend.x1 <= figure.bbox.width
 
 
-def test_the_legend_calls_the_baseline_what_it_is() -> None:
-    figure = accuracy_figure(SCORES, baseline="commonest values first")
-    assert "commonest values first" in {text.get_text() for text in figure.legends[0].texts}
-
-
 def test_a_published_figure_beside_a_single_group_is_named_by_it() -> None:
     figure = accuracy_figure({"Tree-LSTM": SCORES["Tree-LSTM"][1:]}, PUBLISHED)
     assert any(text.get_text().endswith("published data set, depth 10)") for text in figure.legends[0].texts)
 
 
-def test_without_published_figures_the_legend_names_none() -> None:
-    figure = accuracy_figure(SCORES)
-    assert not any("published" in text.get_text() for text in figure.legends[0].texts)
-
-
 def test_a_plot_of_nothing_is_an_empty_one(tmp_path: Path) -> None:
     plot_accuracy({}, tmp_path / "nothing.png")
     assert (tmp_path / "nothing.png").stat().st_size > 0
-
-
-def test_a_plot_into_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="there is no folder"):
-        plot_accuracy(SCORES, tmp_path / "missing" / "a.png")

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,11 +21,11 @@ from treemem.induction import (
     random_branching,
     right_branching,
     sentence_f1,
-    tree_page,
     tree_spans,
     tree_svg,
     write_tree_page,
 )
+from treemem.trees.tree import Tree
 
 SENTENCES = [list("abcdef"), list("ab"), list("abcdef"), list("uvwxyz"), list("klmnop")]
 GOLD = baseline_trees(SENTENCES, "balanced")
@@ -33,6 +36,12 @@ RUNS = {
     "seed 1": RunTrees(RIGHT, ALL),
     "seed 2": RunTrees(LEFT, ALL),
 }
+
+
+def tree_page(gold: Sequence[Tree], runs: Mapping[str, RunTrees], **options: Any) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        write_tree_page(Path(folder) / "page.html", gold, runs, **options)
+        return (Path(folder) / "page.html").read_text(encoding="utf-8")
 
 
 class Page(HTMLParser):
@@ -79,18 +88,6 @@ def test_sentences_can_be_chosen_and_wrong_predictions_show() -> None:
     assert page.text.count("wrong") == 1
     assert "F1 100.0 %, the gold tree" in page.text
     assert "1 of 5 sentences were chosen." in " ".join(page.text)
-
-
-def test_only_the_first_are_shown_where_there_are_many() -> None:
-    page = Page(tree_page(GOLD, RUNS, most=1))
-    assert page.tags.count("section") == 1
-    assert "Shown: the first 1." in " ".join(page.text)
-
-
-def test_a_page_of_no_sentences_says_so() -> None:
-    page = Page(tree_page(GOLD, {"one": RunTrees(LEFT, ALL), "other": RunTrees(LEFT, ALL)}))
-    assert page.tags.count("section") == 0
-    assert "Of 5 sentences, 0 (each counted once)" in " ".join(page.text)
 
 
 MARKUP = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "&amp;", "'", "]]>", "<!--"]

@@ -181,50 +181,52 @@ def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
 
 def _answers(model: Model, own: Examples, kept: Any) -> list[dict[str, Any]]:
     """What the model answered to each example, and whether that is correct."""
-    correct = model.task.correct(kept, own.targets)
-    describe = _class_answers if isinstance(model.task, ClassificationTask) else _other_answers
+    task = model.task
+    correct = task.correct(kept, own.targets)
+    if isinstance(task, ClassificationTask):
+        found = _class_answers(model.probabilities(kept, own.targets), task.class_names, own.targets["label"].tolist())
+    else:
+        found = [_other_answer(*answer) for answer in model.answers(kept, own)]
+    for number, answer in enumerate(found):
+        output, is_number = kept[number], answer["prediction"] != _NOT_A_NUMBER
+        is_known = correct is not None and own.labelled[number]
+        answer["correct"] = correct is not None and bool(correct[number]) and is_number if is_known else None
+        numbers = output.double().flatten().tolist() if isinstance(output, Tensor) else []
+        answer["outputs"] = [shown(value) for value in numbers]
+    return found
+
+
+def _class_answers(
+    probabilities: NDArray[np.float64], class_names: Sequence[str] | None, labels: list[int]
+) -> list[dict[str, Any]]:
+    """The likeliest class of each example, its probability and the label."""
+    is_binary = probabilities.ndim == 1
+    rows = np.stack([1 - probabilities, probabilities], 1) if is_binary else probabilities
+    names = ("false", "true") if is_binary else class_names or range(rows.shape[1])
+    called = [printable_line(str(name)) for name in names]
     found = []
-    for number, answer in enumerate(describe(model, own, kept)):
-        is_known = correct is not None and bool(own.labelled[number])
-        output = kept[number]
+    for row, label in zip(rows, labels, strict=True):
+        answer, is_number = int(row.argmax()), not np.isnan(row).any()
         found.append(
             {
-                **answer,
-                "correct": bool(correct[number]) and answer["prediction"] != _NOT_A_NUMBER if is_known else None,
-                "outputs": list(map(shown, output.double().flatten().tolist())) if isinstance(output, Tensor) else [],
+                "prediction": called[answer] if is_number else _NOT_A_NUMBER,
+                "probability": shown(float(row[answer]) if is_number else float("nan")),
+                "classes": [] if is_binary else [shown(value) for value in row.tolist()],
+                "label": called[label] if label >= 0 else None,
             }
         )
     return found
 
 
-def _other_answers(model: Model, own: Examples, kept: Any) -> Iterator[dict[str, Any]]:
-    """The answers of a task that is not a classification."""
-    for answer in model.answers(kept, own):
-        prediction = _NOT_A_NUMBER if answer.prediction is None else printable_line(_as_text(answer.prediction))
-        probability = None if answer.probability is None else shown(answer.probability)
-        yield {"prediction": prediction, "probability": probability, "classes": [], "label": None}
-
-
-def _as_text(prediction: Any) -> str:
-    return " ".join(map(str, prediction)) if isinstance(prediction, (list, tuple)) else str(prediction)
-
-
-def _class_answers(model: Model, own: Examples, kept: Any) -> Iterator[dict[str, Any]]:
-    """The likeliest class of each example, its probability and the label."""
-    probabilities = model.probabilities(kept, own.targets)
-    is_binary = probabilities.ndim == 1
-    rows = np.stack([1 - probabilities, probabilities], 1) if is_binary else probabilities
-    names = ("false", "true") if is_binary else model.task.class_names or range(rows.shape[1])
-    called = [printable_line(str(name)) for name in names]
-    labels = own.targets["label"].tolist()
-    for row, label in zip(rows, labels, strict=True):
-        answer, is_number = int(row.argmax()), not np.isnan(row).any()
-        yield {
-            "prediction": called[answer] if is_number else _NOT_A_NUMBER,
-            "probability": shown(float(row[answer]) if is_number else float("nan")),
-            "classes": [] if is_binary else [shown(value) for value in row.tolist()],
-            "label": called[label] if label >= 0 else None,
-        }
+def _other_answer(prediction: Any, probability: float | None) -> dict[str, Any]:
+    """An answer of a task that is not a classification."""
+    text = " ".join(map(str, prediction)) if isinstance(prediction, (list, tuple)) else str(prediction)
+    return {
+        "prediction": _NOT_A_NUMBER if prediction is None else printable_line(text),
+        "probability": None if probability is None else shown(probability),
+        "classes": [],
+        "label": None,
+    }
 
 
 def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:

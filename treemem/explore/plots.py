@@ -78,7 +78,7 @@ def accuracy_figure(
         several = any(score.deviation is not None for _, score in points)
         (line, *_) = axes.errorbar(
             groups,
-            [score.metrics.get(monitor.metric) for _, score in points],
+            np.array([score.metrics.get(monitor.metric) for _, score in points], float),
             yerr=errors if any(errors) else None,
             marker="o",
             label=f"{network}, {'mean of seeds' if several else 'one seed'}",

@@ -129,7 +129,7 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
             f"{len(reads)} sequences of up to {lengths.max()} tokens; say in its attribute form how it reads trees"
         )
     present = np.arange(outputs.shape[1]) < lengths[:, None]
-    memory = getattr(encoder, "memory_contents", lambda batch: {})(batch)
+    memory = encoder.memory_contents(batch) if hasattr(encoder, "memory_contents") else {}
     recording.table.add(int(lengths.sum()), _token_values(encoded, axes, memory, present))
     for by, weights in _attention(encoded.trace, axes):
         recording.attends_by = by

@@ -12,8 +12,8 @@ from treemem.induction.branching import (
 )
 from treemem.induction.drawing import tree_svg
 from treemem.induction.models import induced_trees
-from treemem.induction.page import RunTrees, differing_sentences, tree_page, write_tree_page
-from treemem.induction.runs import Agreement, RunsScore, run_agreement, score_runs
+from treemem.induction.page import RunTrees, differing_sentences, write_tree_page
+from treemem.induction.runs import Agreement, RunsScore, score_runs
 from treemem.induction.scores import SpanScore, corpus_f1, mean_sentence_f1, sentence_f1
 from treemem.induction.spans import tree_spans
 from treemem.trees.induced import tree_from_distances, tree_from_pointer_probabilities, tree_from_pointers
@@ -33,13 +33,11 @@ __all__ = [
     "random_branching",
     "remove_brackets",
     "right_branching",
-    "run_agreement",
     "score_runs",
     "sentence_f1",
     "tree_from_distances",
     "tree_from_pointer_probabilities",
     "tree_from_pointers",
-    "tree_page",
     "tree_spans",
     "tree_svg",
     "write_tree_page",

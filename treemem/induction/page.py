@@ -67,48 +67,35 @@ def write_tree_page(
     most: int = 30,
     overwrite: bool = False,
 ) -> None:
-    """Write :func:`tree_page` to an HTML file.
-
-    Args:
-        path: the file.
-        gold, runs, title, sentences, most: as of :func:`tree_page`.
-        overwrite: replace the file if it exists.
-
-    Raises:
-        RecipeError: as :func:`tree_page`, or the file exists or cannot be written.
-        GraphError: as :func:`tree_page`.
-    """
-    check_writable(path, overwrite=overwrite)
-    text = tree_page(gold, runs, title=title, sentences=sentences, most=most)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def tree_page(
-    gold: Sequence[Tree],
-    runs: Mapping[str, RunTrees],
-    *,
-    title: str = "Trees that differ and yet compute the same",
-    sentences: Sequence[int] | None = None,
-    most: int = 30,
-) -> str:
-    """Return an HTML page with the gold tree of each sentence and the trees of the runs beside it.
+    """Write an HTML page with the gold tree of each sentence and the trees of the runs beside it.
 
     Runs with the same tree share a picture. Each has its F1 (:func:`treemem.induction.sentence_f1`) and the runs that
     predicted correctly. Constituents that the gold tree does not have are dashed. The page needs no other file and no
     script, and its text is escaped.
 
     Args:
+        path: the file.
         gold: the gold trees.
         runs: by name, in the order in which they are shown.
         title: of the page.
         sentences: which to show; by default those of :func:`differing_sentences`.
         most: how many to show, the first ones.
+        overwrite: replace the file if it exists.
 
     Raises:
-        RecipeError: runs of different numbers of sentences, too few runs, or sentences that do not exist.
+        RecipeError: runs of different numbers of sentences, too few runs, sentences that do not exist, or a file that
+            exists or cannot be written.
         GraphError: trees of one sentence with different words; names the run.
     """
+    check_writable(path, overwrite=overwrite)
+    page = _page(gold, runs, title, sentences, most)
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _page(
+    gold: Sequence[Tree], runs: Mapping[str, RunTrees], title: str, sentences: Sequence[int] | None, most: int
+) -> str:
     _check(gold, runs, sentences)
     chosen = differing_sentences(runs) if sentences is None else list(sentences)
     shown = chosen[: checked_count("most", most)]
