@@ -49,7 +49,7 @@ def epoch_of_best(output: Path) -> int:
     return 0 if found is None else len(checkpoint.records_of(found[2], found[1]))
 
 
-def numbers(output: Path) -> tuple[list[dict[str, object]], *tuple[dict[str, torch.Tensor], ...]]:
+def numbers(output: Path) -> tuple[Any, ...]:
     """Everything of a run but its times: the log, the last weights, their average and the best ones."""
     lines = (output / "metrics.jsonl").read_text().splitlines()
     records = [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
