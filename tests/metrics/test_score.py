@@ -3,7 +3,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,8 +87,18 @@ def test_a_row_of_another_form_is_refused() -> None:
         row_group(row)
 
 
-def test_every_committed_record_of_scores_gives_its_row_back() -> None:
-    rows = [json.loads(line) for path in RESULTS for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = [row for row in rows if {"network", "examples", "deviation"} <= row.keys()]
+def rows_in(record: Any) -> Iterator[dict[str, Any]]:
+    """The rows of scores in a record of a study, however deep."""
+    if isinstance(record, dict) and {"network", "examples", "deviation"} <= record.keys():
+        yield record
+    elif isinstance(record, (dict, list)):
+        for value in record.values() if isinstance(record, dict) else record:
+            yield from rows_in(value)
+
+
+def test_every_committed_row_of_scores_is_written_again_as_it_was() -> None:
+    records = [json.loads(line) for path in RESULTS for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = list(rows_in(records))
+    assert len(rows) > 1000
     for row in rows:
         assert score_row(row["network"], row_score(row, row_group(row)), row_group(row)) == row
