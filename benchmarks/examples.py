@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.random_trees import INNER, chains, random_binary_trees, words
 from treemem.tasks.equation_verification import equation_vocabulary, read_equations
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree

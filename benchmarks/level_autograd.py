@@ -19,7 +19,7 @@ from treemem.nn import TreeLayer
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.ops.activation import activation
 from treemem.ops.cell import Product, State
-from treemem.ops.reading import HiddenLayer
+from treemem.ops.product_input import HiddenLayer
 from treemem.schedule.schedule import Schedule, Segment
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -78,7 +78,7 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
     results: State = {}
     for product in cell.products(arity):
         weight, bias = weights[product.weights]
-        inputs, copies = _inputs(product, children, results), product.reading.copies(arity)
+        inputs, copies = _inputs(product, children, results), product.source.copies(arity)
         parts = []
         for segment in segments:
             own = inputs[(segment.begin - start) * copies : (segment.end - start) * copies]
@@ -89,9 +89,9 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
 
 
 def _inputs(product: Product, children: State, results: State) -> Tensor:
-    if isinstance(product.reading, HiddenLayer):
-        return activation(product.reading.activation_name).function(results[product.reading.product])
-    return product.reading.gather(children)
+    if isinstance(product.source, HiddenLayer):
+        return activation(product.source.activation_name).function(results[product.source.product])
+    return product.source.gather(children)
 
 
 def _sources(schedule: Schedule) -> list[tuple[tuple[Segment, ...], list[int], Tensor]]:

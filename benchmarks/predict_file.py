@@ -29,7 +29,7 @@ from benchmarks.report import environment
 from treemem.predict.chunks import CHUNK_RECORDS
 from treemem.records import replacing
 from treemem.task import TASKS
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import format_equation
 from treemem.trees.record_reader import read_examples
 

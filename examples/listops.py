@@ -1,8 +1,8 @@
-"""What does `[MAX 2 9 [MIN 4 7 ] 0 ]` come to? Train networks that read the tokens, and look at the trees they find.
+"""What does `[MAX 2 9 [MIN 4 7 ] 0 ]` come to? Train networks that read the tokens, and look at the trees they induce.
 
 With no arguments this generates ListOps expressions of up to 30 tokens, trains Ordered Memory and LSTM on them, tests
 both on as long ones and on ones of 31 to 50 tokens, and prints their accuracy by length, how the trees that Ordered
-Memory found compare with the given ones, which it never saw, and two of these trees. With
+Memory induces compare with the gold ones, which it never saw, and two of these trees. With
 `--size 20000 --epochs 3` it takes two minutes. A run that was interrupted goes on where it stopped.
 """
 
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from treemem import Forest, Tree, TreememError
 from treemem.errors import RecipeError
 from treemem.explore import accuracy_table
-from treemem.nn import ONLSTM, OrderedMemory
 from treemem.runs import (
     Recipe,
     data_digest,
@@ -101,29 +100,28 @@ def run(options: argparse.Namespace) -> None:
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")
     print(accuracy_table(scores_by_network(rows, task.group), group=task.group))
 
-    given, _ = gold_trees(examples)
-    finders = {
-        name: result.fits
-        for name, result in results.items()
-        if isinstance(result.fits[0].model.encoder, (OrderedMemory, ONLSTM))
-    }
-    found = {
-        name: {fit.folder.name: found_trees(fit.model, examples) for fit in fits}
-        for name, fits in finders.items()
-        if fits[0].model.encoder.form in ("leaves", "bracketed leaves")
-    }
-    if len(found) < len(finders):
-        others = ", ".join(name for name in finders if name not in found)
-        print(f"\nNot compared with the given trees, whose leaves are not the words that these networks read: {others}")
+    gold, _ = gold_trees(examples)
+    found, other_words = {}, []
+    for name, result in results.items():
+        try:
+            runs = {fit.folder.name: found_trees(fit.model, examples) for fit in result.fits}
+        except RecipeError:  # a network that induces no trees
+            continue
+        if result.fits[0].model.encoder.form in ("leaves", "bracketed leaves"):
+            found[name] = runs
+        else:
+            other_words.append(name)
+    if other_words:
+        print(f"\nNot compared, since the leaves of gold trees are not the words they read: {', '.join(other_words)}")
     if found:
-        print("\nTrees found over the test expressions, beside trees that know their lengths alone: F1 in %,")
+        print("\nInduced trees of the test expressions, beside trees that know their lengths alone: F1 in %,")
         print("over all spans together (corpus), and the mean of the expressions' (sentence)\n")
         scored = {name: tree_scores(runs, examples, together) for name, runs in found.items()}
         print(tree_table([{"network": name, "groups": groups} for name, groups in scored.items()]))
-    tokens = [[leaf.label for leaf in tree.leaves()] for tree in given]
+    tokens = [[leaf.label for leaf in tree.leaves()] for tree in gold]
     short_and_nested = [place for place, own in enumerate(tokens) if len(own) < 13 and own.count("]") > 1]
     for place in short_and_nested[:2] if found else ():
-        print(f"\n{'given':14} {bracketed(given[place])}")
+        print(f"\n{'gold':14} {bracketed(gold[place])}")
         for name, runs in found.items():
             print(f"{name:14} {bracketed(next(iter(runs.values()))[place])}")
 

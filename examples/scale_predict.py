@@ -20,7 +20,7 @@ from pathlib import Path
 from treemem import TreememError, predict_shards
 from treemem.errors import RecipeError
 from treemem.records import write_records, writing
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import format_equation
 
 

@@ -179,7 +179,7 @@ def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes
         *("Ordered Memory", "_left_", "_right_", "_balanced_", "_random_") * 2,
     ]
     shown = [line[:14].strip() for line in printed.splitlines() if " ( " in line]
-    assert shown == ["given", "Ordered Memory"] * 2
+    assert shown == ["gold", "Ordered Memory"] * 2
     results = rows(tmp_path / "out" / "results.jsonl")
     assert [(row["network"], row["examples"]) for row in results if row["length"] == "all"] == [
         ("Ordered Memory", 40), ("LSTM", 40),
@@ -229,11 +229,8 @@ def test_listops_compares_no_trees_over_other_words_than_the_given_ones(
     with compile_steps(False):  # which no other test needs
         assert listops.main([*SMALL_LISTOPS, *nary]) == 0
     printed = capsys.readouterr().out
-    assert (
-        "Not compared with the given trees, whose leaves are not the words that these networks read: ON-LSTM\n"
-        in printed
-    )
-    assert "Trees found" not in printed
+    assert "Not compared, since the leaves of gold trees are not the words they read: ON-LSTM\n" in printed
+    assert "Induced trees" not in printed
     assert networks(tmp_path / "out" / "results.jsonl") == ["ON-LSTM"]
 
 
@@ -244,8 +241,8 @@ def test_listops_scores_several_seeds_together_and_speaks_of_no_trees_where_none
     assert listops.main(options) == 0
     printed = capsys.readouterr().out
     assert printed.count("| LSTM ") == 1
-    assert "Trees found" not in printed
-    assert "given" not in printed
+    assert "Induced trees" not in printed
+    assert "gold" not in printed
     assert all(row["deviation"] is not None for row in rows(tmp_path / "out" / "results.jsonl"))
     assert listops.main([*options, "--networks", "LSTMM"]) == 2
     assert "did you mean LSTM" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from torch import nn
-
-    from treemem.data.sum_count import SumCount
 
 _logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -136,21 +134,6 @@ class Processes:
         turn = np.arange(len(weights)) % (2 * self.count)
         whose = np.minimum(turn, 2 * self.count - 1 - turn)
         return np.sort(np.argsort(-weights, kind="stable")[whose == self.rank])
-
-    def summed(self, losses: Mapping[str, SumCount]) -> dict[str, SumCount]:
-        """Return the losses of all processes together, by name. Waits for all."""
-        if self.count == 1:
-            return dict(losses)
-        import torch
-
-        from treemem.data.sum_count import SumCount
-
-        own = {name: (float(loss.sum), float(loss.count)) for name, loss in losses.items()}
-        found: dict[str, SumCount] = {}
-        for name, (total, count) in (pair for each in self.gathered(own) for pair in each.items()):
-            before = found.get(name, SumCount(torch.zeros((), dtype=torch.float64), 0.0))
-            found[name] = before + SumCount(torch.tensor(total, dtype=torch.float64), count)
-        return found
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by the sum of those of all processes. Waits for all.

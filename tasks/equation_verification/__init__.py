@@ -6,18 +6,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treemem.tasks.equation_verification.data import EquationDataOptions
     from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
-    from treemem.tasks.equation_verification.readers import BadRecord, EquationFile, read_equations, read_published
-    from treemem.tasks.equation_verification.task import EquationDataOptions, EquationVerification
-    from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+    from treemem.tasks.equation_verification.readers import (
+        BadRecord,
+        EquationFile,
+        equation_vocabulary,
+        read_equations,
+        read_published,
+    )
+    from treemem.tasks.equation_verification.task import EquationVerification
 
 _HOME = {
     "PUBLISHED_FIGURES": "published",
     "BadRecord": "readers",
-    "EquationDataOptions": "task",
+    "EquationDataOptions": "data",
     "EquationFile": "readers",
     "EquationVerification": "task",
-    "equation_vocabulary": "vocabulary",
+    "equation_vocabulary": "readers",
     "read_equations": "readers",
     "read_published": "readers",
 }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.editing import EDIT_NAMES, TRIGONOMETRIC_FUNCTIONS
+from treemem.tasks.equation_verification.generation.editing import EDIT_NAMES, TRIGONOMETRIC_FUNCTIONS
 from treemem.trees.equation_labels import BINARY_FUNCTIONS
 from treemem.trees.forest import Forest
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
-from treemem.records import Record, read_records
-from treemem.tasks.equation_verification.published_records import published_trees, read_published_records
-from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
+from treemem.records import Record, open_source, read_records
 from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_labels import EQUALITY
+from treemem.trees.equation_labels import (
+    BINARY_FUNCTIONS,
+    EQUALITY,
+    FUNCTION_ARITIES,
+    LEAF_LABELS,
+    NUMBER,
+    UNARY_FUNCTIONS,
+    UNIFIED_LABELS,
+)
 from treemem.trees.equation_names import VariableNames
 from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
@@ -29,6 +38,16 @@ _logger = logging.getLogger(__name__)
 _CHUNK = 20_000
 _FORMS = "equation, lhs and rhs, preorder, or tree"
 _LABELS = {"1": 1, "0": 0, "true": 1, "false": 0, "-1": -1, "": -1}
+
+
+def equation_vocabulary(*, numeric: bool = False) -> Vocabulary:
+    """25 unary and 4 binary functions, each with parameters of its own, and 34 leaves.
+
+    Args:
+        numeric: whether ``Number`` leaves, which carry a value, are known too.
+    """
+    functions = [(label, 1) for label in UNARY_FUNCTIONS] + [(label, 2) for label in BINARY_FUNCTIONS]
+    return Vocabulary(LEAF_LABELS, functions, number=NUMBER if numeric else None)
 
 
 @dataclass(frozen=True)
@@ -69,8 +88,6 @@ def read_equations(
     format: str | None = None,
     variables: VariableNames = "appearance",
     numeric: bool = False,
-    functions: Mapping[str, int] | None = None,
-    vocabulary: Vocabulary | None = None,
     keep: Sequence[str] = (),
     strict: bool = False,
 ) -> EquationFile:
@@ -82,48 +99,41 @@ def read_equations(
 
     Args:
         source: a path, or ``"-"`` for standard input.
-        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
+        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; by default the name tells.
         variables: ``"appearance"`` numbers the variables of infix text in order of first appearance; ``"indexed"``
             reads the published names x y z w v4 v5 ..., which keep their index.
         numeric: keep decimal numbers as they are, in ``Number`` leaves.
-        functions: arities of own functions in infix text, by name.
-        vocabulary: which labels there may be; the task's own by default.
-        keep: other fields of the records to keep, as text, in ``tree_data``; empty where a record does not have one.
-        strict: raise at the first record that is no equation, rather than collect it in ``bad``.
+        keep: other fields of the records to keep, as text, in ``tree_data``; empty if a record does not have one.
+        strict: raise at the first record that is no equation; by default it is collected in ``bad``.
 
     Raises:
-        RecipeError: there is no such file, its format cannot be told, it is a table without a column of equations, or
-            it is in the published format and own functions or labels are asked for.
+        RecipeError: there is no such file, its format cannot be told, or it is a table without a column of equations.
         ParseError: the file as a whole is damaged, or (with ``strict``) a record is no equation.
         VocabularyError, GraphError: with ``strict``, an equation with an unknown label or of the wrong form.
     """
     name = os.fspath(source)
     if format is None and name.lower().removesuffix(".gz").endswith(".json"):
-        if functions or vocabulary is not None:
-            raise RecipeError(f"{name} is in the published format, which has functions and labels of its own")
         file = read_published(source, numeric=numeric, strict=strict)
         absent = {field: np.full(len(file.forest), "") for field in keep}
         return replace(file, forest=file.forest.with_data(tree_data={**absent, **file.forest.tree_data}))
-    known = equation_vocabulary(numeric=numeric) if vocabulary is None else vocabulary
-    collector = _Collector(name, known, strict, keep)
+    collector = _Collector(name, numeric, strict, keep)
     reader = EquationRecords
     for record in read_records(
         source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=strict
     ):
         identity = record.fields.get("id")
-        identity = record.line if identity is None else identity
+        row = _Row(f"line {record.line}", record.line if identity is None else identity, record.line)
         try:
             if record.error is not None:
                 raise record.error
-            nodes = nodes_of_fields(record.fields, variables=variables, numeric=numeric, functions=functions)
-            label = _label_of(record)
-            kept = ["" if record.fields.get(field) is None else str(record.fields[field]) for field in keep]
+            row.nodes = nodes_of_fields(record.fields, variables=variables, numeric=numeric)
+            row.label = _label_of(record)
+            row.kept = ["" if record.fields.get(field) is None else str(record.fields[field]) for field in keep]
             if "split" in keep:
-                kept[keep.index("split")] = split_of(record.fields)
+                row.kept[keep.index("split")] = split_of(record.fields)
         except TreememError as error:
-            collector.refuse(f"line {record.line}", identity, error, record.line)
-        else:
-            collector.add(nodes, label, f"line {record.line}", identity, kept)
+            row.error = error
+        collector.add(row)
     return collector.finish()
 
 
@@ -136,49 +146,51 @@ def read_published(source: str | os.PathLike[str], *, numeric: bool = False, str
     Args:
         source: a path.
         numeric: keep equations with ``Number`` leaves.
-        strict: raise at the first record that is no equation, rather than collect it in ``bad``.
+        strict: raise at the first record that is no equation; by default it is collected in ``bad``.
 
     Raises:
         RecipeError: there is no such file.
         ParseError: it is no JSON, or not of this form.
         VocabularyError, GraphError: with ``strict``, a record with an unknown token or of the wrong form.
     """
-    name = os.fspath(source)
-    collector = _Collector(name, equation_vocabulary(numeric=numeric), strict)
-    for place, item in published_trees(read_published_records(source)):
-        if isinstance(item, TreememError):
-            collector.refuse(place, place, item)
-            continue
-        tree, label = item
-        has_number = any(leaf.value is not None for leaf in tree.leaves())
-        if has_number and (not numeric or label == 0):
-            collector.dropped += 1
+    collector = _Collector(os.fspath(source), numeric, strict)
+    for place, record in read_published_records(source):
+        row = _Row(place, place)
+        try:
+            tree, row.label = published_tree(record)
+            row.nodes = tree_nodes(tree)
+        except (GraphError, VocabularyError) as error:
+            row.error = error
         else:
-            collector.add(tree_nodes(tree), label, place, place)
+            if has_numbers(tree) and (not numeric or row.label == 0):
+                collector.dropped += 1
+                continue
+        collector.add(row)
     return collector.finish()
 
 
+def has_numbers(tree: Tree) -> bool:
+    """Return whether a tree has ``Number`` leaves."""
+    return any(leaf.value is not None for leaf in tree.leaves())
+
+
 def nodes_of_fields(
-    fields: Mapping[str, Any],
-    *,
-    variables: VariableNames = "appearance",
-    numeric: bool = False,
-    functions: Mapping[str, int] | None = None,
+    fields: Mapping[str, Any], *, variables: VariableNames = "appearance", numeric: bool = False
 ) -> list[Node]:
-    """The equation of one record as nodes in post-order; its root is ``Equality``.
+    """Return the equation of one record as nodes in post-order; its root is ``Equality``.
 
     Raises:
         ParseError: the record has none of the fields, or its text is no equation.
         GraphError: a tree whose root is not ``Equality`` over two sides.
         VocabularyError: more variables than there are.
     """
-    options: dict[str, Any] = {"variables": variables, "numeric": numeric, "functions": functions}
     if fields.get("equation") is not None:
-        return equation_nodes(text_of(fields, ["equation"]), **options)
+        return equation_nodes(text_of(fields, ["equation"]), variables=variables, numeric=numeric)
     if fields.get("lhs") is not None and fields.get("rhs") is not None:
-        return equation_nodes(text_of(fields, ["lhs"]), text_of(fields, ["rhs"]), **options)
+        left, right = (text_of(fields, [side]) for side in ("lhs", "rhs"))
+        return equation_nodes(left, right, variables=variables, numeric=numeric)
     if fields.get("preorder") is not None:
-        tree = parse_preorder(text_of(fields, ["preorder"]), functions=functions)
+        tree = parse_preorder(text_of(fields, ["preorder"]))
     elif fields.get("tree") is not None:
         tree = parse_brackets(text_of(fields, ["tree"]))
     else:
@@ -193,9 +205,9 @@ def _checked_equation(tree: Tree) -> Tree:
     return tree
 
 
-@dataclass(frozen=True)
+@dataclass
 class EquationRecords(RecordReader):
-    """Reads equations as :func:`read_equations` does, labels left aside.
+    """Reads equations as :func:`read_equations` does, without their labels.
 
     Args:
         numeric: keep decimal numbers as they are, in ``Number`` leaves.
@@ -207,7 +219,7 @@ class EquationRecords(RecordReader):
     numeric: bool = False
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        """The equation of ``equation``, ``lhs`` and ``rhs``, ``preorder`` or ``tree``, whichever is first there."""
+        """Return the equation of the first of ``equation``, ``lhs`` and ``rhs``, ``preorder``, ``tree`` present."""
         return nodes_of_fields(fields, numeric=self.numeric)
 
     def checked_tree(self, tree: Tree) -> Tree:
@@ -220,51 +232,47 @@ class EquationRecords(RecordReader):
 
 
 def _label_of(record: Record) -> int:
-    """1 for correct, 0 for incorrect, -1 where the record does not say."""
+    """Return 1 for correct, 0 for incorrect, -1 if the record does not say."""
     given = record.fields.get("label")
-    said = "" if given is None or given != given else str(given).strip().lower().removesuffix(".0")
-    if said not in _LABELS:
+    label = "" if given is None or given != given else str(given).strip().lower().removesuffix(".0")
+    if label not in _LABELS:
         raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
-    return _LABELS[said]
+    return _LABELS[label]
+
+
+@dataclass
+class _Row:
+    """A record: an equation, or what is wrong with it."""
+
+    place: str
+    id: Any
+    line: int | None = None
+    nodes: list[Node] = field(default_factory=list)
+    label: int = -1
+    kept: list[str] = field(default_factory=list)
+    error: TreememError | None = None
 
 
 class _Collector:
-    """Gathers equations into arrays, some thousands at a time, and sorts out those with unknown labels."""
+    """Turns rows into forests, some thousands at a time, and separates those with errors or unknown labels."""
 
-    def __init__(self, name: str, vocabulary: Vocabulary, strict: bool, keep: Sequence[str] = ()) -> None:
-        self.name, self.vocabulary, self.strict, self.keep = name, vocabulary, strict, tuple(keep)
+    def __init__(self, name: str, numeric: bool, strict: bool, keep: Sequence[str] = ()) -> None:
+        self.name, self.strict, self.keep = name, strict, keep
+        self.vocabulary = equation_vocabulary(numeric=numeric)
         self.dropped = 0
+        self._rows: list[_Row] = []
         self._chunks: list[Forest] = []
         self._ids: list[Any] = []
-        self._bad: list[tuple[int, BadRecord]] = []
-        self._trees: list[list[Node]] = []
-        self._labels: list[int] = []
-        self._kept: list[Sequence[str]] = []
-        self._places: list[tuple[int, str, Any]] = []
-        self._count = 0
+        self._bad: list[BadRecord] = []
 
-    def add(self, nodes: list[Node], label: int, place: str, identity: Any, kept: Sequence[str] = ()) -> None:
-        """Take in an equation, and the fields of its record that are kept."""
-        self._trees.append(nodes)
-        self._kept.append(kept)
-        self._labels.append(label)
-        self._places.append((self._count, place, identity))
-        self._count += 1
-        if len(self._trees) == _CHUNK:
+    def add(self, row: _Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _CHUNK or (self.strict and row.error is not None):
             self._flush()
 
-    def refuse(self, place: str, identity: Any, error: TreememError, line: int | None = None) -> None:
-        """Note a record that is no equation."""
-        if self.strict:
-            self._flush()  # a record before this one may be wrong too
-        self._refuse(self._count, place, identity, error, line)
-        self._count += 1
-
     def finish(self) -> EquationFile:
-        """All that was taken in."""
         self._flush()
-        forest = Forest.concatenate(self._chunks)
-        bad = [record for _, record in sorted(self._bad, key=lambda numbered: numbered[0])]
+        forest, bad = Forest.concatenate(self._chunks), self._bad
         if bad:
             total = len(bad) + len(forest) + self.dropped
             _logger.warning("%s: %d of %d records are no equations; first %s", self.name, len(bad), total, bad[0].error)
@@ -272,30 +280,135 @@ class _Collector:
             _logger.info("%s: %d numeric equations left out", self.name, self.dropped)
         return EquationFile(forest, self._ids, bad, self.dropped)
 
-    def _refuse(self, number: int, place: str, identity: Any, error: TreememError, line: int | None = None) -> None:
-        if isinstance(error, (ParseError, VocabularyError)) and line is not None:
-            located: TreememError = error.at(line, self.name)
+    def _flush(self) -> None:
+        parsed = [row for row in self._rows if row.error is None]
+        forest = forest_of_nodes([row.nodes for row in parsed])
+        for index, error in _unknown_labels(forest, self.vocabulary).items():
+            parsed[index].error = error
+        for row in self._rows:
+            if row.error is not None:
+                self._refuse(row, row.error)
+        good = [row for row in parsed if row.error is None]
+        data = {name: np.array([row.kept[place] for row in good], str) for place, name in enumerate(self.keep)}
+        data["label"] = np.array([row.label for row in good], np.int8)
+        known = np.array([row.error is None for row in parsed], bool)
+        self._chunks.append(forest[known].with_data(tree_data=data))
+        self._ids += [row.id for row in good]
+        self._rows = []
+
+    def _refuse(self, row: _Row, error: TreememError) -> None:
+        if isinstance(error, (ParseError, VocabularyError)) and row.line is not None:
+            located: TreememError = error.at(row.line, self.name)
         else:
-            located = type(error)(f"{self.name}, {place}: {error}")
+            located = type(error)(f"{self.name}, {row.place}: {error}")
         if self.strict:
             raise located from error
-        self._bad.append((number, BadRecord(place, identity, located)))
-
-    def _flush(self) -> None:
-        kept = {name: np.array([row[place] for row in self._kept], str) for place, name in enumerate(self.keep)}
-        data = {**kept, "label": np.array(self._labels, np.int8)}
-        forest = forest_of_nodes(self._trees).with_data(tree_data=data)
-        unknown = _unknown_labels(forest, self.vocabulary)
-        for index in sorted(unknown):
-            self._refuse(*self._places[index], VocabularyError(unknown[index]))
-        keep = np.array([index not in unknown for index in range(len(forest))], bool)
-        self._ids.extend(identity for index, (_, _, identity) in enumerate(self._places) if keep[index])
-        self._chunks.append(forest[keep] if unknown else forest)
-        self._trees, self._labels, self._kept, self._places = [], [], [], []
+        self._bad.append(BadRecord(row.place, row.id, located))
 
 
-def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, str]:
-    """The equations that the vocabulary does not know, with what it says of them."""
+def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, VocabularyError]:
+    """Return the error of each equation that has a label the vocabulary does not know, by its number."""
     sides = forest.split_roots()
     refused = find_refused(len(forest), lambda begin, end: vocabulary.encode(sides[2 * begin : 2 * end]))
-    return {equation: str(error).partition(": ")[2] for equation, error in refused.items()}
+    return {equation: VocabularyError(str(error).partition(": ")[2]) for equation, error in refused.items()}
+
+
+MISSING = "#"
+"""Stands for a child that is not there."""
+
+_LEAF_CLASSES = frozenset(label.partition(":")[0] for label in LEAF_LABELS)
+_PUBLISHED_FORM = "a list over depth of lists of records"
+
+
+def read_published_records(source: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+    """Each record of a file with its place, such as ``"depth 8, record 2"``; the first record of a depth is number 1.
+
+    Raises:
+        RecipeError: there is no such file.
+        ParseError: it is no JSON, or not a list of lists.
+    """
+    name = os.fspath(source)
+    with open_source(source) as stream:
+        try:
+            text = stream.read().decode("utf-8-sig")
+            depths = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ParseError(f"no JSON here ({error.msg})", text, error.pos, _PUBLISHED_FORM, source=name) from error
+        except (UnicodeDecodeError, ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ParseError(f"no JSON file ({error})", expected=_PUBLISHED_FORM, source=name) from error
+    if not isinstance(depths, list) or not all(isinstance(records, list) for records in depths):
+        raise ParseError("JSON of another form", expected=_PUBLISHED_FORM, source=name)
+    for depth, records in enumerate(depths):
+        for number, record in enumerate(records, start=1):
+            yield f"depth {depth}, record {number}", record
+
+
+def published_tree(record: Any) -> tuple[Tree, int]:
+    """The equation of a record, and 1 if it is correct, 0 if not, -1 if the record does not say.
+
+    Raises:
+        GraphError: the record's fields, or the arities that they say, do not make a tree.
+        VocabularyError: a function or leaf that the published data do not have.
+    """
+    equation = record.get("equation") if isinstance(record, Mapping) else None
+    if not isinstance(equation, Mapping):
+        raise GraphError("it has no field 'equation' with 'func' and 'vars'")
+    columns = []
+    for name in ("func", "vars"):
+        if not isinstance(equation.get(name), str):
+            raise GraphError(f"its equation has no field {name!r} of comma-separated text")
+        columns.append(equation[name].split(","))
+    functions, variables = columns
+    if len(functions) != len(variables):
+        raise GraphError(f"'func' has {len(functions)} entries and 'vars' {len(variables)}")
+    label = str(record.get("label", "-1")).strip()
+    if label not in ("1", "0", "-1"):
+        raise GraphError(f"its label is {label!r}; expected 1, 0 or -1")
+    tree = _tree_of(functions, variables)
+    if tree.label != EQUALITY:
+        raise GraphError(f"the root is {tree.label!r}; it must be {EQUALITY!r}")
+    return tree, int(label)
+
+
+def _tree_of(functions: list[str], variables: list[str]) -> Tree:
+    """The tree of a preorder in which every node has two places for children, ``#`` standing for a missing child."""
+    pending: list[Tree | None] = []
+    for position in range(len(functions) - 1, -1, -1):
+        function = functions[position]
+        if function == MISSING:
+            pending.append(None)
+            continue
+        if len(pending) < 2:
+            raise GraphError(f"entry {position} ({function!r}) lacks the entries of its two children")
+        first, second = pending.pop(), pending.pop()
+        if first is None and second is not None:
+            raise GraphError(f"entry {position} ({function!r}) has a second child without a first")
+        children = [child for child in (first, second) if child is not None]
+        pending.append(_node(function, variables[position], children, position))
+    if len(pending) != 1 or pending[0] is None:
+        raise GraphError(f"its entries make {len(pending)} trees, not one")
+    return pending[0]
+
+
+def _node(function: str, variable: str, children: list[Tree], position: int) -> Tree:
+    if children:
+        arity = FUNCTION_ARITIES.get(function)
+        if arity is None:
+            raise VocabularyError(
+                f"entry {position}: unknown function {function!r}{near_names(function, FUNCTION_ARITIES)}"
+            )
+        if arity != len(children):
+            raise GraphError(f"entry {position}: {function!r} has {len(children)} children, not {arity}")
+        return Tree(function, children)
+    if function == NUMBER:
+        try:
+            value = float(variable)
+        except ValueError as error:
+            raise VocabularyError(f"entry {position}: {variable!r} is no number") from error
+        return Tree(NUMBER, value=value)
+    label = f"{function}:{variable}"
+    if label not in LEAF_LABELS:
+        known = LEAF_LABELS if function in _LEAF_CLASSES else (*sorted(_LEAF_CLASSES), *FUNCTION_ARITIES)
+        near = near_names(label if function in _LEAF_CLASSES else function, known)
+        raise VocabularyError(f"entry {position}: unknown leaf {label!r}{near}")
+    return Tree(UNIFIED_LABELS.get(label, label))

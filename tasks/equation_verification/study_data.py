@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generator import IDENTITY, VERSION, EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import (
+from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
+from treemem.tasks.equation_verification.generation.generator import IDENTITY, VERSION, EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import (
     deep_equations,
     joined,
     kept_equations,
     training_equations,
     with_more_training,
 )
-from treemem.tasks.equation_verification.splits import shuffled
-from treemem.tasks.equation_verification.subexpressions import subexpression_pairs
+from treemem.tasks.equation_verification.generation.splits import shuffled
+from treemem.tasks.equation_verification.generation.subexpressions import subexpression_pairs
 from treemem.trees.forest import Forest
 
 SIZE, DATA_SEED = 41_894, 2020

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -14,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_choice
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers, without_empty
 from treemem.data.sum_count import SumCount
-from treemem.errors import GraphError, RecipeError, near_names
+from treemem.errors import GraphError, RecipeError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.networks import NetworkConfig
@@ -25,23 +23,15 @@ from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
 from treemem.task import ClassificationTask
-from treemem.tasks.equation_verification.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import with_more_training
-from treemem.tasks.equation_verification.numeric import generate_numeric
+from treemem.tasks.equation_verification.data import EquationDataOptions, make_equation_data
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
-from treemem.tasks.equation_verification.readers import EquationRecords, read_equations
-from treemem.tasks.equation_verification.splits import TRAINING_DEPTH, split_by_depth
-from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
+from treemem.tasks.equation_verification.readers import EquationRecords, equation_vocabulary, read_equations
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
-
-READ_OUTS: tuple[str, ...] = get_args(ReadOut)
 
 _LABEL = "1 (correct), 0 (incorrect) or -1 (not said) for each equation"
 _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
@@ -61,60 +51,6 @@ def _networks() -> dict[str, NetworkConfig]:
         "RNN": NetworkConfig("RNN", {"hidden_size": 50}),
         "LSTM": NetworkConfig("LSTM", {"hidden_size": 50}),
     }
-
-
-@dataclass(frozen=True)
-class EquationDataOptions:
-    """Which equations to train on and to test with.
-
-    Attributes:
-        size: how many to generate.
-        seed: of the generator.
-        max_depth: the greatest depth generated.
-        training_size: generate further equations of depth 1-7, with the next seed, until so many are for training;
-            validation and test stay as they are. None: no more than ``size`` gives.
-        derived_share, branches: how those further equations are derived; see
-            :class:`~treemem.tasks.equation_verification.derivation.DerivationOptions`.
-        numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
-        path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
-            which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
-
-    Raises:
-        RecipeError: an option out of its range, or two that contradict each other.
-    """
-
-    size: int = 20_000
-    seed: int = 12093
-    max_depth: int = 13
-    training_size: int | None = None
-    derived_share: float = 0.0
-    branches: bool = False
-    numeric: int = 0
-    path: str | None = None
-
-    def __post_init__(self) -> None:
-        checked_count("data.numeric", self.numeric, least=0)
-        adds = self.training_size is not None
-        if adds:
-            checked_count("data.training_size", self.training_size)
-        if adds and self.path is not None:
-            raise RecipeError("data.training_size adds to generated equations; data.path names others: choose one")
-        if self.numeric and self.path is not None:
-            raise RecipeError("data.numeric adds to generated equations; data.path names others: choose one")
-        if adds and self.max_depth < TRAINING_DEPTH:
-            raise RecipeError(
-                f"data.training_size adds equations of depth 1 to {TRAINING_DEPTH}, and data.max_depth is "
-                f"{self.max_depth}; make it at least {TRAINING_DEPTH}"
-            )
-        if self.derivation != BY_IDENTITIES and not adds:
-            raise RecipeError(
-                "data.derived_share and data.branches are about equations that data.training_size adds; set that too"
-            )
-
-    @property
-    def derivation(self) -> DerivationOptions:
-        """How the further equations are derived."""
-        return DerivationOptions(self.derived_share, self.branches)
 
 
 @dataclass(frozen=True)
@@ -157,66 +93,21 @@ class EquationVerification(ClassificationTask):
     read_out: ReadOut = "dot"
 
     def __post_init__(self) -> None:
-        if self.read_out not in READ_OUTS:
-            raise RecipeError(
-                f"read_out is {self.read_out!r}{near_names(self.read_out, READ_OUTS)}; there are {', '.join(READ_OUTS)}"
-            )
+        checked_choice("read_out", self.read_out, get_args(ReadOut))
 
     @property
     def vocabulary(self) -> Vocabulary:
         return equation_vocabulary(numeric=self.numeric)
 
     def make_data(self, options: EquationDataOptions, *, progress: bool | None = None) -> TaskData:
-        """The equations that ``options`` ask for.
+        """Return the equations that ``options`` ask for; see :func:`.make_equation_data` and its errors.
 
         Raises:
-            RecipeError: numeric equations for a task that is not numeric, a size so small that training, validation or
-                test have no equations, or a file without equations.
-            ParseError, VocabularyError, GraphError: a record of the file that is no equation.
+            RecipeError: numeric equations for a task that is not numeric.
         """
         if options.numeric and not self.numeric:
             raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
-        if options.path is None:
-            data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
-            wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
-            empty = [split for split in wanted if split not in data.forest.tree_data["split"]]
-            if empty:
-                raise RecipeError(
-                    f"data.size is {options.size}, which leaves no equation for {' and '.join(empty)}; "
-                    "it must be larger, 1,000 or more to learn from"
-                )
-            forest, card = data.forest, data.card()
-            if options.training_size is not None:
-                forest = with_more_training(
-                    forest,
-                    options.training_size,
-                    seed=options.seed + 1,
-                    derivation=options.derivation,
-                    progress=progress,
-                )
-                card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
-            if not options.numeric:
-                return TaskData(forest, card)
-            parts = [forest, generate_numeric(options.numeric, seed=options.seed)]
-            forest = Forest.concatenate(
-                part.with_data(tree_data={name: part.tree_data[name] for name in ("label", "split")}) for part in parts
-            )
-            return TaskData(forest, f"{card}\nBeside them, {len(parts[1])} numeric equations of the same seed.\n")
-        if Path(options.path).is_dir():
-            data = EquationData.load(options.path)
-            return TaskData(data.forest, data.card())
-        return self._data_of_file(options.path, options.seed)
-
-    def _data_of_file(self, path: str, seed: int) -> TaskData:
-        """The equations of a file; those without a field ``split`` are divided by depth."""
-        forest = self.read_examples(path)
-        card = f"# Equations\n\n{len(forest)} equations of {path}"
-        if "split" in forest.tree_data:
-            return TaskData(forest, f"{card}, with the splits given there.\n")
-        depth, label = forest.height()[forest.begin[1:] - 1], forest.tree_data["label"]
-        split = split_by_depth(depth, label, random.Random(f"split {seed}"))
-        forest = forest.with_data(tree_data={"label": label, "split": split})
-        return TaskData(forest, f"{card}, divided by depth with seed {seed}.\n")
+        return make_equation_data(options, self.read_examples, progress=progress)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Equations as records: ``infix`` for people, ``tree``, which is what is read back, ``label``, split and depth.
@@ -226,8 +117,8 @@ class EquationVerification(ClassificationTask):
         examples = self.examples(data)
         labels = examples.targets["label"].tolist()
         for tree, label, rest in zip(data, labels, split_and_group(examples, self.group), strict=True):
-            said = None if label < 0 else label
-            yield {"infix": format_equation(tree), "tree": str(tree), "label": said, **rest}
+            known = None if label < 0 else label
+            yield {"infix": format_equation(tree), "tree": str(tree), "label": known, **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """The equations of a file; see :func:`~treemem.tasks.equation_verification.readers.read_equations`."""

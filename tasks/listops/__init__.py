@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treemem.tasks.listops.data import ListOpsDataOptions
-    from treemem.tasks.listops.evaluation import evaluate_expressions
-    from treemem.tasks.listops.generator import ListOpsDistribution
+    from treemem.tasks.listops.generation.evaluation import evaluate_expressions
+    from treemem.tasks.listops.generation.generator import ListOpsDistribution
     from treemem.tasks.listops.published import PUBLISHED_FIGURES
     from treemem.tasks.listops.readers import read_listops
     from treemem.tasks.listops.task import ListOps
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _HOME = {
     "ListOps": "task",
     "ListOpsDataOptions": "data",
-    "ListOpsDistribution": "generator",
+    "ListOpsDistribution": "generation.generator",
     "PUBLISHED_FIGURES": "published",
-    "evaluate_expressions": "evaluation",
+    "evaluate_expressions": "generation.evaluation",
     "read_listops": "readers",
 }
 

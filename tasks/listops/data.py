@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_count, checked_path
+from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.tasks.listops.evaluation import values_of
-from treemem.tasks.listops.expression_sets import IID, find_set
-from treemem.tasks.listops.generator import ListOpsDistribution, Sampler, draw_distinct
+from treemem.tasks.listops.generation.evaluation import values_of
+from treemem.tasks.listops.generation.expression_sets import IID, find_set
+from treemem.tasks.listops.generation.generator import ListOpsDistribution, Sampler, draw_distinct
 from treemem.tasks.listops.readers import read_expressions
 from treemem.trees.listops import ListOpsForm
 from treemem.trees.listops_arrays import Expressions, join
@@ -43,12 +43,11 @@ class ListOpsDataOptions:
         test_size: how many expressions each of ``test_sets`` has.
         test_sets: what to test with: ``"iid"``, like the training expressions; a name such as ``"31-50"`` or ``"10
             arguments"``; or ``"length 31-50 depth 2-7 arguments 10 probability 0.3"``, any of these. See
-            :func:`~treemem.tasks.listops.expression_sets.find_set`.
+            :func:`~treemem.tasks.listops.generation.expression_sets.find_set`.
         validation_set: what to validate with, likewise.
         min_length, max_length, max_depth, max_arguments, list_probability, bare_digits: what training expressions are
-            drawn from; see :class:`~treemem.tasks.listops.generator.ListOpsDistribution`. Where ``training_file`` is
-            given they count for sets other than ``"iid"`` alone, as far as a name leaves them open; of the file's
-            expressions ``training_length`` leaves the longer ones out.
+            drawn from; see :class:`~treemem.tasks.listops.generation.generator.ListOpsDistribution`. With a
+            ``training_file`` they only count for sets other than ``"iid"``, if their names leave them open.
         pool: those to train on, and all ``"iid"`` ones, are chosen at random from so many different ones, or as many as
             there are. As in the published files of 100,000 expressions, no expression stands twice, so a larger pool
             has fewer short ones. Does not count where ``training_file`` is given.
@@ -87,14 +86,8 @@ class ListOpsDataOptions:
         checked_count("data.pool", self.pool, least=0)
         if self.training_length is not None:
             checked_count("data.training_length", self.training_length)
-        for name in ("training_file", "validation_file", "test_file"):
-            if getattr(self, name) is not None:
-                checked_path(f"data.{name}", getattr(self, name))
-        if not isinstance(self.test_sets, (list, tuple)):
-            raise RecipeError(f"data.test_sets must be a list of names, such as [{IID}], not {self.test_sets!r}")
-        for index, name in enumerate(self.test_sets):
-            if name in self.test_sets[:index]:
-                raise RecipeError(f"data.test_sets holds {name!r} twice")
+        if len(set(self.test_sets)) < len(self.test_sets):
+            raise RecipeError(f"data.test_sets names a set twice: {', '.join(self.test_sets)}; name each once")
         if not self.test_sets and self.test_file is None:
             raise RecipeError("data.test_sets is empty; name a set, such as iid")
         if self.validation_file is not None and self.validation_set != IID:

@@ -14,7 +14,7 @@ from treemem.checked_options import checked_choice
 from treemem.data.examples import without_empty
 from treemem.errors import ParseError
 from treemem.records import Record, format_of, read_records
-from treemem.tasks.listops.evaluation import values_of
+from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
@@ -196,7 +196,7 @@ class _Chunk:
             raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ListOpsRecords(RecordReader):
     """Reads expressions out of the records that :func:`read_listops` reads, and such as have no label.
 

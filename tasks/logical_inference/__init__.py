@@ -6,22 +6,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 # Not on first use: the module has the name of a function in it, and would take its place here.
-from treemem.tasks.logical_inference.relations import RELATIONS, relations, truth_tables
+from treemem.tasks.logical_inference.generation.relations import RELATIONS, relations, truth_tables
 
 if TYPE_CHECKING:
-    from treemem.tasks.logical_inference.generator import generate_logic
+    from treemem.tasks.logical_inference.data import LogicDataOptions
+    from treemem.tasks.logical_inference.generation.generator import generate_logic
     from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-    from treemem.tasks.logical_inference.reader import LogicPairs, read_logic, read_logic_folder
-    from treemem.tasks.logical_inference.task import LogicalInference, LogicDataOptions
+    from treemem.tasks.logical_inference.readers import LogicPairs, read_logic, read_logic_folder
+    from treemem.tasks.logical_inference.task import LogicalInference
 
 _HOME = {
-    "LogicDataOptions": "task",
-    "LogicPairs": "reader",
+    "LogicDataOptions": "data",
+    "LogicPairs": "readers",
     "LogicalInference": "task",
     "PUBLISHED_FIGURES": "published",
-    "generate_logic": "generator",
-    "read_logic": "reader",
-    "read_logic_folder": "reader",
+    "generate_logic": "generation.generator",
+    "read_logic": "readers",
+    "read_logic_folder": "readers",
 }
 
 __all__ = [

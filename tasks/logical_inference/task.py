@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -12,31 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_path, checked_probability
+from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.metrics.score import PublishedFigure
 from treemem.networks import NetworkConfig
 from treemem.nn.heads import ClassifierHead, RelationHead
-from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.task import ClassificationTask
-from treemem.tasks.logical_inference.generator import generate_logic
-from treemem.tasks.logical_inference.operator_form import with_operators
+from treemem.tasks.logical_inference.data import LogicDataOptions, make_logic_data
+from treemem.tasks.logical_inference.generation.operator_form import with_operators
+from treemem.tasks.logical_inference.generation.relations import RELATIONS
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.reader import (
-    MOST_OPERATIONS,
+from treemem.tasks.logical_inference.readers import (
     PAIR,
     LogicRecords,
     pair_operations,
     read_logic,
-    read_logic_folder,
 )
-from treemem.tasks.logical_inference.relations import RELATIONS
-from treemem.tasks.logical_inference.splits import divided, examples_with, held_out_pattern
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
-from treemem.trees.record_reader import SPLITS
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -67,59 +62,6 @@ def _networks() -> dict[str, NetworkConfig]:
         "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 12}),
         "Universal Transformer": NetworkConfig("UniversalTransformer", {**attention, "num_steps": 12}),
     }
-
-
-@dataclass(frozen=True)
-class LogicDataOptions:
-    """Which pairs to train on and to test with.
-
-    Attributes:
-        path: folder of the published files, see
-            :func:`~treemem.tasks.logical_inference.reader.read_logic_folder`; None: pairs are generated.
-        size: how many to generate; does not count where ``path`` is given.
-        seed: of the generator, and of the order that ``training_size`` goes by.
-        max_operations: of the formulas generated; does not count where ``path`` is given.
-        max_training_operations: pairs with more are for the test alone.
-        validation_every: of the pairs for training, one in so many is for validation; none where ``path`` has files of
-            pairs for validation.
-        training_size: keep the first so many of the pairs for training, in an order that ``seed`` shuffles; None: all.
-            There must be so many.
-        hold_out: ``"A"``, ``"B"`` or ``"C"`` for a systematic split, or any pattern in brackets such as
-            ``"( or ( not _ ) )"``: pairs in which it occurs are kept from training, and the test has those of them
-            alone that have more operations than the training pairs. None: nothing is held out.
-        hide_test: leave the published test pairs out, and test with the longer pairs of the published training files
-            in their place: for choosing a recipe before the test.
-    """
-
-    path: str | None = None
-    size: int = 50_000
-    seed: int = 1111
-    max_operations: int = MOST_OPERATIONS
-    max_training_operations: int = 6
-    validation_every: int = 10
-    training_size: int | None = None
-    hold_out: str | None = None
-    hide_test: bool = False
-
-    def __post_init__(self) -> None:
-        if self.path is not None:
-            checked_path("path", self.path)
-        checked_count("size", self.size)
-        checked_count("seed", self.seed, least=0)
-        checked_count("max_operations", self.max_operations)
-        checked_count("max_training_operations", self.max_training_operations, least=0)
-        checked_count("validation_every", self.validation_every, least=2)
-        if self.training_size is not None:
-            checked_count("training_size", self.training_size)
-        if checked_flag("hide_test", self.hide_test) and self.path is None:
-            raise RecipeError("hide_test goes with path: generated pairs come with a test of their own")
-        if self.hold_out is not None:
-            try:
-                held_out_pattern(self.hold_out)
-            except RecipeError as error:
-                raise RecipeError(f"hold_out: {error}") from error
-            except ParseError as error:
-                raise RecipeError(f"hold_out is neither A, B, C nor a pattern in brackets: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -179,48 +121,7 @@ class LogicalInference(ClassificationTask):
                 test, or fewer for training than they ask for.
             ParseError: a line of a file that is no pair.
         """
-        if options.path is not None:
-            pairs, is_test = read_logic_folder(options.path)
-            source = f"{len(pairs)} pairs of {options.path}"
-            if options.hide_test:
-                pairs = pairs[np.flatnonzero(~is_test)]
-                is_test = (pairs.operations > options.max_training_operations) & (pairs.split == "train")
-                source = f"{len(pairs)} pairs of {options.path} without its test files"
-        else:
-            pairs, is_test = generate_logic(options.size, seed=options.seed, max_operations=options.max_operations)
-            is_test = is_test | (pairs.operations > options.max_training_operations)
-            source = f"{len(pairs)} pairs generated with seed {options.seed}"
-        is_validation = None if pairs.split is None or "validation" not in pairs.split else pairs.split == "validation"
-        held_out = None
-        if options.hold_out is not None:
-            held_out = examples_with(pairs.forest, held_out_pattern(options.hold_out), 2)
-        split = divided(
-            pairs.operations,
-            is_test,
-            held_out,
-            is_validation,
-            max_training_operations=options.max_training_operations,
-            validation_every=options.validation_every,
-        )
-        empty = [name for name in SPLITS if name not in split]
-        if empty:
-            raise RecipeError(_why_empty(empty, held_out, options))
-        if options.training_size is not None:
-            training = np.random.default_rng(options.seed).permutation(np.flatnonzero(split == "train"))
-            if options.training_size > len(training):
-                raise RecipeError(
-                    f"training_size is {options.training_size}, and these options leave {len(training)} pairs for "
-                    "training; data.training_size=null takes them all, or ask for more pairs"
-                )
-            split[training[options.training_size :]] = ""
-        kept = np.flatnonzero(split != "")
-        pairs = pairs[kept]
-        forest = with_operators(pairs.forest) if self.form == "operators" else pairs.forest
-        if options.path is not None:
-            source += _leaked(SubtreeIndex(forest, self.vocabulary), forest, split[kept], options.path)
-        data = {"label": pairs.label, "split": split[kept], "operations": pairs.operations}
-        forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
-        return TaskData(forest, _card(source, options, split, is_validation is not None))
+        return make_logic_data(options, self.form, self.vocabulary)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Pairs as records: ``label``, ``left`` and ``right`` as in the published files, split and operations."""
@@ -233,7 +134,7 @@ class LogicalInference(ClassificationTask):
             yield {"label": said, "left": format_logic(left), "right": format_logic(right), **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The pairs of a file; see :func:`~treemem.tasks.logical_inference.reader.read_logic`."""
+        """The pairs of a file; see :func:`~treemem.tasks.logical_inference.readers.read_logic`."""
         pairs = read_logic(source, format=format, labelled=False)
         if not len(pairs):
             raise RecipeError(f"there are no pairs in {os.fspath(source)}")
@@ -296,46 +197,3 @@ class LogicalInference(ClassificationTask):
     def joint_head(self, hidden_size: int) -> nn.Module:
         """A classifier of one vector for the whole pair (Radford et al. 2018)."""
         return ClassifierHead(hidden_size, len(RELATIONS), dropout=self.dropout)
-
-
-def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options: LogicDataOptions) -> str:
-    """Why no pair is for some of the splits.
-
-    Args:
-        empty: those splits.
-        held_out: which pairs have what is held out; None: nothing is.
-        options: the pairs are what these ask for.
-    """
-    problem = f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others"
-    if held_out is None:
-        return problem
-    found = f"hold_out={options.hold_out!r} occurs in {held_out.sum()} of {len(held_out)} pairs"
-    longer = f"those with it that are for the test and have more than {options.max_training_operations} operations"
-    return f"{problem}: {found}; training and validation have those without it, the test {longer}"
-
-
-def _leaked(index: SubtreeIndex, pairs: Forest, split: NDArray[np.str_], path: str) -> str:
-    """What the card says of training pairs that are to validate or test with, too, which is also warned of."""
-    sides = index.number[pairs.begin[1:] - 1].reshape(-1, 2)
-    pair = sides[:, 0] * index.num_distinct + sides[:, 1]
-    known = int(np.isin(pair[split == "train"], pair[split != "train"]).sum())
-    if not known:
-        return ""
-    _logger.warning(
-        "%d of the %d pairs to train on, of %s, are among those to validate and test with, too",
-        known, int((split == "train").sum()), path,
-    )  # fmt: skip
-    return f", {known} of whose training pairs are among those to validate and test with, too"
-
-
-def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_], has_validation_files: bool) -> str:
-    """What the data are, as Markdown."""
-    counts = ", ".join(f"{int((split == name).sum())} for {name}" for name in SPLITS)
-    held_out = "" if options.hold_out is None else f" Held out: {options.hold_out}."
-    validating = (
-        "those of the validation files are" if has_validation_files else f"one pair in {options.validation_every} is"
-    )
-    return (
-        f"# Logical inference\n\n{source}; {counts}. Training and validation have at most "
-        f"{options.max_training_operations} operations; of these, {validating} for validation.{held_out}\n"
-    )

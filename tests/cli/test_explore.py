@@ -34,11 +34,11 @@ def test_a_page_of_one_example_is_written(folder: Path, capsys: pytest.CaptureFi
 def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
     assert "give -o PAGE" in failing(*EXPLORE)
     assert "--most must be at least 1, not 0" in failing(*EXPLORE, "-o", "page.html", "--most", "0")
-    assert "page.txt would be a page of HTML by another name" in failing(*EXPLORE, "-o", "page.txt")
+    assert "page.txt is not named as a page of HTML" in failing(*EXPLORE, "-o", "page.txt")
     (folder / "own.txt").write_text("x + = x\n")
     assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
     (folder / "page.html").write_text("mine")
     said = failing("explore", "nowhere", "own.txt", "-o", "page.html")
-    assert "page.html exists; choose another name, or write over it with --overwrite" in said
+    assert "page.html exists; choose another name, or replace it with overwrite (--overwrite)" in said
     assert (folder / "page.html").read_text() == "mine"
     assert "there is no folder away" in failing("explore", "nowhere", "own.txt", "-o", "away/page.html")

@@ -38,7 +38,7 @@ class Reinforce(Learner):
             reward = SumCount(won.sum(), float(len(won)))
             losses["loss"] = SumCount(-((won - self.baseline) * policy.log_prob(action)).sum(), float(len(won)))
         total = self.update(losses)
-        total["reward"] = self.processes.summed({"reward": reward})["reward"]
+        total["reward"] = self.summed({"reward": reward})["reward"]
         self.baseline += 0.1 * (float(total["reward"].mean) - self.baseline)
         return total
 

@@ -14,7 +14,7 @@ from treemem.task import TASKS
 MODELS = [f"models/{path.name}" for path in sorted((DOCS / "models").glob("*.md")) if path.name != "index.md"]
 OTHERS = [
     *("index.md", "tutorial.md", "own_trees.md", "training.md", "own_task.md", "induced_trees.md"),
-    *("tasks/equation_verification.md", "tasks/equation_completion.md"),
+    *("../tasks/equation_verification/README.md", "tasks/equation_completion.md"),
 ]
 
 
@@ -37,8 +37,8 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(page: str) -> None:
 
 
 def test_the_reference_of_training_leaves_nothing_out() -> None:
-    page = (DOCS / "api" / "training.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"auto\w+:: treemem\.training\.(\w+)", page)) == sorted(treemem.runs.__all__)
+    page = (DOCS / "api" / "runs.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"auto\w+:: treemem\.runs\.(\w+)", page)) == sorted(treemem.runs.__all__)
 
 
 def test_a_page_that_shows_something_else_is_found_out(tmp_path: Path) -> None:

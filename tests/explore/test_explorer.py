@@ -4,7 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,12 +19,15 @@ from treemem.explore.explorer import page_data
 from treemem.induction import induced_trees, sentence_f1
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.nn.encoder_output import EncoderOutput
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -83,13 +86,6 @@ def test_states_and_gates_of_every_node_are_the_networks_own(network: NetworkCon
             assert page.values(name, row) == told
 
 
-def test_bounds_are_those_of_the_numbers_on_the_page() -> None:
-    page = PageData(page_data(equation_model(), EQUATIONS))
-    numbers = np.array([page.values("h", row) for row in page.rows("trees")])
-    assert float(page.fields["h"]["low"]) == numbers.min()
-    assert float(page.fields["h"]["high"]) == numbers.max()
-
-
 def test_answers_are_the_models_and_compared_with_the_labels() -> None:
     model = equation_model()
     page = page_data(model, EQUATIONS, labels=[1, 0, -1])
@@ -99,7 +95,7 @@ def test_answers_are_the_models_and_compared_with_the_labels() -> None:
     said = [example["prediction"] == "true" for example in page["examples"]]
     assert said == (probability > 0.5).tolist()
     assert [example["label"] for example in page["examples"]] == ["true", "false", None]
-    assert [example["right"] for example in page["examples"]] == [said[0], not said[1], None]
+    assert [example["correct"] for example in page["examples"]] == [said[0], not said[1], None]
     assert [example["id"] for example in page["examples"]] == ["1", "2", "3"]
     assert [example["text"] for example in page["examples"]] == EQUATIONS
 
@@ -221,6 +217,82 @@ def test_attention_of_pairs_read_as_one_has_their_marks_and_that_of_long_sequenc
     assert (other["attention"], other["tooLong"], short["tooLong"]) == (None, True, False)
 
 
+class TokenMean(torch.nn.Module):
+    """A user's encoder: it says what it traced, and that is all that the explorer asks for."""
+
+    trace_axes: ClassVar = {
+        "size": ("sequences", "tokens"),
+        "gate": ("sequences", "layers", "tokens"),
+        "slots": ("sequences", "tokens", "slots", "hidden"),
+        "attention": ("sequences", "tokens", "tokens"),
+    }
+
+    def __init__(self, hidden_size: int, vocabulary: Vocabulary, form: TokenForm) -> None:
+        super().__init__()
+        self.hidden_size, self.form = hidden_size, form
+        self.embedding = torch.nn.Embedding(len(token_table(vocabulary, form)), hidden_size)
+
+    def forward(self, batch: TreeBatch, *, trace: bool = False) -> EncoderOutput:
+        h = self.embedding(batch.tokens(self.form)[0])
+        traced = {"size": h.norm(dim=2), "gate": h[:, None, :, 0].expand(-1, 3, -1)}
+        traced |= {"slots": torch.stack([h, -h], 2), "attention": (h @ h.mT).softmax(2)}
+        return EncoderOutput(h.mean(1, keepdim=True), h, trace=traced if trace else None)
+
+
+def test_an_encoder_of_ones_own_is_drawn_from_the_names_of_its_axes() -> None:
+    torch.manual_seed(0)
+    model = Model(ListOps(), NetworkConfig("TokenMean", {"hidden_size": 4}), networks={"TokenMean": TokenMean})
+    page = PageData(page_data(model, EXPRESSIONS))
+    with torch.no_grad():
+        states = model.encoder(whole_batch(model, EXPRESSIONS), trace=True)
+    kinds = {name: (field["sort"], field["axis"], field["entries"]) for name, field in page.fields.items()}
+    assert kinds == {
+        "h": ("state", "", 1),
+        "size": ("step", "", 1),
+        "gate": ("step", "layers", 1),
+        "slots": ("state", "slots", 2),
+    }
+    (sequence,) = page.data["examples"][2]["sequences"]
+    assert [page.data["labels"][token][0] for token in sequence["token"]] == EXPRESSIONS[2].split()
+    for token, row in enumerate(sequence["row"]):
+        assert page.values("size", row) == [[*rounded([float(states.trace["size"][2, token])])]]
+        assert page.values("gate", row) == [rounded(states.trace["gate"][2, :, token].tolist())]
+        assert page.values("slots", row) == rounded(states.trace["slots"][2, token].tolist())
+    own = states.trace["attention"][2, :5, :5].double().flatten().tolist()
+    assert numbers_of(sequence["attention"]["numbers"]) == rounded(own)
+    assert sequence["attention"]["layers"] == 1
+
+
+def test_outputs_that_do_not_fit_the_tokens_are_told() -> None:
+    networks = {"TokenMean": TokenMean}
+    model = Model(ListOps(), NetworkConfig("TokenMean", {"hidden_size": 4}), networks=networks)
+    vars(model.encoder)["forward"] = lambda batch, trace: EncoderOutput(torch.zeros(1, 1, 4), torch.zeros(1, 2, 4))
+    with pytest.raises(RecipeError, match=r"TokenMean have the shape \[1, 2, 4\], which does not fit 1 sequences"):
+        page_data(model, EXPRESSIONS[:1])
+
+
+class OtherTask(Task):
+    """A task that is not a classification."""
+
+    name, version, vocabulary = "other", "1", toy_task.MoreX().vocabulary
+    parse, examples, head = toy_task.MoreX.parse, toy_task.MoreX.examples, toy_task.MoreX.head
+    make_data = loss = scores = toy_task.MoreX.make_data
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def answers(self, kept: Any, targets: Any, *, temperature: float = 1.0, threshold: float = 0.5) -> list[Answer]:
+        return [Answer(self.answer, None) for _ in kept]
+
+
+@pytest.mark.parametrize(("answer", "told"), [(3.5, "3.5"), (["a", "b"], "a b"), (None, "not a number")])
+def test_answers_of_a_task_that_is_no_classification_are_told_as_it_gives_them(answer: Any, told: str) -> None:
+    model = Model(OtherTask(answer), NetworkConfig("TreeRNN", {"hidden_size": 3}))
+    (example,) = page_data(model, ["(f x y)"])["examples"]
+    assert (example["prediction"], example["probability"], example["classes"]) == (told, None, [])
+    assert (example["label"], example["correct"]) == (None, None)
+
+
 def test_a_network_without_states_still_shows_trees_answers_and_encodings() -> None:
     torch.manual_seed(0)
     model = Model(toy_task.MoreX(), NetworkConfig("KindSum", {"hidden_size": 3}))
@@ -268,7 +340,7 @@ def test_what_is_no_number_is_shown_as_such(tmp_path: Path) -> None:
         model.encoder.leaves.embedding.weight[0, 0] = torch.inf
     page = PageData(explore(model, ["sin(y) = y", "x = y"], tmp_path / "page.html", labels=[0, -1]))
     first, second = page.data["examples"]
-    assert (first["prediction"], first["probability"], first["right"]) == ("not a number", "NaN", False)
+    assert (first["prediction"], first["probability"], first["correct"]) == ("not a number", "NaN", False)
     _, root = first["trees"][0]["row"]
     assert np.isnan(page.values("h", root)).all()
     assert np.isnan(page.values("push", root)).all()
@@ -282,7 +354,7 @@ def test_an_answer_that_is_no_number_is_not_the_first_class() -> None:
         model.head.classify.bias.fill_(torch.nan)
     page = page_data(model, EXPRESSIONS, labels=[0, 9, -1])
     assert [example["prediction"] for example in page["examples"]] == ["not a number"] * 3
-    assert [example["right"] for example in page["examples"]] == [False, False, None]
+    assert [example["correct"] for example in page["examples"]] == [False, False, None]
 
 
 def test_pointers_that_are_no_numbers_leave_that_sequence_without_a_tree() -> None:
@@ -364,6 +436,19 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_bounds_are_those_of_the_numbers_on_the_page() -> None:
+    page = PageData(page_data(equation_model(), EQUATIONS))
+    numbers = np.array([page.values("h", row) for row in page.rows("trees")])
+    assert float(page.fields["h"]["low"]) == numbers.min()
+    assert float(page.fields["h"]["high"]) == numbers.max()
+
+
+def test_texts_and_trees_may_be_mixed_and_come_once() -> None:
+    equations = ["x + y = y", parse_equation("x = 2*x")]
+    data = page_data(equation_model(), iter(equations))
+    assert [example["text"] for example in data["examples"]] == ["x + y = y", "x = 2*x"]
+
+
 def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("mine")
@@ -372,15 +457,6 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path
     assert path.read_text() == "mine"
     explore(equation_model(), EQUATIONS, path, overwrite=True)
     assert path.read_text().startswith("<!doctype html>")
-
-
-def test_where_the_disk_is_full_the_page_that_was_there_stays(tmp_path: Path, full_disk: None) -> None:
-    path = tmp_path / "page.html"
-    path.write_text("mine")
-    with pytest.raises(RecipeError, match="No space left"):
-        explore(equation_model(), EQUATIONS, path, overwrite=True)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
-    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -394,7 +470,7 @@ def test_where_the_disk_is_full_the_page_that_was_there_stays(tmp_path: Path, fu
         ([1], {}, GraphError, "example 1 is of type int; give a text or a tree"),
         (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or say most=3"),
         (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
-        (EQUATIONS, {"labels": [1, 0]}, RecipeError, "one for each of the 3 examples"),
+        (EQUATIONS, {"labels": [1, 0]}, RecipeError, "give one for each of 3 examples"),
         (EQUATIONS, {"labels": [1, 0, 5]}, RecipeError, "label"),
         (Forest.from_trees([Tree("x")]), {}, GraphError, "is no equation"),
     ],
@@ -405,12 +481,6 @@ def test_bad_input_gives_an_error_that_says_what_is_wrong_and_no_page(
     with pytest.raises(error, match=message):
         explore(equation_model(), examples, tmp_path / "page.html", **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_texts_and_trees_may_be_mixed_and_come_once() -> None:
-    equations = ["x + y = y", parse_equation("x = 2*x")]
-    data = page_data(equation_model(), iter(equations))
-    assert [example["text"] for example in data["examples"]] == ["x + y = y", "x = 2*x"]
 
 
 def test_labels_that_the_model_does_not_know_are_refused_by_their_name() -> None:
@@ -446,7 +516,7 @@ def test_a_forest_of_pairs_side_by_side_has_no_joint_and_takes_one_label_a_pair(
     page = page_data(model, forest, labels=[6, 0])
     assert [example["text"] for example in page["examples"]] == ["( not a )  ⇥  b", "a  ⇥  a"]
     assert [example["joint"] for example in page["examples"]] == [None, None]
-    assert all(example["right"] is not None for example in page["examples"])
+    assert all(example["correct"] is not None for example in page["examples"])
 
 
 def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> None:

@@ -196,8 +196,8 @@ def test_a_page_of_tokens_shows_pointers_and_the_tree_that_was_found_on_a_phone(
     visit = Visit(browser, path, width=390, scheme="dark")
     tab = visit.tab
     assert tab.evaluate("document.documentElement.scrollWidth") == 390
-    assert visit.texts("#tree .caption")[0] == "given"
-    assert visit.texts("#tree .caption")[1].startswith("found by the network, F1 ")
+    assert visit.texts("#tree .caption")[0] == "gold tree"
+    assert visit.texts("#tree .caption")[1].startswith("induced tree, F1 ")
     (sequence,) = page.data["examples"][0]["sequences"]
     told = (
         tab.locator("#sequences tbody tr").nth(3).locator("td.cell").evaluate_all("cells => cells.map((c) => c.title)")

@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from treemem.induction import remove_brackets, tree_from_distances, tree_from_pointers, tree_spans
-from treemem.induction.pointers import tree_from_pointer_probabilities
+from treemem.induction import (
+    remove_brackets,
+    tree_from_distances,
+    tree_from_pointer_probabilities,
+    tree_from_pointers,
+    tree_spans,
+)
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.tree import Tree
 

@@ -124,7 +124,7 @@ def node_gates(
     if cell.stack.input_gate:
         found["inp"] = gates["input"]
     if cell.stack.top_k > 1:
-        found["p"] = gates["reading"] if cell.stack.gated_top_k else gates["reading"][:, :, 0]
+        found["p"] = gates["readout"] if cell.stack.gated_top_k else gates["readout"][:, :, 0]
     return found
 
 

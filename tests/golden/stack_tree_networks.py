@@ -149,9 +149,9 @@ def _stack_lstm_places(layer: TreeLayer, arity: int, forgets: list[str], rows: A
     if stack.input_gate:
         blocks += [("U_inp", "b_inp", "input", 0, size)]
     if stack.gated_top_k:
-        blocks += [(f"U_p{row + 1}", f"b_p{row + 1}", "reading", row, size) for row in range(stack.top_k)]
+        blocks += [(f"U_p{row + 1}", f"b_p{row + 1}", "readout", row, size) for row in range(stack.top_k)]
     elif stack.top_k > 1:
-        blocks += [("U_p", "b_p", "reading", 0, stack.top_k)]
+        blocks += [("U_p", "b_p", "readout", 0, stack.top_k)]
     return {
         name: rows(begin[block] + position * number, number)
         for weight, bias, block, position, number in blocks

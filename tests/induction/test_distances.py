@@ -60,12 +60,12 @@ def test_a_chain_of_100000_tokens_is_a_tree(distances: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("distances", "tokens", "message"),
     [
-        ([1.0], ["a", "b"], r"2 tokens need so many distances, not float64 \(1,\)"),
-        ([[1.0, 2.0]], ["a", "b"], "so many distances"),
-        (["x", "y"], ["a", "b"], "so many distances"),
-        ([1.0, float("nan")], ["a", "b"], r"distance of token 1 \('b'\) is no number"),
+        ([1.0], ["a", "b"], r"2 tokens need as many distances, not float64 \(1,\)"),
+        ([[1.0, 2.0]], ["a", "b"], "as many distances"),
+        (["x", "y"], ["a", "b"], "as many distances"),
+        ([1.0, float("nan")], ["a", "b"], r"distance of token 1 \('b'\) is not a number"),
         ([], [], "no tokens"),
-        ([[1.0, 2.0], [3.0]], ["a", "b"], "2 tokens need so many distances, not rows of unequal length"),
+        ([[1.0, 2.0], [3.0]], ["a", "b"], "2 tokens need as many distances, not rows of unequal length"),
     ],
 )
 def test_wrong_distances_are_told(distances: list[Any], tokens: list[str], message: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treemem.errors import GraphError, RecipeError
-from treemem.induction import baseline_trees, corpus_f1, mean_sentence_f1, run_agreement, score_runs
+from treemem.induction import baseline_trees, corpus_f1, mean_sentence_f1, score_runs
 from treemem.trees.tree import Tree
 
 SENTENCES = [list("abcde"), list("ab"), list("abcdefghij"), list("xyz")]
@@ -26,7 +26,6 @@ def test_runs_are_scored_against_gold_and_each_other(average: str, score: object
     assert result.agreement.runs == tuple(RUNS)
     np.testing.assert_allclose(result.agreement.f1, between)
     assert result.agreement.mean == pytest.approx((between[0][1] + between[0][2] + between[1][2]) / 3)
-    np.testing.assert_array_equal(run_agreement(RUNS, average=average).f1, result.agreement.f1)
 
 
 def test_one_run_has_neither_deviation_nor_agreement() -> None:
@@ -39,13 +38,9 @@ def test_the_run_that_is_wrong_is_named() -> None:
     other = [*RUNS["seed 1"][:-1], Tree("x")]
     with pytest.raises(GraphError, match="bad: the trees of sentence 3 have other words"):
         score_runs(GOLD, {"good": GOLD, "bad": other})
-    with pytest.raises(GraphError, match="bad beside good: the trees of sentence 3"):
-        run_agreement({"good": GOLD, "bad": other})
     with pytest.raises(RecipeError, match="bad: 4 trees cannot be compared with 3"):
         score_runs(GOLD, {"bad": GOLD[:3]})
-    with pytest.raises(GraphError, match=r"bad: a list of trees is needed, .* put the single Tree in a list"):
-        score_runs(GOLD, {"good": GOLD, "bad": GOLD[0]})  # type: ignore[dict-item]
     with pytest.raises(RecipeError, match="no runs"):
         score_runs(GOLD, {})
     with pytest.raises(RecipeError, match="there is no average 'macro'; there are corpus, sentence"):
-        run_agreement(RUNS, average="macro")
+        score_runs(GOLD, RUNS, average="macro")

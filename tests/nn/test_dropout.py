@@ -7,13 +7,26 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
-from treemem.errors import RecipeError
-from treemem.nn import LSTM, RNN, ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import (
+    LSTM,
+    ONLSTM,
+    RNN,
+    ChildSumTreeLSTM,
+    OrderedMemory,
+    StackTreeLSTM,
+    StackTreeRNN,
+    Transformer,
+    TreeCell,
+    TreeLayer,
+    TreeLSTM,
+    TreeRNN,
+)
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
+ON_LSTM_RATES = ("input_dropout", "dropout", "output_dropout", "weight_dropout")
 
 
 @pytest.fixture
@@ -89,23 +102,18 @@ def test_of_a_stack_tree_lstm_what_is_pushed_is_dropped(options: dict[str, str])
         (LSTM, {"num_layers": 2, "dropout": 0.5}),
         (LSTM, {"num_layers": 2, "dropout": 0.5, "engine": "naive"}),
         (RNN, {"dropout": 0.5}),
+        *((Transformer, {"num_heads": 2, rate: 0.5}) for rate in ("dropout", "input_dropout")),
+        *((ONLSTM, {"num_layers": 2, "chunk_size": 2, rate: 0.5}) for rate in ON_LSTM_RATES),
+        *((OrderedMemory, {rate: 0.5}) for rate in ("dropout", "memory_dropout", "input_dropout")),
     ],
     ids=str,
 )
-def test_sequence_encoders_drop_in_training_only(
-    layer_class: type[LSTM] | type[RNN], options: dict[str, Any], batch: TreeBatch
-) -> None:
+def test_sequence_encoders_drop_in_training_only(layer_class: Any, options: dict[str, Any], batch: TreeBatch) -> None:
     layer = layer_class(4, VOCABULARY, **options)
     first, second = layer(batch).root, layer(batch).root
     assert not torch.equal(first, second)
     layer.eval()
     assert torch.equal(layer(batch).root, layer(batch).root)
-
-
-def test_a_dropout_that_is_no_probability_is_refused() -> None:
-    for layer_class in (TreeLSTM, LSTM):
-        with pytest.raises(RecipeError, match="must be a probability"):
-            layer_class(4, VOCABULARY, dropout=1.5)
 
 
 @pytest.mark.parametrize("rates", [{"dropout": 0.4}, {"leaf_dropout": 0.4}, {"dropout": 0.5, "leaf_dropout": 0.3}])

@@ -95,7 +95,7 @@ def test_graphs_that_do_not_fit_are_refused() -> None:
         layer(dgl.graph(([0, 1, 2], [1, 2, 0])), torch.zeros(3, 2))
     with pytest.raises(GraphError, match="node 0"):
         layer(dgl.graph(([0, 0], [1, 2])), torch.zeros(3, 2))
-    with pytest.raises(GraphError, match="feat has 7 rows and the batch 3 nodes"):
+    with pytest.raises(GraphError, match=r"feat must be \[3, .*, not \[7, "):
         layer(dgl.graph(([0, 1], [2, 2])), feat)
     with pytest.raises(GraphError, match=r"node 3 has 3 children.* arity 1, 2 only"):
         layer(dgl.graph(([0, 1, 2], [3, 3, 3])), torch.zeros(4, 2))

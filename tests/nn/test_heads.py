@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -147,29 +146,6 @@ def test_a_classifier_reads_roots_or_every_node() -> None:
         nodes(LSTM(4, VOCABULARY)(batch))
     with pytest.raises(GraphError, match=r"\[nodes, hidden_size\], not \[6, 1, 4\]"):
         nodes(states.root)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: RelationHead(0, 3), "hidden_size must be at least 1"),
-        (lambda: RelationHead(4, -1), "num_classes must be at least 1"),
-        (lambda: RelationHead(4, 3, layer_size=-1), "layer_size must be at least 0"),
-        (lambda: RelationHead(4, 3, dropout=2), "^dropout must be a probability"),
-        (lambda: RelationHead(4, 3, feature_dropout=-0.1), "^feature_dropout must be a probability"),
-        (lambda: RelationHead(4, 3, layer_size=0, feature_dropout=0.1), "with layer_size=0 there is none"),
-        (lambda: RelationHead(4, 3, activation="gelu"), "activation='gelu' is none of"),  # type: ignore[arg-type]
-        (lambda: ClassifierHead(4.0, 3), "hidden_size must be a whole number"),  # type: ignore[arg-type]
-        (lambda: ClassifierHead(4, "3"), "num_classes must be a whole number"),  # type: ignore[arg-type]
-        (lambda: NumberDecoder(0), "hidden_size must be at least 1"),
-        (lambda: NumberDecoder(4, "softplus"), "activation='softplus' is none of"),  # type: ignore[arg-type]
-        (lambda: LSTM(4, None), "needs a Vocabulary, not NoneType"),  # type: ignore[arg-type]
-        (lambda: LSTM("4", VOCABULARY), "hidden_size must be a whole number"),  # type: ignore[arg-type]
-    ],
-)
-def test_sizes_of_heads_and_sequence_encoders_are_checked(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        make()
 
 
 @pytest.mark.parametrize(

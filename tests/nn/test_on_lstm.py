@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from engine_parity import assert_same
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError
 from treemem.nn import ONLSTM
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.on_lstm import OnLSTMStack
@@ -161,21 +159,6 @@ def test_what_is_dropped_is_the_same_at_every_token_of_a_sequence() -> None:
     assert torch.equal(locked_dropout(value, 0.25, training=False), value)
 
 
-@pytest.mark.parametrize("rate", ["input_dropout", "dropout", "output_dropout", "weight_dropout"])
-def test_every_dropout_drops_in_training_only_and_follows_the_seed(rate: str) -> None:
-    torch.manual_seed(0)
-    encoder = ONLSTM(8, VOCABULARY, num_layers=2, chunk_size=2, **{rate: 0.4})  # type: ignore[arg-type]
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    drawn = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        drawn.append(encoder(batch).root)
-    assert torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-    encoder.eval()
-    assert torch.equal(encoder(batch).root, encoder(batch).root)
-
-
 def test_dropped_outputs_and_the_encoding_have_one_mask() -> None:
     torch.manual_seed(0)
     encoder = ONLSTM(20, VOCABULARY, chunk_size=2, output_dropout=0.5)
@@ -200,42 +183,3 @@ def test_both_scalings_of_dropped_weights_are_what_they_say() -> None:
         torch.testing.assert_close(dropped[kept], weight[kept] * in_training)
         stack.eval()
         torch.testing.assert_close(stack._weights(stack.layers[0]).hidden_weight, weight * in_evaluation)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"chunk_size": 5}, "chunk_size=5 does not divide a layer of 8; 1, 2, 4 would"),
-        ({"layer_sizes": [1, 8]}, "a layer of 1 has one master unit, whose input gate is always 0; take at least 2"),
-        ({"chunk_size": 8}, "chunk_size=8 leaves a layer of 8 one master unit"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1"),
-        ({"num_layers": 0}, "num_layers must be at least 1"),
-        ({"layer_sizes": [6, 4]}, r"the last of layer_sizes=\[6, 4\] must be hidden_size=8"),
-        ({"layer_sizes": []}, "must be hidden_size=8"),
-        ({"layer_sizes": 8}, "layer_sizes must be a list of whole numbers, not 8"),
-        ({"layer_sizes": "8"}, "layer_sizes must be a list of whole numbers, not '8'"),
-        ({"layer_sizes": ["4", 8]}, "the size of a layer must be a whole number"),
-        ({"layer_sizes": [4, 8], "num_layers": 3}, "num_layers=3, but layer_sizes has 2"),
-        ({"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
-        ({"dropout": 2}, "dropout must be a probability"),
-        ({"dropout": 0.4}, "dropout is between layers, and there is one"),
-        ({"output_dropout": -1}, "output_dropout must be a probability"),
-        ({"weight_dropout": 1.5}, "weight_dropout must be a probability"),
-        ({"weight_dropout_scaling": "both"}, "weight_dropout_scaling='both' is none of published, inverted"),
-        ({"engine": "naiv"}, "engine='naiv' is none of auto, fused, naive; did you mean naive"),
-    ],
-    ids=str,
-)
-def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        ONLSTM(8, VOCABULARY, **{"chunk_size": 2, **options})
-
-
-def test_states_stay_in_the_precision_of_the_weights_under_autocast() -> None:
-    torch.manual_seed(0)
-    encoder = ONLSTM(8, VOCABULARY, chunk_size=2)
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        states = encoder(batch)
-    assert states.root.dtype == torch.float32
-    torch.testing.assert_close(states.root, encoder(batch).root)

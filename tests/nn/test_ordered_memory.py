@@ -1,20 +1,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from toy_task import MoreX, toy_data
 from tree_strategies import VOCABULARY, random_forest
 
-import treemem
-from treemem import checkpoint
-from treemem.errors import GraphError, RecipeError
-from treemem.model import Model
-from treemem.networks import NetworkConfig
+from treemem.errors import RecipeError
 from treemem.nn import OrderedMemory
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -188,108 +181,10 @@ def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(options: d
     assert empty.root.shape == (0, 2, layer.hidden_size)
 
 
-def test_dropout_acts_in_training_alone_and_repeats_with_the_seed() -> None:
-    inputs, lengths = new_inputs(2, 5), torch.tensor([5, 4])
-    plain = new_layer().read(inputs, lengths).encoding
-    for rates in ({"dropout": 0.5}, {"memory_dropout": 0.5}):
-        layer = new_layer(**rates)
-        found = []
-        for seed in (0, 0, 1):
-            torch.manual_seed(seed)
-            found.append(layer.read(inputs, lengths).encoding)
-        assert torch.equal(found[0], found[1])
-        assert not torch.allclose(found[0], found[2])
-        torch.testing.assert_close(layer.eval().read(inputs, lengths).encoding, plain)
-
-
-def test_the_options_make_an_equal_layer() -> None:
-    options: dict[str, Any] = {
-        "slots": 5,
-        "evaluation_slots": 7,
-        "form": "preorder",
-        "embedding_size": 3,
-        "embedding_bound": 0.1,
-        "dropout": 0.1,
-        "memory_dropout": 0.2,
-        "input_dropout": 0.3,
-        "bidirectional": True,
-        "padding": "left",
-        "cell": "rnn",
-        "engine": "naive",
-    }
-    layer = OrderedMemory(4, VOCABULARY, **options)
-    assert layer.options == {"hidden_size": 4, **options}
-    again = OrderedMemory(vocabulary=VOCABULARY, **layer.options)
-    assert again.load_state_dict(layer.state_dict())
-    assert again.options == layer.options
-    assert float(layer.embedding.weight.detach().abs().max()) <= 0.1
-    assert "memory_dropout=0.2" in repr(layer)
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"slots": 0}, "slots must be at least 1"),
-        ({"slots": 2.0}, "slots must be a whole number"),
-        ({"hidden_size": 0}, "hidden_size must be at least 1"),
-        ({"embedding_size": 0}, "embedding_size must be at least 1"),
-        ({"dropout": 1.5}, "dropout must be a probability"),
-        ({"memory_dropout": -1}, "memory_dropout must be a probability"),
-        ({"input_dropout": "x"}, "input_dropout must be a probability"),
-        ({"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
-        ({"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),
-        ({"engine": "fast"}, "engine='fast' is none of auto, stepwise, naive"),
-        ({"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
-    ],
-)
-def test_a_wrong_option_is_named(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(RecipeError, match=problem):
-        OrderedMemory(vocabulary=VOCABULARY, **{"hidden_size": 4, **options})
-
-
-def test_a_wrong_number_of_slots_is_refused_later_too() -> None:
-    layer = new_layer()
-    with pytest.raises(RecipeError, match="slots must be at least 1, not 0"):
-        layer.slots = 0
-    with pytest.raises(RecipeError, match="evaluation_slots must be at least 1, not 0"):
-        layer.evaluation_slots = 0
-    assert layer.slots == layer.options["slots"] == 6
-
-
-def test_lengths_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(GraphError, match="lengths from 0 to 3"):
-        new_layer(bidirectional=True).read(new_inputs(1, 3), torch.tensor([4]))
-
-
-def test_reset_parameters_draws_all_weights_anew() -> None:
-    layer = new_layer(bidirectional=True)
-    before = {name: value.detach().clone() for name, value in layer.named_parameters()}
-    layer.reset_parameters()
-    for name, value in layer.named_parameters():
-        assert torch.equal(value, before[name]) == ("norm" in name), name
-    torch.manual_seed(0)
-    layer.reset_parameters()
-    again = new_layer(bidirectional=True)
-    torch.manual_seed(0)
-    again.reset_parameters()
-    assert all(torch.equal(value, again.get_parameter(name)) for name, value in layer.named_parameters())
-
-
 def test_the_encoder_for_logic_has_as_many_parameters_as_published() -> None:
     for size, published in ((200, 1_083_601), (128, 444_673)):
         maps = OrderedMemory(size, VOCABULARY).forward_memory
         assert sum(parameter.numel() for parameter in maps.parameters()) == published
-
-
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "cell": "rnn"}])
-def test_a_loaded_model_predicts_what_the_saved_one_did(tmp_path: Path, options: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    model = Model(MoreX(), NetworkConfig("OrderedMemory", {"hidden_size": 4, "slots": 3, **options}))
-    checkpoint.save(tmp_path / "model", model)
-    loaded, data = treemem.load(tmp_path / "model"), toy_data(20)
-    assert isinstance(loaded.encoder, OrderedMemory)
-    assert loaded.encoder.slots == 3
-    np.testing.assert_array_equal(loaded.predict(data), model.predict(data))
 
 
 @pytest.mark.parametrize("options", VARIANTS)

@@ -89,7 +89,7 @@ def test_graphs_that_do_not_fit_are_refused_as_those_of_dgl_are() -> None:
         TreeBatch.from_pyg(graph_of([-1], [0], 1), VOCABULARY)
     with pytest.raises(GraphError, match="node 2 has 2 children at the positions 0, 2"):
         layer(graph_of([0, 1], [2, 2], 3, position=torch.tensor([0, 2])), torch.zeros(3, 2))
-    with pytest.raises(GraphError, match="feat has 7 rows and the batch 3 nodes"):
+    with pytest.raises(GraphError, match=r"feat must be \[3, .*, not \[7, "):
         layer(graph_of([0, 1], [2, 2], 3), torch.zeros(7, 2))
     with pytest.raises(GraphError, match="a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not list"):
         layer([], torch.zeros(0, 2))

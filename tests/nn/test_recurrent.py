@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from engine_parity import assert_same, needs_dgl
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError
 from treemem.nn import LSTM, RNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import token_table
@@ -86,26 +84,6 @@ def test_update_dropout_drops_what_is_added_to_the_cell() -> None:
     plain = encoder.read(inputs, one).encoding
     assert (outputs[kept].abs() > plain[kept].abs()).all()
     assert plain.all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_layers": 0}, "num_layers must be at least 1"),
-        ({"dropout": 0.1}, "dropout is between layers, and there is one; for dropout inside it give update_dropout"),
-        ({"update_dropout": 2}, "update_dropout must be a probability"),
-        ({"embedding_size": 0}, "embedding_size must be at least 1"),
-        ({"bidirectional": "no"}, "bidirectional must be True or False, not 'no'"),
-        ({"embedding_bound": -1}, "embedding_bound must be above 0"),
-        ({"embedding_bound": "0.1"}, "embedding_bound must be above 0, not '0.1'"),
-        ({"engine": "fused"}, "engine='fused' is none of auto, torch, naive"),
-        ({"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
-    ],
-    ids=str,
-)
-def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        LSTM(4, VOCABULARY, **options)
 
 
 @pytest.mark.parametrize("encoder_class", ENCODERS)

@@ -98,7 +98,7 @@ def test_stack_tree_rnn_that_reads_its_own_stack_is_the_papers(pop_zero: str, no
     layer = StackTreeRNN(
         HIDDEN, VOCABULARY, stack_size=stack_size, read="own", top_k=top_k, no_op=no_op, pop_zero=pop_zero
     ).double()
-    parts = layer.cell.parts
+    parts = layer.cell
     embedding = dict(zip("xy", rows(layer.leaves.embedding.weight), strict=True))
 
     def run(tree: Tree) -> tuple[Vector, list[Vector]]:

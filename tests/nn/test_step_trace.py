@@ -81,7 +81,7 @@ def test_stacks_and_outputs_follow_from_the_traced_gates(options: dict[str, Any]
         stack = stack_of(gates, merged, options.get("queue", False))
         equal(states.S[node], stack)
         top_k = options.get("top_k", 1)
-        reading = stack[0] if top_k == 1 else (gates["reading"] * stack[:top_k]).sum(0)
+        reading = stack[0] if top_k == 1 else (gates["readout"] * stack[:top_k]).sum(0)
         equal(states.h[node], gates["output"] * torch.tanh(reading))
 
 
@@ -142,7 +142,7 @@ def test_states_of_a_tree_cell_follow_from_the_traced_gates() -> None:
 def test_stacks_of_a_tree_rnn_follow_from_the_traced_actions(options: dict[str, Any]) -> None:
     torch.manual_seed(4)
     layer = StackTreeRNN(HIDDEN, VOCABULARY, stack_size=3, pop_zero="after_map", **options).double()
-    cell = layer.cell.parts if options.get("read") == "own" else layer.cell
+    cell = layer.cell
     states = layer(batch_of(), trace=True)
     for node, children in enumerate(CHILDREN):
         gates = {name: value[node] for name, value in states.trace.items()}
@@ -207,34 +207,6 @@ def test_a_cell_of_ones_own_can_be_traced_and_one_that_tells_nonsense_is_named()
     equal(states.trace["sum"][inner] * 2, states.h[inner])
     with pytest.raises(CellError, match=r"Doubled.trace must return a dict of tensors, not str"):
         TreeNetwork(Doubled("gates"), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
-
-
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        (lambda h: h.norm(dim=2).argmax(1), r"Told.trace: 'best' is torch.int64 \[\d\]; it must be real numbers"),
-        (lambda h: h.norm(dim=2).argmax(1, keepdim=True), r"Told.trace: 'best' is torch.int64 \[\d, 1\]"),
-        (lambda h: h[:, :, None].expand(-1, -1, h.shape[1], -1), "trace: 'best' has the shapes"),
-    ],
-)
-def test_a_trace_that_is_no_table_of_real_numbers_is_named(told: Any, message: str) -> None:
-    class Told(Doubled):
-        def trace(self, children: State, x: Tensor | None, kind: int) -> Any:
-            return {"best": told(children["h"])}
-
-    with pytest.raises(CellError, match=message):
-        TreeNetwork(Told(None), vocabulary=VOCABULARY, embedding_size=2)(batch_of(), trace=True)
-
-
-def test_a_subclass_with_another_step_is_not_traced_by_what_it_replaced() -> None:
-    layer = StackTreeLSTM(HIDDEN, VOCABULARY)
-
-    class Other(type(layer.cell)):  # type: ignore[misc]
-        def step(self, products: State, children: State) -> State:
-            return {name: -value for name, value in super().step(products, children).items()}
-
-    layer.cell.__class__ = Other
-    assert layer(batch_of(), trace=True).trace == {}
 
 
 def test_a_trace_of_roots_only_is_refused() -> None:

@@ -64,7 +64,7 @@ def test_the_encoder_equals_the_equations_on_every_output_and_gradient(options: 
         marks = [] if encoder.marks is None else [encoder.marks.weight]
         outputs, _ = reference(encoder, torch.cat([inputs[row, :length], *marks]))
         read = {"extract": outputs[-1], "mean": outputs.mean(0), "first": outputs[0], "last": outputs[-1]}
-        expected = expected.index_put((torch.tensor([row]),), read[encoder.read_place][None])
+        expected = expected.index_put((torch.tensor([row]),), read[encoder.readout_place][None])
     wanted = {"encoding": expected.detach(), **gradients(encoder, fixed_weights(expected))}
     encoding = encoder.read(inputs, LENGTHS).encoding
     assert_same({"encoding": encoding.detach(), **gradients(encoder, fixed_weights(encoding))}, wanted, "trained")
@@ -132,12 +132,6 @@ def test_a_joint_encoder_gives_one_encoding_for_each_example_whatever_the_others
     assert nothing.root.shape == (0, 1, 6)
 
 
-def test_a_joint_encoder_reads_no_token_of_another_pair() -> None:
-    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
-    with pytest.raises(GraphError, match="4 sequences of at most 3 elements need as many lengths from 0 to 3"):
-        encoder.read(torch.zeros(4, 3, 6), torch.tensor([3, 4, 1, 1]))
-
-
 def test_a_joint_encoder_refuses_examples_that_are_no_pairs() -> None:
     encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
     forest = random_forest(seed=3, num_trees=6, size=12)
@@ -171,16 +165,6 @@ def test_sinusoids_are_those_of_the_paper() -> None:
         torch.testing.assert_close(sinusoids(torch.arange(50), size), expected, rtol=0, atol=1e-12)
 
 
-def test_every_dropout_drops_in_training_only() -> None:
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    for rate in ("dropout", "input_dropout"):
-        torch.manual_seed(0)
-        encoder = Transformer(6, VOCABULARY, **SMALL, **{rate: 0.4})
-        assert not torch.equal(encoder(batch).root, encoder(batch).root)
-        encoder.eval()
-        assert torch.equal(encoder(batch).root, encoder(batch).root)
-
-
 def test_marks_start_as_the_vectors_of_tokens_do_at_first_and_after_a_reset() -> None:
     torch.manual_seed(0)
     for bound, least, most in ((0.01, 0.005, 0.01), (None, 1.0, 10.0)):
@@ -197,30 +181,6 @@ def test_gradients_pass_gradcheck() -> None:
     encoder = Transformer(2, VOCABULARY, num_layers=1, num_heads=1, feedforward_size=3, norm_first=True).double()
     inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
-        ({"num_heads": 0}, "num_heads must be at least 1"),
-        ({"num_layers": 0}, "num_layers must be at least 1"),
-        ({"feedforward_size": 0}, "feedforward_size must be at least 1"),
-        ({"dropout": 1.5}, "dropout must be a probability"),
-        ({"read": "middle"}, "read='middle' is none of extract, mean, first, last"),
-        ({"read": "mean", "joint": True}, "joint=True is read at its extract vector; leave out read='mean'"),
-        ({"joint": "no"}, "joint must be True or False, not 'no'"),
-        ({"norm_first": 1}, "norm_first must be True or False, not 1"),
-        ({"positions": "rotary"}, "positions='rotary' is none of sinusoidal, learned"),
-        ({"positions": "learned"}, 'max_length goes with positions="learned"'),
-        ({"max_length": 9}, 'max_length goes with positions="learned"'),
-        ({"positions": "learned", "max_length": 0}, "max_length must be at least 1"),
-    ],
-    ids=str,
-)
-def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        Transformer(6, VOCABULARY, **{**SMALL, **options})
 
 
 def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:

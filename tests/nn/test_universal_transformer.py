@@ -8,7 +8,6 @@ from attention_reference import fixed_weights, gradients, normalized, reference_
 from engine_parity import assert_same
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import RecipeError
 from treemem.nn import UniversalTransformer
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -77,7 +76,7 @@ def test_the_encoder_equals_the_equations_on_every_output_and_gradient(options: 
             continue
         marks = [] if encoder.marks is None else [encoder.marks.weight]
         outputs, times = reference(encoder, torch.cat([inputs[row, :length], *marks]))
-        read = outputs.mean(0) if encoder.read_place == "mean" else outputs[-1]
+        read = outputs.mean(0) if encoder.readout_place == "mean" else outputs[-1]
         expected = expected.index_put((torch.tensor([row]),), read[None])
         ponder.append(times)
     wanted_ponder = torch.cat(ponder)
@@ -177,18 +176,3 @@ def test_gradients_pass_gradcheck() -> None:
     ).double()
     inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_steps": 0}, "num_steps must be at least 1"),
-        ({"threshold": 1.5}, "threshold must be a probability"),
-        ({"act": "no"}, "act must be True or False, not 'no'"),
-        ({"num_heads": 4}, "num_heads=4 does not divide hidden_size=6"),
-    ],
-    ids=str,
-)
-def test_an_option_that_will_not_do_is_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        UniversalTransformer(6, VOCABULARY, **{**SMALL, **options})

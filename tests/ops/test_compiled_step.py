@@ -12,7 +12,6 @@ from engine_parity import assert_same, results
 from treemem import RecipeError
 from treemem.nn import StackTreeLSTM, TreeLayer, TreeLSTM
 from treemem.ops import announced_run, compile_mode, compile_steps, compiled_step
-from treemem.ops.cell import unrolled_step
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -218,5 +217,5 @@ def test_an_unknown_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_steps_with_dropout_are_not_compiled() -> None:
     layer = StackTreeLSTM(3, SMALL, dropout=0.5)
-    assert unrolled_step(layer.cell.step_pair(2)) is None
-    assert unrolled_step(layer.eval().cell.step_pair(2)) is not None
+    assert layer.cell.step_pair(2).unrolled is None
+    assert layer.eval().cell.step_pair(2).unrolled is not None

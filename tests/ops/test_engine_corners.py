@@ -13,11 +13,8 @@ from engine_parity import assert_same, results
 from torch.utils.checkpoint import checkpoint
 
 from treemem.nn import RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
-from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.nn.tree_lstm import TreeLSTMCell
 from treemem.ops import compile_mode, compile_steps, compiled_step
 from treemem.ops.state_gradient import StateGradient
-from treemem.ops.tree_lstm import TreeLSTMStepPair
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
@@ -79,53 +76,6 @@ def test_features_may_have_the_width_0(layer_class: type[TreeLayer], node_featur
     assert_same(found, results(layer, batch(), "recursive", features(0)), "")
 
 
-class OwnStep(TreeLSTMCell):
-    """Another step, by the step pair that is made of it."""
-
-    step_pair = SplitTreeCell.step_pair
-
-    def step(self, products: dict[str, torch.Tensor], children: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: 2 * value for name, value in super().step(products, children).items()}
-
-
-class OwnStepPair(TreeLSTMCell):
-    """The same step, its backward pass by autograd."""
-
-    step_pair = SplitTreeCell.step_pair
-
-
-class OwnWeights(TreeLSTMCell):
-    """Weights that are twice as large, for inner nodes only."""
-
-    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {name: (2 * weight, bias) for name, (weight, bias) in self.maps.weights("gates").items()}
-
-
-@pytest.mark.parametrize("cell_class", [OwnStep, OwnStepPair, OwnWeights])
-def test_leaves_of_subclasses_are_those_of_their_leaf(cell_class: type[TreeLSTMCell]) -> None:
-    torch.manual_seed(0)
-    layer = TreeLSTM(3, VOCABULARY, input_size=2).double()
-    layer.cell.__class__ = cell_class
-    found = results(layer, batch(), "fused", features(2))
-    assert_same(found, results(layer, batch(), "recursive", features(2)), cell_class.__name__)
-
-
-def test_dropout_of_a_step_by_autograd_spares_the_leaves() -> None:
-    layer = TreeLSTM(3, VOCABULARY, input_size=2, dropout=1.0).double()
-    layer.cell.__class__ = OwnStepPair
-    leaf = TreeBatch.from_trees([Tree("x")], VOCABULARY, share_subtrees=False)
-    assert layer(leaf, features(2)[:1]).h.abs().min() > 0
-
-
-def test_a_map_put_in_the_place_of_the_leaf_map_is_called() -> None:
-    layer = TreeLSTM(3, VOCABULARY, input_size=2).double()
-    own = torch.nn.Linear(2, 9).double()
-    layer.cell.leaf_map = own  # type: ignore[assignment]
-    found = results(layer, batch(), "fused", features(2))
-    assert_same(found, results(layer, batch(), "recursive", features(2)), "")
-    assert found["gradient of cell.leaf_map.weight"].abs().max() > 0
-
-
 def test_layers_can_be_checkpointed() -> None:
     torch.manual_seed(0)
     layer, feat = TreeLSTM(3, VOCABULARY, input_size=2).double(), features(2).requires_grad_()
@@ -154,28 +104,6 @@ def test_saved_tensors_may_come_back_in_another_form(unpack: Any, fresh_compiler
         found = torch.autograd.grad(layer(batch()).root.sum(), parameters)
     for value, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-5, check_dtype=False)
-
-
-class OwnPair(TreeLSTMStepPair):
-    """Doubles ``h``, forwards only."""
-
-    def forward(self, *given: Any) -> Any:
-        memo = super().forward(*given)
-        given[2]["h"].mul_(2)
-        return memo
-
-
-@needs_compiler
-def test_a_step_pair_derived_from_ours_is_run_and_not_what_ours_compiles_to(fresh_compiler: None) -> None:
-    class OwnPairCell(TreeLSTMCell):
-        def step_pair(self, arity: int) -> OwnPair:
-            return OwnPair(arity, self.hidden_size)
-
-    layer = TreeLSTM(3, VOCABULARY)
-    layer.cell.__class__ = OwnPairCell
-    expected = layer(batch()).root
-    with compile_steps(True):
-        torch.testing.assert_close(layer(batch()).root, expected)
 
 
 @needs_compiler

@@ -214,13 +214,6 @@ def test_a_chain_runs_both_ways(network: TreeNetwork) -> None:
         assert parameter.grad is None or parameter.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("layer_class", [TreeLSTM, TreeCell])
-def test_a_chain_of_10000_nodes_runs(layer_class: type[TreeLayer]) -> None:
-    with torch.no_grad():
-        states = layer_class(2, VOCABULARY)(TreeBatch.from_trees([chain(10_000)], VOCABULARY))
-    assert states.root.isfinite().all()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
 def test_a_chain_of_100000_nodes_runs_both_ways(network: TreeNetwork) -> None:

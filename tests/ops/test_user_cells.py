@@ -9,9 +9,8 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import CellError, RecipeError
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeNetwork, TreeRNN
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.errors import CellError
+from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.ops import State
 from treemem.ops.cell import is_split
 from treemem.ops.propagate import Engine
@@ -134,12 +133,6 @@ def test_a_learned_tensor_that_is_no_parameter_is_refused_by_the_fast_path() -> 
         network(batch)
 
 
-def test_an_unknown_engine_is_refused() -> None:
-    network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1)}))
-    with pytest.raises(RecipeError, match="did you mean fused"):
-        network.engine = "fusd"  # type: ignore[assignment]
-
-
 def test_a_state_may_count_in_integers() -> None:
     class Mean(torch.nn.Module):
         def __init__(self) -> None:
@@ -169,61 +162,6 @@ def test_a_state_may_count_in_integers() -> None:
         torch.testing.assert_close(other, found[0])
 
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, StackTreeRNN, StackTreeLSTM]
-
-
-def learned_step(cell: Any) -> type[torch.nn.Module]:
-    class Redefined(type(cell)):  # type: ignore[misc]
-        def step(self, products: State, children: State) -> State:
-            states = super().step(products, children)
-            return {**states, "h": states["h"] * self.scale}
-
-    return Redefined
-
-
-def own_forward(cell: Any) -> type[torch.nn.Module]:
-    class Redefined(type(cell)):  # type: ignore[misc]
-        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-            states = super().forward(children, x, kind)
-            return {**states, "h": states["h"] * self.scale}
-
-    return Redefined
-
-
-def own_gates(cell: Any) -> type[torch.nn.Module]:
-    class Redefined(type(cell)):  # type: ignore[misc]
-        def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-            return {name: value * self.scale for name, value in super().gates(children, x, kind).items()}
-
-    return Redefined
-
-
-@pytest.mark.parametrize("redefine", [learned_step, own_forward, own_gates])
-@pytest.mark.parametrize("layer_class", LAYERS)
-def test_what_a_subclass_of_a_librarys_cell_redefines_runs_on_every_engine(
-    layer_class: type[TreeLayer], redefine: Any
-) -> None:
-    torch.manual_seed(0)
-    layer = layer_class(3, VOCABULARY)
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
-    before = results(layer.double(), batch, "fused")["root"]
-    assert is_split(layer.cell)
-    layer.cell.__class__ = redefine(layer.cell)
-    layer.cell.scale = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
-    expected = results(layer, batch, REFERENCE)
-    assert not torch.allclose(expected["root"], before)
-    for engine in ("fused", "recursive"):
-        assert_same(results(layer, batch, engine), expected, engine)
-
-
-def test_a_forward_set_on_one_cell_runs_on_the_default_engine() -> None:
-    layer = TreeLSTM(3, VOCABULARY)
-    forward = layer.cell.forward  # type: ignore[attr-defined]
-    layer.cell.forward = lambda *given: {name: 0 * value for name, value in forward(*given).items()}  # type: ignore[attr-defined]
-    states = layer(TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY))
-    assert not states.rows["h"][-1].any()
-
-
 @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
 def test_forward_hooks_of_a_cell_fire_once_a_segment(register: str) -> None:
     layer = TreeLSTM(3, VOCABULARY)
@@ -234,40 +172,6 @@ def test_forward_hooks_of_a_cell_fire_once_a_segment(register: str) -> None:
     assert kinds == [segment.kind for level in batch.schedule.levels[1:] for segment in level.segments]
     handle.remove()
     assert is_split(layer.cell)
-
-
-def test_a_cell_with_a_step_pair_of_its_own_keeps_running_whole_levels() -> None:
-    cell = TreeLSTM(3, VOCABULARY).cell
-
-    class Again(type(cell)):  # type: ignore[misc]
-        def step(self, products: State, children: State) -> State:
-            return super().step(products, children)
-
-        def step_pair(self, arity: int) -> Any:
-            return super().step_pair(arity)
-
-    cell.__class__ = Again
-    assert is_split(cell)
-
-
-class HandingOn:
-    """A cell that has its methods from another."""
-
-    def __init__(self, cell: Any) -> None:
-        self._cell = cell
-
-    def __call__(self, *given: Any) -> State:
-        return self._cell(*given)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cell, name)
-
-
-def test_a_cell_that_hands_on_to_another_is_split_where_that_is() -> None:
-    cell: Any = TreeLSTM(3, VOCABULARY).cell
-    assert is_split(HandingOn(cell))  # type: ignore[arg-type]
-    cell.__class__ = own_forward(cell)
-    assert not is_split(HandingOn(cell))  # type: ignore[arg-type]
 
 
 class NoLeaf(torch.nn.Module):
@@ -422,40 +326,3 @@ def test_complex_states_have_gradients_on_every_engine_and_in_parts() -> None:
         torch.testing.assert_close(other, found[0])
     assert all(gradient is None or gradient.abs().sum() > 0 for gradient in found[0])
     assert network.cell.turn.grad is not None  # type: ignore[union-attr]
-
-
-def test_a_learned_tensor_from_elsewhere_is_refused_where_nothing_else_is_learned_too() -> None:
-    elsewhere = torch.ones(3, requires_grad=True, dtype=torch.float64)
-
-    class Foreign(Complex):
-        def leaf(self, x: torch.Tensor, kind: int) -> State:
-            return {"h": x}
-
-        def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-            return {"h": children["h"].sum(1) * elsewhere}
-
-    network = network_of(Foreign()).requires_grad_(False)
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
-    with pytest.raises(CellError, match=r"Foreign used a tensor of shape \[3\] that requires gradients"):
-        network(batch)
-    with torch.no_grad():
-        network(batch)
-
-
-def test_a_learned_tensor_in_a_step_that_runs_by_whole_levels_is_refused_in_the_backward_pass() -> None:
-    layer = TreeLSTM(3, VOCABULARY).double()
-
-    class Scaled(type(layer.cell)):  # type: ignore[misc]
-        def step(self, products: State, children: State) -> State:
-            states = super().step(products, children)
-            return {**states, "h": states["h"] * self.scale}
-
-        def step_pair(self, arity: int) -> Any:
-            return SplitTreeCell.step_pair(self, arity)
-
-    layer.cell.__class__ = Scaled
-    layer.cell.scale = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
-    assert is_split(layer.cell)
-    loss = layer(TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)).root.sum()
-    with pytest.raises(CellError, match=r"a step used a tensor of shape \[\] that requires gradients"):
-        loss.backward()

@@ -37,7 +37,6 @@ def check_index(index: SubtreeIndex) -> None:
     assert keys == sorted(keys)
     runs = sorted({key[:3] for key in keys})
     assert index.segment.tolist() == [runs.index(key[:3]) for key in keys]
-    assert index.num_segments == len(runs)
 
 
 @given(forests())
@@ -82,7 +81,7 @@ def test_values_tell_number_leaves_apart() -> None:
 
 def test_nothing_to_number() -> None:
     index = SubtreeIndex(Forest.from_trees([]), VOCABULARY)
-    assert index.num_distinct == index.num_segments == 0
+    assert index.num_distinct == 0
     assert index.child_pointer.tolist() == [0]
 
 

@@ -13,7 +13,7 @@ from toy_task import MoreX, toy_data
 from treemem.errors import ParseError, RecipeError
 from treemem.records import write_records
 from treemem.task import TASKS, Task
-from treemem.tasks.logical_inference.reader import read_logic
+from treemem.tasks.logical_inference.readers import read_logic
 from treemem.trees.forest import Forest
 
 OPTIONS: dict[str, Mapping[str, Any]] = {

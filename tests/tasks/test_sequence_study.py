@@ -355,7 +355,7 @@ def test_the_page_of_trees_has_sentences_of_examples_that_every_run_has_right(
     for seed in (1, 2):
         model = load(study / "runs" / "logical_inference" / "small" / "ON-LSTM" / f"seed-{seed}")
         assert list(runs[f"seed {seed}"].trees) == found_trees(model, examples)
-        assert list(runs[f"seed {seed}"].right) == right_of_sentences(model, examples)
+        assert list(runs[f"seed {seed}"].correct) == right_of_sentences(model, examples)
 
 
 def right_of_sentences(model: Model, examples: Examples) -> list[bool]:

@@ -4,6 +4,7 @@ import pytest
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
 from treemem.trees.brackets import parse_brackets
+from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import ParsedText, find_refused, read_examples, told_in_a_line
 from treemem.trees.tree import Tree
@@ -43,3 +44,26 @@ def test_halving_finds_what_a_check_of_several_refuses() -> None:
 
     assert {number: str(error) for number, error in find_refused(10, check).items()} == {2: "2", 3: "3", 9: "9"}
     assert find_refused(2, check) == find_refused(0, check) == {}
+
+
+@pytest.mark.parametrize(
+    ("reader", "example", "expected"),
+    [
+        (ParsedText(parse_expression), "-" * 2_000_000, "2,000,000 characters; a record may have 1,600,000"),
+        (READER, {"text": "(a " * 7_000_000}, "21,000,000 characters; a record may have 1,600,000"),
+        (ParsedText(parse_expression), "-" * 100_000 + "x", r"200,001 nodes; a record may have 100,000 \("),
+        (READER, Tree("f", [Tree("x")] * 100_000), "100,001 nodes; a record may have 100,000"),
+    ],
+)
+def test_a_record_that_is_too_large_is_refused(reader: ParsedText, example: str, expected: str) -> None:
+    with pytest.raises(GraphError, match=expected):
+        reader.read(example)
+
+
+def test_the_bound_on_nodes_can_be_set() -> None:
+    reader = ParsedText(parse_brackets)
+    reader.most_nodes = 2
+    with pytest.raises(GraphError, match=r"this record has 3 nodes; a record may have 2 .*--most-nodes"):
+        reader.read("(f x y)")
+    reader.most_nodes = 200_000
+    assert len(reader.read(Tree("f", [Tree("x")] * 150_000))) == 150_001

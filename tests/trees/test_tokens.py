@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_strategies import VOCABULARY, chain, forests
 
-from treemem.errors import TreememError, VocabularyError
-from treemem.trees.forest import Forest
-from treemem.trees.tokens import TokenForm, forest_tokens, token_table
+from treemem.errors import GraphError, TreememError, VocabularyError
+from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.tokens import TokenForm, flat_tokens, forest_tokens, token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -103,3 +103,27 @@ def test_a_chain_is_written_like_any_tree() -> None:
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(TreememError, match="no token form 'postfix'; there are preorder, infix"):
         Forest.from_trees([]).tokens("postfix")  # type: ignore[arg-type]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "Sequence", "c d"]), max_size=5), max_size=6))
+def test_sequences_come_back_as_tokens(sequences: list[list[str]]) -> None:
+    forest = Forest.from_sequences(sequences)
+    assert forest == Forest.from_trees(Tree(SEQUENCE, map(Tree, words)) for words in sequences)
+    assert forest.tokens("leaves").strings() == sequences
+    vocabulary = Vocabulary(["c d", "b", "a", "Sequence"], [])
+    encoded = forest_tokens(forest, "leaves", vocabulary)
+    assert encoded.strings() == sequences
+    assert encoded.tokens == token_table(vocabulary, "leaves") == ("c d", "b", "a", "Sequence")
+    by_mapping = flat_tokens(forest, {"b": 1, "c d": 0, "Sequence": 3, "a": 2})
+    assert all(map(np.array_equal, by_mapping, encoded))
+
+
+def test_tokens_of_sequences_are_those_of_a_leaf_vocabulary() -> None:
+    forest = Forest.from_sequences([["the", "cat"], [], ["the", "dog"]])
+    assert Vocabulary.from_forest(forest) == Vocabulary(["cat", "dog", "the"], [])
+    with pytest.raises(VocabularyError, match=r"tree 2, node 1 \(in post-order\): unknown token 'dog'"):
+        forest_tokens(forest, "leaves", Vocabulary(["the", "cat"], []))
+    known = Vocabulary(["the", "cat", "?"], [], unknown="?")
+    assert forest_tokens(forest, "leaves", known).strings() == [["the", "cat"], [], ["the", "?"]]
+    with pytest.raises(GraphError, match="is no sequence"):
+        flat_tokens(Forest.from_trees([Tree("f", [Tree("x")])]))

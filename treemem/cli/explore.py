@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import numpy as np
 from jsonargparse import Namespace
@@ -15,7 +14,6 @@ from treemem.cli.command import (
     add_checkpoint,
     add_device,
     add_input_format,
-    check_place,
 )
 
 _logger = logging.getLogger(__name__)
@@ -28,26 +26,27 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("-o", "--output", type=str, metavar="PAGE", help="the HTML file to write")
     add_input_format(parser, "INPUT")
     parser.add_argument(
-        "--most", type=int, default=_MOST, metavar="N", help=f"show N examples alone, spread evenly over all ({_MOST})"
+        "--most", type=int, default=_MOST, metavar="N", help=f"show N examples, spread evenly over the file ({_MOST})"
     )
-    parser.add_argument("--title", type=str, default="", metavar="TEXT", help="what stands above the page")
-    parser.add_argument("--overwrite", action="store_true", help="replace the page where it exists")
+    parser.add_argument("--title", type=str, default="", metavar="TEXT", help="the title of the page")
+    parser.add_argument("--overwrite", action="store_true", help="replace the page if it exists")
     add_device(parser)
 
 
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import explore
+    from treemem.records import check_writable
     from treemem.runs.accelerator import find_device
 
     if options.output is None:
-        raise UsageError("where to? give -o PAGE, such as page.html")
+        raise UsageError("there is no place for the page; give -o PAGE, such as page.html")
     if options.most < 1:
         raise UsageError(f"--most must be at least 1, not {options.most}")
-    check_place(Path(options.output), options.overwrite)
+    check_writable(options.output, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     forest = model.task.read_examples(options.input, format=options.format)
-    count, ids = len(model.task.examples(forest)), None
+    count, ids = len(model.task.examples_to_predict(forest)), None
     if count > options.most:
         _logger.info("the page shows %d of %d examples, spread evenly; --most N shows more", options.most, count)
         chosen = np.linspace(0, count - 1, options.most).round().astype(np.int64)
@@ -69,7 +68,7 @@ COMMAND = Command(
     name="explore",
     summary="Show what a model does with examples: one HTML page of trees, states, stacks, gates and answers.",
     usage="CHECKPOINT INPUT -o PAGE [options]",
-    description="INPUT holds examples as for evaluate; they need no labels there.",
+    description="INPUT holds examples as for evaluate; labels are optional.",
     examples=("treemem explore equation_verification equations.jsonl -o page.html --most 20",),
     add_arguments=_add_arguments,
     run=_run,

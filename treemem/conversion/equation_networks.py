@@ -257,6 +257,6 @@ def _stack_blocks(config: NetworkConfig, arity: int, size: int) -> Iterator[tupl
         yield "_stack.data_linear", begin["input"], size
     if stack.gated_top_k:
         for row in range(stack.top_k):
-            yield f".pos_linear_{row + 1}", begin["reading"] + row * size, size
+            yield f".pos_linear_{row + 1}", begin["readout"] + row * size, size
     elif stack.top_k > 1:
-        yield ".pos_linear", begin["reading"], stack.top_k
+        yield ".pos_linear", begin["readout"], stack.top_k

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
@@ -21,11 +22,13 @@ from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
 from treemem.model import Model
 from treemem.records import check_writable, replacing
-from treemem.task import Task
+from treemem.task import ClassificationTask, Task
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
+
+_NOT_A_NUMBER = "not a number"
 
 
 def explore(
@@ -41,32 +44,32 @@ def explore(
 ) -> Path:
     """Write a page that shows what a model does with each example: trees, states, stacks, gates, outputs.
 
-    The page is one file that needs nothing else, no network either: open it in a browser. Of tree networks it shows the
-    states of every node, and the gates where the cell tells them (:func:`treemem.ops.step_trace.trace_steps`); of
-    sequence encoders the output and what was traced at every token, and where trees are read out of them, these beside
-    the given ones. Numbers are rounded to four significant digits.
+    The page is one file that needs nothing else, not even a network: open it in a browser. For tree networks it shows
+    the states of every node, and the gates if the cell tells them (:func:`treemem.ops.step_trace.trace_steps`); for
+    sequence encoders the output and the trace at every token, and induced trees beside the gold trees. Numbers are
+    rounded to four significant digits.
 
     Args:
         model: a model, or the folder of a checkpoint or run (see :func:`treemem.load`).
-        examples: texts of the model's task, trees, or a forest of trees, whose ``tree_data["label"]`` are the right
-            answers where they are known.
+        examples: texts of the model's task, trees, or a forest of trees, whose ``tree_data["label"]`` are the labels if
+            they are known.
         path: the HTML file to write.
-        labels: the right answers, ``[examples]``, -1 where nobody knows; instead of those of the forest.
+        labels: the labels, ``[examples]``, -1 if not known; they replace those of the forest.
         ids: what the page calls each example; numbers from 1 by default.
-        title: stands above the page.
-        most: refuse more examples than these, for the page would be large: each node of a network of 50 with a stack of
-            5 takes up to 2,600 bytes.
-        overwrite: whether a file at ``path`` may be replaced.
+        title: of the page.
+        most: refuse more examples, which would make a large page: each node of a network of 50 with a stack of 5 takes
+            up to 2,600 bytes.
+        overwrite: replace the file if it exists.
 
     Returns:
-        ``path``. The file appears there only when it is whole.
+        ``path``. The file appears there when it is complete.
 
     Raises:
-        RecipeError: no examples or too many, labels or ids that do not fit, a file that is there already, that has
-            another name than that of a page or that cannot be written.
-        ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
+        RecipeError: no examples or too many, labels or ids that do not fit, or a file that exists, that does not end in
+            ``.html`` or that cannot be written.
+        ParseError: a text that is not an example of the task; its ``line`` is the text's place, from 1.
         VocabularyError: a label that the model does not know.
-        GraphError: a tree that is no example of the task, or what is no list of texts and trees.
+        GraphError: a tree that is not an example of the task, or something that is not a list of texts and trees.
         CheckpointError: no checkpoint, or a torn one.
 
     Example:
@@ -77,7 +80,7 @@ def explore(
     path = Path(path)
     check_writable(path, overwrite=overwrite)
     if path.suffix.lower() not in (".html", ".htm", ""):
-        raise RecipeError(f"{path} would be a page of HTML by another name; let it end in .html")
+        raise RecipeError(f"{path} is not named as a page of HTML; choose a name that ends in .html")
     if not isinstance(model, Model):
         model = load(model)
     page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))
@@ -95,7 +98,7 @@ def page_data(
     title: str = "",
     most: int = 500,
 ) -> dict[str, Any]:
-    """What a page of :func:`explore` holds, as plain data; arguments and errors as there."""
+    """Return what a page of :func:`explore` holds, as plain data; arguments and errors as there."""
     task = model.task
     given = list(examples) if isinstance(examples, Iterator) else examples
     forest = task.forest_of(given)
@@ -105,10 +108,9 @@ def page_data(
     encodings = recording.encodings.reshape(-1, recording.encodings.shape[2])
     places = recording.table.place_of(encodings)
     table, row_of_item = recording.table.finish()
-    answers = _answers(model, own, recording)
+    answers = _answers(model, own, recording.kept)
     trees = _trees(own, recording, row_of_item, names)
     joined = len(forest) == len(own) and own.trees_per_example > 1
-    joints = [names.add(forest[number].label) if joined else None for number in range(len(own))]
     texts = _texts(task, forest, own)
     if not isinstance(given, Forest):
         texts = [example if isinstance(example, str) else text for example, text in zip(given, texts, strict=True)]
@@ -120,14 +122,14 @@ def page_data(
         "temperature": None if model.temperature == 1 else shown(model.temperature),
         "group": task.group,
         "attendsBy": recording.attends_by,
-        "items": "nodes" if recording.has_nodes else "tokens" if recording.sequences else "none",
+        "items": recording.items,
         "examples": [
             {
                 "id": printable_line(str(number + 1 if ids is None else ids[number])),
                 "text": printable_line(texts[number]),
                 "group": int(own.group[number]),
                 **answers[number],
-                "joint": joints[number],
+                "joint": names.add(forest[number].label) if joined else None,
                 **trees[number],
             }
             for number in range(len(own))
@@ -142,10 +144,10 @@ def page_data(
 def _checked_examples(
     task: Task, forest: Forest, labels: ArrayLike | None, ids: Sequence[object] | None, most: int
 ) -> Examples:
-    """The examples of a forest, with ``labels`` where they are given."""
+    """The examples of a forest, with ``labels`` if they are given."""
     if not len(forest):
-        raise RecipeError("there are no examples to show")
-    own = task.examples(forest)
+        raise RecipeError("there are no examples to show; give at least one")
+    own = task.examples_to_predict(forest)
     if len(own) > checked_count("most", most):
         raise RecipeError(f"{len(own)} examples are more than {most}; choose some of them, or say most={len(own)}")
     if ids is not None and len(ids) != len(own):
@@ -154,13 +156,15 @@ def _checked_examples(
         return own
     given = np.asarray(labels)
     if given.shape != (len(own),):
-        raise RecipeError(f"labels must be one for each of the {len(own)} examples, not {list(given.shape)}")
-    each = len(forest) // len(own)
-    return task.examples(forest.with_data(tree_data={**forest.tree_data, "label": np.repeat(given, each)}))
+        raise RecipeError(
+            f"labels of the shape {list(given.shape)} do not fit; give one for each of {len(own)} examples"
+        )
+    label = np.repeat(given, len(forest) // len(own))
+    return task.examples_to_predict(forest.with_data(tree_data={**forest.tree_data, "label": label}))
 
 
 def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
-    """How each example of a forest reads: an equation as people write it, anything else as tokens."""
+    """The text of each example of a forest: an equation as people write it, anything else as tokens."""
     written: list[str] = []
     if len(forest) == len(own):
         for tree in forest if forest.labels and EQUALITY in forest.labels else ():
@@ -175,41 +179,58 @@ def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
     return ["\t".join(words[first : first + each]) for first in range(0, len(words), each)]
 
 
-def _answers(model: Model, own: Examples, recording: Recording) -> list[dict[str, Any]]:
-    """What was answered to each example, and what would have been right."""
-    task, outputs = model.task, recording.outputs
-    probabilities = model.probabilities(outputs, own.targets)
-    right, label = task.correct(outputs, own.targets), own.targets.get("label")
-    names = _class_names(task, probabilities)
+def _answers(model: Model, own: Examples, kept: Any) -> list[dict[str, Any]]:
+    """What the model answered to each example, and whether that is correct."""
+    task = model.task
+    correct = task.correct(kept, own.targets)
+    if isinstance(task, ClassificationTask):
+        found = _class_answers(model.probabilities(kept, own.targets), task.class_names, own.targets["label"].tolist())
+    else:
+        found = [_other_answer(*answer) for answer in model.answers(kept, own)]
+    for number, answer in enumerate(found):
+        output, is_number = kept[number], answer["prediction"] != _NOT_A_NUMBER
+        is_known = correct is not None and own.labelled[number]
+        answer["correct"] = correct is not None and bool(correct[number]) and is_number if is_known else None
+        numbers = output.double().flatten().tolist() if isinstance(output, Tensor) else []
+        answer["outputs"] = [shown(value) for value in numbers]
+    return found
+
+
+def _class_answers(
+    probabilities: NDArray[np.float64], class_names: Sequence[str] | None, labels: list[int]
+) -> list[dict[str, Any]]:
+    """The likeliest class of each example, its probability and the label."""
+    is_binary = probabilities.ndim == 1
+    rows = np.stack([1 - probabilities, probabilities], 1) if is_binary else probabilities
+    names = ("false", "true") if is_binary else class_names or range(rows.shape[1])
+    called = [printable_line(str(name)) for name in names]
     found = []
-    for number, probability in enumerate(probabilities):
-        of_class = np.array([1 - probability, probability]) if probabilities.ndim == 1 else probability
-        answer = int(of_class[1] > 0.5) if probabilities.ndim == 1 else int(of_class.argmax())
-        is_number = not np.isnan(of_class).any()
-        known = bool(own.labelled[number]) and label is not None
+    for row, label in zip(rows, labels, strict=True):
+        answer, is_number = int(row.argmax()), not np.isnan(row).any()
         found.append(
             {
-                "prediction": names[answer] if is_number else "not a number",
-                "probability": shown(float(of_class[answer]) if is_number else float("nan")),
-                "classes": [] if probabilities.ndim == 1 else [shown(value) for value in of_class.tolist()],
-                "label": names[int(label[number])] if known and label is not None else None,
-                "right": (is_number and bool(right[number])) if known else None,
-                "outputs": [shown(value) for value in outputs[number].double().flatten().tolist()],
+                "prediction": called[answer] if is_number else _NOT_A_NUMBER,
+                "probability": shown(float(row[answer]) if is_number else float("nan")),
+                "classes": [] if is_binary else [shown(value) for value in row.tolist()],
+                "label": called[label] if label >= 0 else None,
             }
         )
     return found
 
 
-def _class_names(task: Task, probabilities: NDArray[np.float64]) -> list[str]:
-    """What the answers are called; classes of a task that does not say by their numbers."""
-    if probabilities.ndim == 1:
-        return ["false", "true"]
-    names = task.class_names or range(probabilities.shape[1])
-    return [printable_line(str(name)) for name in names]
+def _other_answer(prediction: Any, probability: float | None) -> dict[str, Any]:
+    """An answer of a task that is not a classification."""
+    text = " ".join(map(str, prediction)) if isinstance(prediction, (list, tuple)) else str(prediction)
+    return {
+        "prediction": _NOT_A_NUMBER if prediction is None else printable_line(text),
+        "probability": None if probability is None else shown(probability),
+        "classes": [],
+        "label": None,
+    }
 
 
 def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:
-    """The given trees of each example, what was read as sequences, and the rows of the items."""
+    """The trees of each example, the sequences that were read, and the rows of the items."""
     forest, each = own.forest, own.trees_per_example
     label = names.of_forest(forest)
     arity = forest.arity.tolist()
@@ -221,7 +242,7 @@ def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: L
         for tree in range(number * each, (number + 1) * each):
             nodes = slice(begin[tree], begin[tree + 1])
             trees.append({"label": label[nodes], "arity": arity[nodes]})
-            if recording.has_nodes:
+            if recording.items == "nodes":
                 trees[-1]["row"] = row_of_item[nodes]
         sequences = []
         for read in recording.sequences[number] if recording.sequences else ():
@@ -246,7 +267,7 @@ def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[st
 
 
 def _attention(weights: NDArray[np.float64], mark: str, names: LabelTable) -> dict[str, Any]:
-    """What positions attend to: ``numbers`` are packed, layer after layer, row after row."""
+    """The weights of attention: ``numbers`` are packed, layer after layer, row after row."""
     return {
         "layers": weights.shape[0],
         "positions": weights.shape[1],

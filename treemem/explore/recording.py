@@ -1,62 +1,55 @@
-"""What a model did with each example: states of nodes, traces of tokens, outputs."""
+"""Records what a model does with each example: states of nodes, traces of tokens, outputs.
+
+Everything is drawn from what an encoder says about itself: ``trace_axes`` names the axes of each trace,
+``memory_contents`` returns what a memory holds, ``induced_trees`` returns trees. Of an encoder without
+``trace_axes`` the encodings alone are recorded.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from treemem.data.examples import Examples
-from treemem.errors import GraphError, TreememError
+from treemem.data.loader import Batch, BatchOptions
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import GraphError, RecipeError, TreememError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import induced_trees, remove_brackets, sentence_f1
 from treemem.model import Model
-from treemem.nn.attention_encoder import AttentionEncoder
-from treemem.nn.ordered_memory import OrderedMemory
-from treemem.nn.sequence_encoder import SequenceEncoder
-from treemem.nn.sequence_states import SequenceStates
-from treemem.nn.tree_network import TreeNetwork
-from treemem.nn.tree_states import TreeStates
-from treemem.nn.universal_transformer import UniversalTransformer
-from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.schedule.tree_batch import TreeBatch
+from treemem.task import ModelOutput
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import forest_tokens, token_table
 from treemem.trees.tree import Tree
 
-_AT_ONCE = 64
-_LAYERS_FIRST = ("forget_distance", "input_distance")
-"""Traces ``[sequences, layers, longest]``; others are ``[sequences, longest, ...]``."""
-
-_GATES = ("push", "pop", "no_op", "forget", "input", "update", "output", "reading")
-"""The order in which gates are shown; others come last."""
-
+_BATCH_SIZE = 64
 _MARKS = ("⟨start⟩", "⟨delimiter⟩", "⟨extract⟩")
+_Axes = Mapping[str, tuple[str, ...]]
 
 LONGEST_ATTENTION = 100
-"""Positions of a sequence of which attention is kept; it takes the square of them in every layer."""
+"""Positions up to which the attention of a sequence is kept. It takes their square in every layer."""
 
 
 @dataclass(frozen=True)
 class ReadSequence:
-    """What was read as one sequence.
+    """What an encoder read as one sequence.
 
     Attributes:
         words: the tokens.
-        node: of the tree, or of the trees one after the other, the node whose label each token is, in post-order; -1
-            where it is no node's.
-        induced: the tree that the encoder found over the tokens; None where it finds none.
-        why_none: why none was found, where one was to be.
-        f1: how well that agrees with the given tree, where they have the same words.
-        attention: what each position attends to, the mean of the heads, ``[layers, positions, positions]``; None where
-            the encoder has none, or the sequence is too long.
-        too_long: whether attention was left out, the sequence having over ``LONGEST_ATTENTION`` positions.
-        mark: the learned position after the last token, where there is one; it is a position, and no token.
+        node: for each token the node whose label it is, in post-order through all trees of the sequence; -1 if none.
+        induced: the tree that the encoder induced over the tokens, if it does so.
+        why_none: why it could not induce a tree.
+        f1: F1 of the induced tree against the gold tree, if both have the same words.
+        attention: weights ``[layers, positions, positions]``; None if there are none or the sequence is too long.
+        too_long: whether attention was left out for more than ``LONGEST_ATTENTION`` positions.
+        mark: name of the learned position after the last token, if there is one. It is a position, but not a token.
     """
 
     words: list[str]
@@ -74,160 +67,186 @@ class Recording:
     """What a model did with examples.
 
     Attributes:
-        table: the vectors of all nodes, or of all tokens of sequence encoders, in order.
-        outputs: ``[examples, ...]``.
-        encodings: ``[examples, trees_per_example or 1, hidden_size]``.
-        sequences: of sequence encoders, those of each example.
-        has_nodes: whether the items of the table are nodes.
-        attends_by: what attention is told apart by: ``"layer"``, or ``"step"`` of one layer that is repeated.
+        items: what the rows of the table are.
+        table: the vectors of all nodes or tokens, in order.
+        kept: what the task keeps of the outputs: ``[examples, ...]``, or a list with an item for each example.
+        encodings: ``[examples, parts, hidden_size]``.
+        sequences: the sequences of each example, if the items are tokens.
+        attends_by: what tells several maps of attention apart: ``"layer"`` or ``"step"``.
     """
 
+    items: Literal["nodes", "tokens", "none"] = "none"
     table: StateTable = field(default_factory=StateTable)
-    outputs: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    kept: Any = None
     encodings: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 1, 0)))
     sequences: list[list[ReadSequence]] = field(default_factory=list)
-    has_nodes: bool = False
     attends_by: str = "layer"
 
 
 def record(model: Model, examples: Examples) -> Recording:
-    """Run a model over examples and keep what it did, in evaluation mode.
+    """Run a model over examples in evaluation mode and return what it did.
 
     Raises:
         VocabularyError: a label that the model does not know.
         GraphError: a tree that it cannot take.
+        RecipeError: an encoder whose outputs do not fit its tokens.
     """
-    index = SubtreeIndex(examples.forest, model.vocabulary)
-    recording = Recording(has_nodes=isinstance(model.encoder, TreeNetwork))
-    outputs, encodings = [], []
+    recording = Recording()
+    kept: list[Any] = []
+    encodings = []
     with in_evaluation_mode(model):
-        for first in range(0, len(examples), _AT_ONCE):
-            chosen = slice(first, first + _AT_ONCE)
-            batch = TreeBatch.from_index(index, chosen, trees_per_example=examples.trees_per_example)
-            states = _record_batch(model, batch.to(model.device), recording)
-            outputs.append(model.head(states).cpu())
-            root = states if isinstance(states, torch.Tensor) else states.root
-            encodings.append(root.double().cpu().numpy())
-    recording.outputs, recording.encodings = torch.cat(outputs), np.concatenate(encodings)
+        for batch in examples.loader(model.vocabulary, None, BatchOptions(_BATCH_SIZE)).batches():
+            batch = batch.to(model.device)
+            encoded = _record_batch(model, batch, examples, recording)
+            output = ModelOutput(model.head(encoded), encoded)
+            found = model.task.kept(output, batch, examples.known_targets(batch, model.device))
+            kept += [found.cpu()] if isinstance(found, torch.Tensor) else found
+            encodings.append(_numpy(getattr(encoded, "root", encoded)))
+    recording.kept = torch.cat(kept) if isinstance(kept[0], torch.Tensor) else kept
+    recording.encodings = np.concatenate(encodings)
     return recording
 
 
-def _record_batch(model: Model, batch: TreeBatch, recording: Recording) -> Any:
-    """Add a batch to ``recording`` and return what the encoder made of it."""
-    encoder = model.encoder
-    if isinstance(encoder, TreeNetwork):
-        states = encoder(batch, trace=True)
-        recording.table.add(batch.num_nodes, _of_nodes(states, batch))
-        return states
-    if isinstance(encoder, SequenceEncoder):
-        states = encoder(batch, trace=True)
-        slots = encoder.slot_contents(batch) if isinstance(encoder, OrderedMemory) else {}
-        recording.table.add(int(states.lengths.sum()), _of_tokens(states, slots))
-        recording.sequences += _with_attention(encoder, states, _sequences(encoder, batch, states))
-        recording.attends_by = "step" if isinstance(encoder, UniversalTransformer) else "layer"
-        return states
-    return encoder(batch)
+def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Recording) -> Any:
+    """Add a batch to the recording and return what the encoder returned."""
+    encoder: Any = model.encoder
+    if "trace_axes" not in dir(encoder):
+        return encoder(batch)
+    axes: _Axes = encoder.trace_axes
+    encoded = encoder(batch, trace=True)
+    outputs = encoded.outputs
+    forest = _forest_of(batch, examples)
+    if outputs.ndim == 2:
+        recording.items = "nodes"
+        recording.table.add(len(outputs), _node_values(encoded, axes, forest))
+        return encoded
+    recording.items = "tokens"
+    reads = _sequences(model, batch, forest)
+    lengths = np.array([len(read.words) for read in reads])
+    if len(reads) != len(outputs) or lengths.max() > outputs.shape[1]:
+        raise RecipeError(
+            f"the outputs of {type(encoder).__name__} have the shape {list(outputs.shape)}, which does not fit "
+            f"{len(reads)} sequences of up to {lengths.max()} tokens; say in its attribute form how it reads trees"
+        )
+    present = np.arange(outputs.shape[1]) < lengths[:, None]
+    memory = encoder.memory_contents(batch) if hasattr(encoder, "memory_contents") else {}
+    recording.table.add(int(lengths.sum()), _token_values(encoded, axes, memory, present))
+    for by, weights in _attention(encoded.trace, axes):
+        recording.attends_by = by
+        mark = _MARKS[-1] if weights.shape[-1] > outputs.shape[1] else ""
+        reads = [_with_attention(*pair, mark) for pair in zip(reads, weights, strict=True)]
+    each = len(reads) // batch.num_examples
+    recording.sequences += [reads[first : first + each] for first in range(0, len(reads), each)]
+    return encoded
 
 
-def _of_nodes(states: TreeStates, batch: TreeBatch) -> dict[str, Values]:
-    """The states and the gates of each node of a batch."""
-    found = {name: Values("state", entries_of(_numpy(states[name]))) for name in states.names}
-    arity = _forest(batch).arity
-    for name in sorted(states.trace, key=lambda name: _GATES.index(name) if name in _GATES else len(_GATES)):
-        values = entries_of(_numpy(states.trace[name]))
-        told = ~np.isnan(values).all(2) | (np.arange(values.shape[1]) < arity[:, None])
-        found[name if name not in found else f"{name} (gate)"] = Values("gate", values, told)
+def _forest_of(batch: Batch, examples: Examples) -> Forest:
+    """The trees of a batch, those of one example adjacent."""
+    each = examples.trees_per_example
+    return examples.forest[(np.asarray(batch.example_ids)[:, None] * each + np.arange(each)).ravel()]
+
+
+def _node_values(encoded: Any, axes: _Axes, forest: Forest) -> dict[str, Values]:
+    """The states and the trace of each node of a batch, the trace in the order of its axes."""
+    names = getattr(encoded, "names", ())
+    states = {name: encoded[name] for name in names} or {"h": encoded.outputs}
+    found = {name: Values("state", entries_of(_numpy(value))) for name, value in states.items()}
+    order = list(axes)
+    for name in sorted(encoded.trace, key=lambda name: order.index(name) if name in order else len(order)):
+        values = entries_of(_numpy(encoded.trace[name]))
+        known = ~np.isnan(values).all(2) | (np.arange(values.shape[1]) < forest.arity[:, None])
+        entry_axis = axes.get(name, ("nodes", "hidden"))[1]
+        found[name if name not in found else f"{name} (gate)"] = Values("gate", values, known, entry_axis)
     return found
 
 
-def _of_tokens(states: SequenceStates, slots: Mapping[str, torch.Tensor]) -> dict[str, Values]:
-    """The output, what was traced and what the slots held at each token of a batch, sequence after sequence."""
-    longest = states.h.shape[1]
-    present = np.arange(longest) < _numpy(states.lengths)[:, None]
-    found = {"h": Values("state", entries_of(_numpy(states.h)[present]))}
-    for name, tensor in states.trace.items():
-        values = _numpy(tensor)
-        if name in _LAYERS_FIRST:
-            values = values.swapaxes(1, 2)
-        if values.ndim in (2, 3) and values.shape[:2] == present.shape:
-            found[name] = Values("step", entries_of(values[present]))
-    return found | {name: Values("state", entries_of(_numpy(held)[present])) for name, held in slots.items()}
+def _token_values(
+    encoded: Any, axes: _Axes, memory: Mapping[str, torch.Tensor], present: NDArray[np.bool_]
+) -> dict[str, Values]:
+    """The output, the trace and the memory at each token of a batch, sequence after sequence."""
+    found = {"h": Values("state", entries_of(_numpy(encoded.outputs)[present]))}
+    for name, names in axes.items():
+        if name in encoded.trace and names.count("tokens") == 1:
+            values = np.moveaxis(_numpy(encoded.trace[name]), names.index("tokens"), 1)
+            values = values[:, : present.shape[1]][present]  # without the mark after the last token
+            rest = [axis for axis in names if axis not in ("sequences", "tokens")]
+            sort: Literal["state", "step"] = "step" if len(rest) < 2 else "state"
+            found[name] = Values(sort, entries_of(values), axis=rest[0] if rest else "")
+    return found | {
+        name: Values("state", entries_of(_numpy(held)[present]), axis="slots") for name, held in memory.items()
+    }
 
 
-def _sequences(encoder: SequenceEncoder, batch: TreeBatch, states: SequenceStates) -> list[list[ReadSequence]]:
-    """The sequences of each example of a batch."""
-    forest = _forest(batch)
-    table = token_table(encoder.vocabulary, encoder.form)
-    tokens = forest_tokens(forest, encoder.form, encoder.vocabulary)
-    of_trees = []
-    for number, (first, last) in enumerate(zip(tokens.begin[:-1], tokens.begin[1:], strict=True)):
-        words = [table[token] for token in tokens.token[first:last].tolist()]
-        node = np.where(tokens.node[first:last] < 0, -1, tokens.node[first:last] - forest.begin[number])
-        of_trees.append(ReadSequence(words, node.tolist()))
-    if getattr(encoder, "joint", False):
-        return [
-            [_as_one(left, right, forest.begin[2 * pair + 1] - forest.begin[2 * pair])]
-            for pair, (left, right) in enumerate(zip(of_trees[::2], of_trees[1::2], strict=True))
-        ]
-    if any(name in states.trace for name in ("pointers", *_LAYERS_FIRST)):
-        found = _induced(encoder, batch, forest)
-        of_trees = [_with_induced(*parts) for parts in zip(of_trees, found, forest, strict=True)]
-    each = batch.trees_per_example
-    return [of_trees[first : first + each] for first in range(0, len(of_trees), each)]
+def _attention(trace: Mapping[str, torch.Tensor], axes: _Axes) -> list[tuple[str, NDArray[np.float64]]]:
+    """The first trace with two axes of tokens as ``[sequences, layers, tokens, tokens]``, and what its layers are."""
+    for name, names in axes.items():
+        if name in trace and names.count("tokens") == 2:
+            tokens = [place for place, axis in enumerate(names) if axis == "tokens"]
+            values = np.moveaxis(_numpy(trace[name]), tokens, (-2, -1))
+            rest = [axis for axis in names[1:] if axis != "tokens"]
+            sizes = (len(values), math.prod(values.shape[1:-2]), *values.shape[-2:])
+            return [(rest[0].removesuffix("s") if rest else "layer", values.reshape(sizes))]
+    return []
 
 
-def _with_attention(
-    encoder: SequenceEncoder, states: SequenceStates, examples: list[list[ReadSequence]]
-) -> list[list[ReadSequence]]:
-    """The sequences of each example of a batch, with what their positions attend to where that was traced."""
-    if "attention" not in states.trace or not isinstance(encoder, AttentionEncoder):
-        return examples
-    weights = iter(_numpy(states.trace["attention"]))
-    mark = _MARKS[-1] if encoder.marks is not None and not encoder.joint else ""
-    return [[_attending(read, next(weights), mark) for read in example] for example in examples]
-
-
-def _attending(read: ReadSequence, weights: NDArray[np.float64], mark: str) -> ReadSequence:
+def _with_attention(read: ReadSequence, weights: NDArray[np.float64], mark: str) -> ReadSequence:
     positions = len(read.words) + bool(mark)
     if not read.words or positions > LONGEST_ATTENTION:
         return replace(read, too_long=positions > LONGEST_ATTENTION)
     return replace(read, attention=weights[:, :positions, :positions], mark=mark)
 
 
+def _sequences(model: Model, batch: Batch, forest: Forest) -> list[ReadSequence]:
+    """The sequences that the encoder read of a batch, with their induced trees if it induces any."""
+    encoder: Any = model.encoder
+    if isinstance(batch, TokenBatch):
+        words = model.vocabulary.leaves
+        rows = zip(batch.token.tolist(), batch.lengths.tolist(), strict=True)
+        return [ReadSequence([words[token] for token in row[:count]], list(range(count))) for row, count in rows]
+    form = getattr(encoder, "form", model.task.token_form)
+    table = token_table(model.vocabulary, form)
+    tokens = forest_tokens(forest, form, model.vocabulary)
+    reads = []
+    for number, (first, last) in enumerate(zip(tokens.begin[:-1], tokens.begin[1:], strict=True)):
+        node = np.where(tokens.node[first:last] < 0, -1, tokens.node[first:last] - forest.begin[number])
+        reads.append(ReadSequence([table[token] for token in tokens.token[first:last].tolist()], node.tolist()))
+    if getattr(encoder, "joint", False):
+        sizes = np.diff(forest.begin).tolist()
+        return [_as_one(*pair) for pair in zip(reads[::2], reads[1::2], sizes[::2], strict=True)]
+    if getattr(encoder, "can_induce_trees", False):
+        reads = [_with_induced(*parts) for parts in zip(reads, _induced(encoder, batch, forest), forest, strict=True)]
+    return reads
+
+
 def _as_one(left: ReadSequence, right: ReadSequence, num_left: int) -> ReadSequence:
+    """The one sequence of a pair, with the marks of a cross-encoder."""
     start, delimiter, extract = _MARKS
-    moved = [node if node < 0 else node + int(num_left) for node in right.node]
+    moved = [node if node < 0 else node + num_left for node in right.node]
     return ReadSequence([start, *left.words, delimiter, *right.words, extract], [-1, *left.node, -1, *moved, -1])
 
 
-def _induced(encoder: SequenceEncoder, batch: TreeBatch, forest: Forest) -> list[Tree | str]:
-    """The tree found over each sequence, or why there is none."""
+def _induced(encoder: Any, batch: Batch, forest: Forest) -> list[Tree | str]:
+    """The tree induced over each sequence, or why there is none."""
     try:
-        return list(induced_trees(encoder, batch))
-    except GraphError:  # of one sequence, which is found alone
+        return list(encoder.induced_trees(batch))
+    except GraphError:  # of one sequence: each is tried alone
         found: list[Tree | str] = []
         for tree in forest:
             try:
                 found += induced_trees(encoder, [tree])
             except GraphError as error:
-                found.append(str(error).partition(": ")[2])
+                found.append(str(error).rpartition("sequence 0: ")[2])
         return found
 
 
-def _with_induced(read: ReadSequence, found: Tree | str, given: Tree) -> ReadSequence:
-    if isinstance(found, str):
-        return ReadSequence(read.words, read.node, why_none=found)
+def _with_induced(read: ReadSequence, induced: Tree | str, gold: Tree) -> ReadSequence:
+    if isinstance(induced, str):
+        return replace(read, why_none=induced)
     try:
-        f1 = sentence_f1(remove_brackets(given, ()), remove_brackets(found))
-    except TreememError:  # of other words: tokens that are no leaves of the given tree
+        f1 = sentence_f1(remove_brackets(gold, ()), remove_brackets(induced))
+    except TreememError:  # the encoder read tokens that are not leaves of the gold tree
         f1 = None
-    return ReadSequence(read.words, read.node, found, f1=f1)
-
-
-def _forest(batch: TreeBatch) -> Forest:
-    if batch.forest is None:
-        raise GraphError("a batch made from a graph has no trees to show")
-    return batch.forest
+    return replace(read, induced=induced, f1=f1)
 
 
 def _numpy(tensor: torch.Tensor) -> NDArray[Any]:

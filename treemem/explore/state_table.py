@@ -24,11 +24,13 @@ class Values:
         sort: what they are.
         values: ``[items, entries, width]``; several entries are the rows of a stack, or one for each child.
         known: bool ``[items, entries]``, where there is one; None: everywhere.
+        axis: what the entries are, or the numbers of a single one: ``"slots"``, ``"children"``, ``"layers"``.
     """
 
     sort: Sort
     values: NDArray[np.float64]
     known: NDArray[np.bool_] | None = None
+    axis: str = ""
 
 
 class StateTable:
@@ -41,6 +43,7 @@ class StateTable:
     def __init__(self) -> None:
         self._pools: dict[int, _VectorPool] = {}
         self._sort: dict[str, Sort] = {}
+        self._axis: dict[str, str] = {}
         self._width: dict[str, int] = {}
         self._bounds: dict[str, tuple[float, float]] = {}
         self._chunks: list[tuple[int, dict[str, NDArray[np.int64]]]] = []
@@ -53,7 +56,7 @@ class StateTable:
             pool = self._pools.setdefault(width, _VectorPool(width))
             place = pool.add(field.values.reshape(-1, width)).reshape(field.values.shape[:2])
             chunk[name] = place if field.known is None else np.where(field.known, place, -1)
-            self._sort[name], self._width[name] = field.sort, width
+            self._sort[name], self._axis[name], self._width[name] = field.sort, field.axis, width
             told = field.values if field.known is None else field.values[field.known]
             finite = told[np.isfinite(told)]
             low, high = self._bounds.get(name, (0.0, 0.0))
@@ -69,12 +72,12 @@ class StateTable:
         return self._pools.setdefault(width, _VectorPool(width)).add(vectors).tolist()
 
     def finish(self) -> tuple[dict[str, Any], list[int]]:
-        """The table as plain data, and the row of each item.
+        """Return the table as plain data, and the row of each item.
 
         Returns:
-            ``fields``: name, sort, width, number of entries, the bounds of the finite numbers. ``pools``: by width, the
-            packed vectors. ``rows``: by name, for every row and entry the place of its vector among those of its width,
-            -1 where it has none.
+            ``fields``: name, sort, axis, width, number of entries, and bounds of the finite numbers. ``pools``: packed
+            vectors by width. ``rows``: by name, for every row and entry the place of its vector among those of its
+            width, -1 if it has none.
         """
         num_items = sum(count for count, _ in self._chunks)
         entries = {name: max(chunk[name].shape[1] for _, chunk in self._chunks if name in chunk) for name in self._sort}
@@ -94,6 +97,7 @@ class StateTable:
                 {
                     "name": name,
                     "sort": self._sort[name],
+                    "axis": self._axis[name],
                     "width": self._width[name],
                     "entries": entries[name],
                     "low": shown(self._bounds[name][0]),

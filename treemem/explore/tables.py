@@ -1,4 +1,4 @@
-"""Scores of several networks as a table of text."""
+"""Scores of several networks as Markdown tables."""
 
 from __future__ import annotations
 
@@ -17,30 +17,24 @@ def accuracy_table(
     split: str = "test",
     monitor: Monitor = ACCURACY,
 ) -> str:
-    """Return a metric as a Markdown table: a row a network and a column a group.
+    """Return a metric as a Markdown table, a row for each network and a column for each group.
 
-    The first row is the majority class, if the scores have it; the last one says how many examples each group has.
-    Networks that were scored on other examples stand below, between two such rows of their own.
+    The first row is the majority class, if the scores have it, the last one the number of examples. Networks that were
+    scored on other examples stand below, between two such rows of their own.
 
     Args:
-        scores: network to its scores by group, the one for all of them last.
-        published: figures of others; their accuracy on ``split`` over all groups stands in a last column.
+        scores: network to its scores by group, last the one for all examples.
+        published: published figures; the metric on ``split`` over all groups stands in a last column.
         group: what the groups are.
         split: of the published figures.
         monitor: which metric, and how it is shown.
-
-    Returns:
-        The table, without a line end after its last row.
     """
     metric = monitor.metric
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, metric)}
     columns = _columns(scores)
 
-    def line(name: str, known: Mapping[int | str, Score], told: Callable[[Score], str]) -> list[str]:
-        return [name, *(told(known[group]) if group in known else "" for group in columns)]
-
-    def shown(score: Score) -> str:
-        return monitor.shown(score.metrics.get(metric), score.deviation)
+    def line(name: str, known: Mapping[int | str, Score], cell: Callable[[Score], str]) -> list[str]:
+        return [name, *(cell(known[group]) if group in known else "" for group in columns)]
 
     rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
     for alike in scored_alike(scores) or [{}]:
@@ -55,45 +49,40 @@ def accuracy_table(
     if figures:
         rows[0].append("published, all")
         for row in rows[1:]:
-            figure = figures.get(row[0])
-            row.append("" if figure is None else monitor.shown(figure.value, figure.deviation))
+            row.append(monitor.shown(figures[row[0]].value, figures[row[0]].deviation) if row[0] in figures else "")
     return markdown_table(rows)
 
 
 def scored_alike(scores: Mapping[str, Sequence[Score]]) -> list[dict[str, Sequence[Score]]]:
-    """The networks in parts that were scored on the same examples, as far as scores can tell.
+    """Return the networks in parts that were scored on the same examples.
 
-    They tell other examples by another number of them in a group, or another majority.
+    Examples differ if a group has another number of them, or another majority.
     """
     parts: list[dict[str, Sequence[Score]]] = []
     for network, own in scores.items():
-        part = next((part for part in parts if _fit_together(own, part)), None)
+        part = next((part for part in parts if _fit_together(own, _columns(part))), None)
         if part is None:
             parts.append(part := {})
         part[network] = own
     return parts
 
 
-def _fit_together(own: Sequence[Score], others: Mapping[str, Sequence[Score]]) -> bool:
-    def told(score: Score) -> tuple[int, str]:
-        return score.examples, ACCURACY.shown(score.majority)
+def _fit_together(own: Sequence[Score], others: Mapping[int | str, Score]) -> bool:
+    def examples(score: Score) -> tuple[int, str]:
+        return score.examples, percent_of(score.majority)
 
-    of_others = _columns(others)
-    return all(told(score) == told(of_others.get(score.group, score)) for score in own)
+    return all(examples(score) == examples(others.get(score.group, score)) for score in own)
 
 
 def overall_table(
     scores: Mapping[str, Sequence[Score]], published: Iterable[PublishedFigure] = (), *, split: str = "test"
 ) -> str:
-    """Accuracy, precision, recall and F1 over all examples in percent, a row a network, as a Markdown table.
+    """Return accuracy, precision, recall and F1 over all examples in percent as a Markdown table.
 
     Args:
-        scores: network to its scores by group, the one for all of them last.
-        published: figures of others; those of ``split`` stand in parentheses.
+        scores: network to its scores by group, last the one for all examples.
+        published: published figures; those of ``split`` stand in parentheses.
         split: of the published figures.
-
-    Returns:
-        The table, without a line end after its last row.
     """
     metrics = ("accuracy", "precision", "recall", "f1")
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
@@ -101,32 +90,34 @@ def overall_table(
     for network, own in scores.items():
         cells = []
         for metric in metrics:
-            value, figure = getattr(own[-1], metric), figures.get((network, metric))
-            cell = "" if value is None else percent_of(value, own[-1].deviation if metric == "accuracy" else None)
+            figure = figures.get((network, metric))
+            cell = percent_of(getattr(own[-1], metric), own[-1].deviation if metric == "accuracy" else None)
             cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")
         rows.append([network, *cells])
     return markdown_table(rows)
 
 
 def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
-    """A score of each group, the groups in order and all of them last."""
+    """A score of each group, in the order of the groups, "all" last."""
     found = {score.group: score for own in scores.values() for score in own}
     return {name: found[name] for name in sorted(found, key=lambda name: (isinstance(name, str), name))}
 
 
-def percent_of(value: float, deviation: float | None = None) -> str:
-    """A fraction, and its deviation where there is one, in percent."""
+def percent_of(value: float | None, deviation: float | None = None) -> str:
+    """Return a fraction, and its deviation if there is one, in percent; nothing for None."""
+    if value is None:
+        return ""
     return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of as many cells each, the first of them the head, as a Markdown table whose columns are in line."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Return rows of cells, the first of them the head, as an aligned Markdown table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        "| "
-        + " | ".join(cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in cells)
-        + " |"
-        for cells in (list(enumerate(zip(row, widths, strict=True))) for row in rows)
+        " | ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
     ]
-    rule = "|" + "|".join("-" * (width + 1) + ("-" if not place else ":") for place, width in enumerate(widths)) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])

@@ -1,4 +1,4 @@
-"""Trees read out of trained sequence models, and how they compare with given trees and with each other."""
+"""Induced trees: drawn, scored against gold trees, and compared with each other."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from treemem.induction.branching import (
     random_branching,
     right_branching,
 )
-from treemem.induction.distances import tree_from_distances
 from treemem.induction.drawing import tree_svg
 from treemem.induction.models import induced_trees
-from treemem.induction.page import RunTrees, differing_sentences, tree_page, write_tree_page
-from treemem.induction.pointers import tree_from_pointer_probabilities, tree_from_pointers
-from treemem.induction.runs import Agreement, RunsScore, run_agreement, score_runs
+from treemem.induction.page import RunTrees, differing_sentences, write_tree_page
+from treemem.induction.runs import Agreement, RunsScore, score_runs
 from treemem.induction.scores import SpanScore, corpus_f1, mean_sentence_f1, sentence_f1
 from treemem.induction.spans import tree_spans
+from treemem.trees.induced import tree_from_distances, tree_from_pointer_probabilities, tree_from_pointers
 
 __all__ = [
     "Agreement",
@@ -34,13 +33,11 @@ __all__ = [
     "random_branching",
     "remove_brackets",
     "right_branching",
-    "run_agreement",
     "score_runs",
     "sentence_f1",
     "tree_from_distances",
     "tree_from_pointer_probabilities",
     "tree_from_pointers",
-    "tree_page",
     "tree_spans",
     "tree_svg",
     "write_tree_page",

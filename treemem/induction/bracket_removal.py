@@ -1,4 +1,4 @@
-"""Trees without the brackets that stand among their words."""
+"""Removal of brackets from the words of trees."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from treemem.trees.tree import Tree
 
 
 def remove_brackets(tree: Tree, brackets: Collection[str] = ("(", ")")) -> Tree:
-    """``tree`` without the leaves that are brackets.
+    """Return ``tree`` without the leaves that are brackets.
 
-    A model that reads brackets as tokens puts them into its trees; given trees have none. Nodes that lose all their
-    children go too, and a node of one child, whether it lost the others or never had any, gives way to the child. A
-    binary tree stays binary. Other nodes keep their labels.
+    A model that reads brackets as tokens puts them into its trees; gold trees have none. A node without children left
+    is removed too, and every node of one child is replaced by the child. A binary tree stays binary. Other nodes keep
+    their labels.
 
     Args:
         tree: any tree.
-        brackets: the labels of the leaves to drop; with none, only nodes of one child go.
+        brackets: the labels of the leaves to remove; if empty, only nodes of one child are replaced.
 
     Raises:
         GraphError: every leaf is a bracket.

@@ -1,4 +1,4 @@
-"""Trees that know nothing of a sentence but its length: what induced trees must beat."""
+"""Baseline trees that depend on the length of a sentence alone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Literal, get_args
 import numpy as np
 
 from treemem.errors import RecipeError
-from treemem.induction.words import checked_words
 from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.induced import checked_words
 from treemem.trees.tree import Tree
 
 Branching = Literal["left", "right", "balanced", "random"]
 
 
 def left_branching(tokens: Sequence[str]) -> Tree:
-    """``((a b) c) d``.
+    """Return ``((a b) c) d``.
 
     Raises:
         GraphError: no tokens.
@@ -29,7 +29,7 @@ def left_branching(tokens: Sequence[str]) -> Tree:
 
 
 def right_branching(tokens: Sequence[str]) -> Tree:
-    """``a (b (c d))``.
+    """Return ``a (b (c d))``.
 
     Raises:
         GraphError: no tokens.
@@ -42,7 +42,7 @@ def right_branching(tokens: Sequence[str]) -> Tree:
 
 
 def balanced_branching(tokens: Sequence[str]) -> Tree:
-    """Every constituent is split in the middle; of an odd number of words the left part has one more.
+    """Return the tree whose constituents are split in the middle; the left part of an odd number has one word more.
 
     Raises:
         GraphError: no tokens.
@@ -55,14 +55,14 @@ def balanced_branching(tokens: Sequence[str]) -> Tree:
 
 
 def random_branching(tokens: Sequence[str], seed: int | np.random.Generator) -> Tree:
-    """Every constituent is split at a place drawn uniformly from all between its words.
+    """Return a tree whose constituents are split between words at a place that is drawn uniformly.
 
-    So random trees are mostly drawn where they serve as a baseline. It is not the uniform distribution over binary
-    trees, under which trees far from balanced are likelier.
+    This is the usual random baseline. It is not the uniform distribution over binary trees, which has fewer balanced
+    trees.
 
     Args:
         tokens: the words.
-        seed: of the draws, or the generator that makes them.
+        seed: a seed or a generator.
 
     Raises:
         GraphError: no tokens.
@@ -93,15 +93,15 @@ def _split(tokens: Sequence[str], place: Callable[[int, int], int]) -> Tree:
 
 
 def baseline_trees(sentences: Iterable[Sequence[str]], branching: Branching, *, seed: int = 0) -> list[Tree]:
-    """The trees of one baseline for all sentences.
+    """Return the trees of one baseline for all sentences.
 
     Args:
         sentences: the words of each.
         branching: which baseline.
-        seed: of all draws of ``"random"``, which draws for one sentence after the other.
+        seed: of ``"random"``, for all sentences together.
 
     Raises:
-        RecipeError: there is no such baseline.
+        RecipeError: an unknown baseline.
         GraphError: a sentence without words.
 
     Example:

@@ -1,4 +1,4 @@
-"""Several runs of one model on the same sentences: how good their trees are, and how alike."""
+"""Scores of several runs on the same sentences, against gold trees and against each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCORES: dict[str, Callable[[Sequence[Bracketing], Sequence[Bracketing]], SpanSc
 
 @dataclass(frozen=True)
 class Agreement:
-    """How alike the trees of several runs are.
+    """Agreement between the trees of several runs.
 
     Attributes:
         runs: their names.
@@ -40,13 +40,13 @@ class Agreement:
 
 @dataclass(frozen=True)
 class RunsScore:
-    """How good the trees of several runs are.
+    """Scores of the trees of several runs.
 
     Attributes:
         of_run: the score of each run by its name.
         mean: mean F1 of the runs.
         deviation: sample standard deviation of their F1; None for a single run.
-        agreement: how alike their trees are.
+        agreement: between their trees.
     """
 
     of_run: dict[str, SpanScore]
@@ -56,16 +56,16 @@ class RunsScore:
 
 
 def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, average: Average = "corpus") -> RunsScore:
-    """Compare the trees of several runs, say of several seeds, with the given trees and with each other.
+    """Return the scores of the trees of several runs, against gold trees and against each other.
 
     Args:
-        gold: the given trees.
-        runs: the trees of each run by its name, one for each given tree.
+        gold: the gold trees.
+        runs: the trees of each run by its name, one for each gold tree.
         average: ``"corpus"`` as :func:`corpus_f1`, or ``"sentence"`` as :func:`mean_sentence_f1`.
 
     Raises:
-        RecipeError: no runs, other numbers of trees, no trees, or there is no such average.
-        GraphError: a sentence with other words; names the run.
+        RecipeError: no runs, no trees, different numbers of trees, or an unknown average.
+        GraphError: a sentence with different words; names the run.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -74,69 +74,21 @@ def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, aver
         >>> scores.mean, scores.agreement.mean
         (0.75, 0.5)
     """
-    score = _score(average)
-    of_gold, of_runs = bracketings(gold), _bracketings(runs)
-    of_run = {name: _named(score, of_gold, trees, name) for name, trees in of_runs.items()}
-    f1 = [own.f1 for own in of_run.values()]
-    deviation = statistics.stdev(f1) if len(f1) > 1 else None
-    return RunsScore(of_run, statistics.fmean(f1), deviation, _agreement(score, of_runs))
-
-
-def run_agreement(runs: Mapping[str, Sequence[Tree]], *, average: Average = "corpus") -> Agreement:
-    """How alike the trees of several runs are, where no trees are given; see :func:`score_runs`.
-
-    Raises:
-        RecipeError: no runs, several that have no trees or other numbers of them, or there is no such average.
-        GraphError: a sentence with other words; names the runs.
-
-    Example:
-        >>> from treemem.trees.brackets import parse_brackets
-        >>> one, other = parse_brackets("(X a (X b c))"), parse_brackets("(X (X a b) c)")
-        >>> run_agreement({"seed 0": [one, one], "seed 1": [other, one]}).mean
-        0.75
-    """
-    return _agreement(_score(average), _bracketings(runs))
-
-
-def _score(average: str) -> Callable[[Sequence[Bracketing], Sequence[Bracketing]], SpanScore]:
     if average not in _SCORES:
         raise RecipeError(f"there is no average {average!r}; there are {', '.join(get_args(Average))}")
-    return _SCORES[average]
-
-
-def _bracketings(runs: Mapping[str, Sequence[Tree]]) -> dict[str, list[Bracketing]]:
     if not runs:
-        raise RecipeError("there are no runs to compare")
-    found = {}
-    for name, trees in runs.items():
+        raise RecipeError("there are no runs to compare; give at least one")
+    score, of_gold = _SCORES[average], bracketings(gold)
+    of_runs = {name: bracketings(trees) for name, trees in runs.items()}
+    of_run = {}
+    for name, own in of_runs.items():
         try:
-            found[name] = bracketings(trees)
-        except GraphError as error:
-            raise GraphError(f"{name}: {error}") from error
-    return found
-
-
-def _agreement(
-    score: Callable[[Sequence[Bracketing], Sequence[Bracketing]], SpanScore], runs: Mapping[str, Sequence[Bracketing]]
-) -> Agreement:
-    names = tuple(runs)
-    f1 = np.eye(len(names))
-    for second, other in enumerate(names):
-        for first, one in enumerate(names[:second]):
-            value = _named(score, runs[one], runs[other], f"{other} beside {one}").f1
-            f1[first, second] = f1[second, first] = value  # F1 is the same either way round
-    pairs = f1[np.triu_indices(len(names), 1)]
-    return Agreement(names, f1, float(pairs.mean()) if pairs.size else None)
-
-
-def _named(
-    score: Callable[[Sequence[Bracketing], Sequence[Bracketing]], SpanScore],
-    gold: Sequence[Bracketing],
-    predicted: Sequence[Bracketing],
-    name: str,
-) -> SpanScore:
-    """The score, its errors told as ones of the run ``name``."""
-    try:
-        return score(gold, predicted)
-    except (GraphError, RecipeError) as error:
-        raise type(error)(f"{name}: {error}") from error
+            of_run[name] = score(of_gold, own)
+        except (GraphError, RecipeError) as error:
+            raise type(error)(f"{name}: {error}") from error
+    f1 = [own.f1 for own in of_run.values()]
+    deviation = statistics.stdev(f1) if len(f1) > 1 else None
+    between = np.array([[score(one, other).f1 for other in of_runs.values()] for one in of_runs.values()])
+    pairs = between[np.triu_indices(len(runs), 1)]
+    agreement = Agreement(tuple(runs), between, float(pairs.mean()) if pairs.size else None)
+    return RunsScore(of_run, statistics.fmean(f1), deviation, agreement)

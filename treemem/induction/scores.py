@@ -1,4 +1,4 @@
-"""Unlabelled F1 of predicted trees, both ways that it is published."""
+"""Unlabelled F1 of predicted trees, in both published ways."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from treemem.trees.tree import Tree
 
 @dataclass(frozen=True)
 class SpanScore:
-    """How well predicted trees bracket their sentences; fractions.
+    """Precision, recall and F1 of predicted trees, as fractions.
 
     Attributes:
-        precision: of the predicted spans, the part that the given trees have.
-        recall: of the given trees' spans, the part that is predicted.
+        precision: the part of the predicted spans that the gold trees have.
+        recall: the part of the gold trees' spans that is predicted.
         f1: their harmonic mean, or the mean of the sentences' harmonic means.
         sentences: how many were compared.
     """
@@ -27,20 +27,20 @@ class SpanScore:
 
 
 def corpus_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanScore:
-    """Unlabelled F1 over the spans of all sentences together, as EVALB counts: the F1 of Ordered Memory.
+    """Return the unlabelled F1 over the spans of all sentences together, as EVALB counts: the F1 of Ordered Memory.
 
-    Every inner node counts, the root included; nodes with the same span count each, so that a given node of one child
-    is a bracket of its own (:func:`treemem.induction.remove_brackets` with no brackets takes such nodes away, and with
-    them the parts of speech above words). Sentences of one word have no spans. Between binary trees precision,
-    recall and F1 are equal. EVALB as it was shipped drops sentences of over 200 words; this does not.
+    Every inner node counts, the root included. Nodes with the same span count each, so a node of one child is a bracket
+    of its own (:func:`treemem.induction.remove_brackets` without brackets removes such nodes, and with them the parts
+    of speech above words). Sentences of one word have no spans. Precision, recall and F1 of binary trees are equal.
+    The original EVALB drops sentences of over 200 words; this function does not.
 
     Args:
-        gold: the given trees.
+        gold: the gold trees.
         predicted: a tree for each, with the same words.
 
     Raises:
-        RecipeError: other numbers of trees, or none.
-        GraphError: a sentence with other words, or trees that stand in no list.
+        RecipeError: different numbers of trees, or none.
+        GraphError: a sentence with different words.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -52,20 +52,20 @@ def corpus_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanScore:
 
 
 def mean_sentence_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanScore:
-    """Unlabelled F1 of each sentence, averaged: the F1 that is published of ON-LSTM on the Wall Street Journal.
+    """Return the mean unlabelled F1 of the sentences: the published F1 of ON-LSTM on the Wall Street Journal.
 
-    Only spans of several words and not of the whole sentence count, each once, so that nodes of one child change
-    nothing. A given tree without such spans has recall 1, and precision 1 if it has no predicted ones either, else
-    0; one with some and no predicted ones has F1 0. (The authors' code adds 1e-8 to the denominators; this does
-    not, so that a tree scores 1 against itself.) Precision and recall are means over the sentences too.
+    Each span of several words counts once, but not that of the whole sentence; nodes of one child change nothing. A
+    gold tree without such spans has recall 1, and precision 1 if the predicted tree has none either, else 0. A
+    predicted tree without spans has F1 0 if the gold tree has some. (The authors' code adds 1e-8 to the denominators;
+    this does not, so a tree scores 1 against itself.) Precision and recall are means over the sentences too.
 
     Args:
-        gold: the given trees.
+        gold: the gold trees.
         predicted: a tree for each, with the same words.
 
     Raises:
-        RecipeError: other numbers of trees, or none.
-        GraphError: a sentence with other words, or trees that stand in no list.
+        RecipeError: different numbers of trees, or none.
+        GraphError: a sentence with different words.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -77,7 +77,7 @@ def mean_sentence_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanSco
 
 
 def sentence_f1(gold: Tree, predicted: Tree) -> float:
-    """The F1 of one sentence as :func:`mean_sentence_f1` counts it.
+    """Return the F1 of one sentence as :func:`mean_sentence_f1` counts it.
 
     Raises:
         GraphError: the trees have other words.
@@ -112,9 +112,9 @@ def sentence_score(gold: Sequence[Bracketing], predicted: Sequence[Bracketing]) 
 
 
 def _fractions(matched: int, num_gold: int, num_predicted: int) -> tuple[float, float, float]:
-    """Precision, recall and F1; where nothing is to be found, finding nothing is right and finding something wrong."""
+    """Precision, recall and F1; without gold spans F1 is 1 if nothing is predicted, else 0."""
     if not num_gold:
-        right = 0.0 if num_predicted else 1.0
-        return right, 1.0, right
+        f1 = 0.0 if num_predicted else 1.0
+        return f1, 1.0, f1
     precision = matched / num_predicted if num_predicted else 0.0
     return precision, matched / num_gold, 2 * matched / (num_gold + num_predicted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treemem.errors import GraphError, RecipeError
@@ -13,10 +13,10 @@ Span = tuple[int, int]
 
 
 def tree_spans(tree: Tree) -> list[Span]:
-    """``(first word, one after the last)`` of every inner node, a node after its children; words count from 0.
+    """Return ``(first word, one after the last)`` of every inner node, children first; words count from 0.
 
-    A span stands there once for each node that has it: a node of one child repeats the child's, or has a span of one
-    word where the child is a leaf.
+    Several nodes with the same span give it several times: a node of one child repeats the child's span, or has a span
+    of one word if the child is a leaf.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets
@@ -51,13 +51,9 @@ class Bracketing:
 
 
 def bracketings(trees: Sequence[Tree]) -> list[Bracketing]:
-    """The bracketing of each tree.
-
-    Raises:
-        GraphError: a single tree, or something else than a tree.
-    """
+    """Return the bracketing of each tree."""
     made = []
-    for tree in checked_trees(trees):
+    for tree in trees:
         words = tuple(leaf.label for leaf in tree.leaves())
         spans = Counter(tree_spans(tree))
         whole = (0, len(words))
@@ -66,33 +62,15 @@ def bracketings(trees: Sequence[Tree]) -> list[Bracketing]:
     return made
 
 
-def checked_trees(trees: Iterable[Tree]) -> list[Tree]:
-    """``trees`` as a list.
-
-    Raises:
-        GraphError: a single tree, or something else than a tree.
-    """
-    if not isinstance(trees, Iterable):
-        what = "a list of trees is needed, one for each sentence"
-        raise GraphError(
-            f"{what}; put the single Tree in a list" if isinstance(trees, Tree) else f"{what}, not {trees!r:.100}"
-        )
-    found = list(trees)
-    for sentence, tree in enumerate(found):
-        if not isinstance(tree, Tree):
-            raise GraphError(f"sentence {sentence} must be a Tree, not {type(tree).__name__}")
-    return found
-
-
 def check_same_words(gold: Sequence[Bracketing], predicted: Sequence[Bracketing]) -> None:
     """Check that two lists bracket the same sentences.
 
     Raises:
-        RecipeError: one is longer, or both are empty.
-        GraphError: a sentence has other words; the message says which, and the first word that differs.
+        RecipeError: one list is longer, or both are empty.
+        GraphError: a sentence has different words; names it and the first word that differs.
     """
     if len(gold) != len(predicted):
-        raise RecipeError(f"{len(gold)} trees cannot be compared with {len(predicted)}; each sentence needs two")
+        raise RecipeError(f"{len(gold)} trees cannot be compared with {len(predicted)}; give one for each sentence")
     if not gold:
         raise RecipeError("there are no sentences to compare")
     for sentence, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):

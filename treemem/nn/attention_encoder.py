@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch.nn import functional
@@ -16,6 +16,7 @@ from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, Sequence
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]
@@ -46,9 +47,8 @@ class AttentionEncoder(SequenceEncoder):
 
     Args:
         vocabulary: the labels.
-        options: the constructor's arguments but the vocabulary; ``hidden_size``, ``num_heads``, ``feedforward_size``
-            (None: ``4 * hidden_size``), ``dropout``, ``norm_first``, ``read``, ``joint`` and those of
-            :class:`SequenceEncoder`.
+        hidden_size, num_heads, feedforward_size, dropout, norm_first, read, joint: see :class:`treemem.nn.Transformer`.
+        form, embedding_bound, input_dropout: see :class:`SequenceEncoder`.
 
     Attributes:
         joint: whether the two trees of an example are one sequence: ``start s1 delimiter s2 extract``.
@@ -57,21 +57,34 @@ class AttentionEncoder(SequenceEncoder):
         RecipeError: an option outside its range, or two that contradict each other.
     """
 
-    def __init__(self, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
-        super().__init__(options["hidden_size"], vocabulary, options)
-        self.num_heads = checked_count("num_heads", options["num_heads"])
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        hidden_size: int,
+        num_heads: int,
+        feedforward_size: int | None,
+        dropout: float,
+        norm_first: bool,
+        read: ReadPlace,
+        joint: bool,
+        form: TokenForm,
+        embedding_bound: float | None,
+        input_dropout: float,
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, form, None, embedding_bound, input_dropout)
+        self.num_heads = checked_count("num_heads", num_heads)
         if self.hidden_size % self.num_heads:
             raise RecipeError(f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}")
-        given = options["feedforward_size"]
-        self.feedforward_size = 4 * self.hidden_size if given is None else checked_count("feedforward_size", given)
-        self.dropout = checked_probability("dropout", options["dropout"])
-        self.norm_first = checked_flag("norm_first", options["norm_first"])
-        self.read_place: ReadPlace = checked_choice("read", options["read"], get_args(ReadPlace))
-        self.joint = checked_flag("joint", options["joint"])
-        if self.joint and self.read_place != "extract":
-            raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.read_place!r}")
+        inner = 4 * hidden_size if feedforward_size is None else feedforward_size
+        self.feedforward_size = checked_count("feedforward_size", inner)
+        self.dropout = checked_probability("dropout", dropout)
+        self.norm_first = checked_flag("norm_first", norm_first)
+        self.readout_place: ReadPlace = checked_choice("read", read, get_args(ReadPlace))
+        self.joint = checked_flag("joint", joint)
+        if self.joint and self.readout_place != "extract":
+            raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.readout_place!r}")
         num_marks = _NUM_MARKS if self.joint else 1
-        self.marks = torch.nn.Embedding(num_marks, self.hidden_size) if self.read_place == "extract" else None
+        self.marks = torch.nn.Embedding(num_marks, self.hidden_size) if self.readout_place == "extract" else None
         self._bound_marks()
 
     def new_layer(self) -> torch.nn.TransformerEncoderLayer:
@@ -136,11 +149,9 @@ class AttentionEncoder(SequenceEncoder):
                 f"joint=True reads the two trees of an example as one sequence, and these examples have "
                 f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
             )
-        reading = self.read(self.embed(tokens), lengths, trace=trace)
-        together = _pair_lengths(lengths).to(reading.encoding.device)
-        return SequenceStates(
-            reading.encoding[:, None], reading.outputs, together, reading.trace, reading.auxiliary_losses
-        )
+        output = self.read(self.embed(tokens), lengths, trace=trace)
+        together = _pair_lengths(lengths).to(output.encoding.device)
+        return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace, output.auxiliary_losses)
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors; with ``joint=True`` over pairs, which are adjacent.
@@ -184,9 +195,9 @@ class AttentionEncoder(SequenceEncoder):
         return SequenceOutput(encoding, outputs, traced, losses)
 
     def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        if self.read_place == "mean":
+        if self.readout_place == "mean":
             return outputs.sum(1) / lengths.clamp(min=1)[:, None]
-        places = {"first": torch.zeros_like(lengths), "last": lengths - 1, "extract": lengths}[self.read_place]
+        places = {"first": torch.zeros_like(lengths), "last": lengths - 1, "extract": lengths}[self.readout_place]
         return entry_of_each(outputs, places.masked_fill(lengths == 0, -1))
 
     @abstractmethod

@@ -6,7 +6,7 @@ import torch
 
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsOfAnyArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
@@ -16,8 +16,8 @@ from treemem.ops.child_sum_tree_lstm import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
 )
+from treemem.ops.product_input import ChildrenSum, EachChild
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenSum, EachChild
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -101,11 +101,9 @@ class ChildSumTreeLSTM(TreeLayer):
         hidden_size: width of ``h`` and ``c``.
         vocabulary: labels and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
         input_size: width of the features ``x``; leaves then run the cell with ``h~ = 0``.
-        node_features: inner nodes read their features too; otherwise they have ``x = 0``.
         shared_kinds: all nodes share one set of parameters, as in the paper; otherwise each kind has its own.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
-        engine: see :class:`TreeNetwork`.
+        node_features, leaf, number_activation, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
@@ -133,17 +131,5 @@ class ChildSumTreeLSTM(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsOfAnyArity(vocabulary, shared_kinds)
-        super().__init__(
-            ChildSumTreeLSTMCell(hidden_size, sets, input_size, input_size if node_features else None, dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "engine": engine,
-            },
-        )
+        cell = ChildSumTreeLSTMCell(hidden_size, sets, input_size, node_size(input_size, node_features), dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)

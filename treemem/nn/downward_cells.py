@@ -12,7 +12,7 @@ from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.reading import ChildrenInOrder
+from treemem.ops.product_input import ChildrenInOrder
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
 from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
 from treemem.errors import GraphError
+from treemem.nn.encoder_output import EncoderOutput
 
-
-class Encodings(Protocol):
-    """What an encoder returns: states of which some encode whole trees or sequences."""
-
-    @property
-    def root(self) -> torch.Tensor:
-        """``[examples, trees_per_example, hidden_size]``."""
-        ...
+Encodings = EncoderOutput
+"""What heads read, in place of the encodings themselves."""
 
 
 def root_encodings(
-    encodings: torch.Tensor | Encodings, trees_per_example: int | None = None, hidden_size: int | None = None
+    encodings: torch.Tensor | EncoderOutput, trees_per_example: int | None = None, hidden_size: int | None = None
 ) -> torch.Tensor:
     """The encodings as a tensor, ``[examples, trees_per_example, hidden_size]``.
 

@@ -9,7 +9,9 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.encodings import Encodings, check_width, root_encodings
+from treemem.nn.drawn_anew import DrawnAnew
+from treemem.nn.encoder_output import EncoderOutput
+from treemem.nn.encodings import check_width, root_encodings
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, activation, checked_activation
 
@@ -52,7 +54,7 @@ class EqualityHead(torch.nn.Module):
         if self.scale is not None:
             torch.nn.init.constant_(self.scale, _FIRST_SCALE[self.similarity])
 
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The scores ``z``, ``[examples]``.
 
         Args:
@@ -105,7 +107,7 @@ class EqualityHead(torch.nn.Module):
         return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
 
 
-class ComparisonHead(torch.nn.Module):
+class ComparisonHead(DrawnAnew):
     """Whether two trees say the same, by a layer that compares them: ``z = w . tanh(W [l * r; |l - r|] + b) + bias``.
 
     What is compared does not change when the sides are swapped (the features of Tai et al. 2015, section 4.2).
@@ -128,12 +130,7 @@ class ComparisonHead(torch.nn.Module):
         self.compare = torch.nn.Linear(2 * hidden_size, hidden_size)
         self.score = torch.nn.Linear(hidden_size, 1)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.compare.reset_parameters()
-        self.score.reset_parameters()
-
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The scores ``z``, ``[examples]``.
 
         Args:
@@ -147,7 +144,7 @@ class ComparisonHead(torch.nn.Module):
         return self.score(torch.tanh(self.compare(compared))).squeeze(1)
 
 
-class RelationHead(torch.nn.Module):
+class RelationHead(DrawnAnew):
     """How the two trees of an example relate: a comparison layer and a softmax classifier (Bowman et al. 2015).
 
     Args:
@@ -196,13 +193,7 @@ class RelationHead(torch.nn.Module):
         self.compare = torch.nn.Linear(width, layer_size) if layer_size else None
         self.classify = torch.nn.Linear(layer_size or width, num_classes)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        if self.compare is not None:
-            self.compare.reset_parameters()
-        self.classify.reset_parameters()
-
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The logits, ``[examples, num_classes]``.
 
         Args:
@@ -231,7 +222,7 @@ class RelationHead(torch.nn.Module):
         return _cross_entropy(logits, labels)
 
 
-class ClassifierHead(torch.nn.Module):
+class ClassifierHead(DrawnAnew):
     """A class for each tree, or for each of its nodes.
 
     Args:
@@ -261,11 +252,7 @@ class ClassifierHead(torch.nn.Module):
         self.dropout = dropout
         self.classify = torch.nn.Linear(hidden_size, num_classes)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.classify.reset_parameters()
-
-    def forward(self, states: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, states: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The logits: ``[examples, num_classes]``, or ``[nodes, num_classes]`` in node order.
 
         Args:
@@ -281,7 +268,7 @@ class ClassifierHead(torch.nn.Module):
         return self.classify(functional.dropout(read, self.dropout, self.training))
 
     @staticmethod
-    def _of_nodes(states: torch.Tensor | Encodings) -> torch.Tensor:
+    def _of_nodes(states: torch.Tensor | EncoderOutput) -> torch.Tensor:
         if isinstance(states, TreeStates):
             return states.h
         if isinstance(states, torch.Tensor) and states.dim() == 2:
@@ -302,7 +289,7 @@ class ClassifierHead(torch.nn.Module):
         return _cross_entropy(logits, labels)
 
 
-class NumberDecoder(torch.nn.Module):
+class NumberDecoder(DrawnAnew):
     """The number that a vector stands for: ``W_2 phi(W_1 h + b_1) + b_2`` (Arabshahi et al. 2018).
 
     Args:
@@ -324,12 +311,7 @@ class NumberDecoder(torch.nn.Module):
         self.first = torch.nn.Linear(hidden_size, hidden_size)
         self.second = torch.nn.Linear(hidden_size, 1)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.first.reset_parameters()
-        self.second.reset_parameters()
-
-    def forward(self, encodings: torch.Tensor | Encodings) -> torch.Tensor:
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
         """The numbers, ``[...]``, of vectors ``[..., hidden_size]``, or of what an encoder returned.
 
         Raises:
@@ -360,10 +342,6 @@ class NumberDecoder(torch.nn.Module):
         _check_targets(numbers, targets)
         largest = torch.maximum(numbers.abs(), targets.abs())
         return (numbers - targets).abs() <= closeness * largest
-
-    def extra_repr(self) -> str:
-        """The activation, for printing."""
-        return f"activation={self.activation}"
 
 
 def _check_targets(numbers: torch.Tensor, targets: torch.Tensor) -> None:

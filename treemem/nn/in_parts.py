@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from treemem.ops.cell import State
-from treemem.ops.run_again import run_again
+from treemem.ops.gradient_checkpointing import checkpointed
 from treemem.schedule.parts import cut_schedule
 from treemem.schedule.schedule import Schedule
 
@@ -49,7 +49,7 @@ def root_states(
             for place in range(len(names) if sources else 0)
         ]
         only = len(cut.parts) == 1
-        handed_on.append(run_part(given) if only else run_again(run_part, given, lambda: list(learned())))
+        handed_on.append(run_part(given) if only else checkpointed(run_part, given, lambda: list(learned())))
     place_of_root = cut.place_of_root.to(device)
     return {
         name: torch.cat(of_parts).index_select(0, place_of_root)

@@ -8,6 +8,7 @@ import torch
 
 from treemem.checked_options import checked_choice
 from treemem.errors import GraphError
+from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.propagate import is_exporting
@@ -17,7 +18,7 @@ from treemem.trees.vocabulary import NUMBER_KIND, Vocabulary
 LeafForm = Literal["embedding", "two-layer"]
 
 
-class LeafEncoder(torch.nn.Module):
+class LeafEncoder(DrawnAnew):
     """The vector of each leaf: symbols from a table, numbers through a :class:`NumberEncoder`.
 
     Args:
@@ -46,11 +47,6 @@ class LeafEncoder(torch.nn.Module):
         self.embedding = torch.nn.Embedding(vocabulary.num_leaves, size)
         self.second = torch.nn.Linear(size, size) if form == "two-layer" else None
         self.number = NumberEncoder(size, number_activation) if vocabulary.number is not None else None
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
 
     def forward(self, schedule: Schedule) -> torch.Tensor:
         """The vectors of all leaf rows, ``[leaf rows, size]``.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from treemem.checked_options import checked_count
+from treemem.nn.drawn_anew import DrawnAnew
 from treemem.ops.activation import ActivationName, activation, checked_activation
 
 
-class NumberEncoder(torch.nn.Module):
+class NumberEncoder(DrawnAnew):
     """The encoding of a number: ``h = phi(W_2 phi(W_1 v + b_1) + b_2)``.
 
     Args:
@@ -27,16 +28,7 @@ class NumberEncoder(torch.nn.Module):
         self.first = torch.nn.Linear(1, hidden_size)
         self.second = torch.nn.Linear(hidden_size, hidden_size)
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.first.reset_parameters()
-        self.second.reset_parameters()
-
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Encode numbers, ``[m]``, as ``[m, hidden_size]``."""
         function = activation(self.activation).function
         return function(self.second(function(self.first(value.to(self.first.weight.dtype)[:, None]))))
-
-    def extra_repr(self) -> str:
-        """The activation, for printing."""
-        return f"activation={self.activation}"

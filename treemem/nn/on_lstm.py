@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -10,11 +10,17 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
 from treemem.ops.sequence_lengths import within
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 WeightDropoutScaling = Literal["published", "inverted"]
@@ -37,7 +43,7 @@ class StackOutputs(NamedTuple):
     layers: list[OnLSTMOutputs]
 
 
-class OnLSTMLayer(torch.nn.Module):
+class OnLSTMLayer(DrawnAnew):
     """The weights of one layer of ON-LSTM, in the order of :class:`treemem.ops.on_lstm.OnLSTMWeights`.
 
     Args:
@@ -51,11 +57,6 @@ class OnLSTMLayer(torch.nn.Module):
         num_blocks = 2 * (hidden_size // chunk_size) + 4 * hidden_size
         self.of_input = torch.nn.Linear(input_size, num_blocks)
         self.of_hidden = torch.nn.Linear(hidden_size, num_blocks)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.of_input.reset_parameters()
-        self.of_hidden.reset_parameters()
 
 
 class OnLSTMStack(torch.nn.Module):
@@ -155,14 +156,13 @@ class OnLSTMStack(torch.nn.Module):
 
 
 def _check_chunks(chunk_size: int, size: int) -> None:
-    if size == 1:
-        raise RecipeError("a layer of 1 has one master unit, whose input gate is always 0; take at least 2")
     if size % chunk_size:
         fitting = [str(number) for number in range(1, size // 2 + 1) if size % number == 0]
         raise RecipeError(f"chunk_size={chunk_size} does not divide a layer of {size}; {', '.join(fitting)} would")
     if size == chunk_size:
         raise RecipeError(
-            f"chunk_size={chunk_size} leaves a layer of {size} one master unit, whose input gate is always 0; take less"
+            f"chunk_size={chunk_size} leaves a layer of {size} one master unit, whose input gate is always 0; take a "
+            "smaller chunk_size or a wider layer"
         )
 
 
@@ -180,11 +180,9 @@ class ONLSTM(SequenceEncoder):
         layer_sizes: the width of each layer, instead of ``num_layers``; the last is ``hidden_size``.
         chunk_size: adjacent units that share a master unit; divides every layer's size. 10 in the published language
             model.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
-        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
-        embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
-        input_dropout: probability that an entry of a token's vector is dropped, one draw a sequence.
-        dropout: the same of what a layer hands to the next.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+            Here ``input_dropout`` and the next two have one draw a sequence.
+        dropout: probability that an entry of what a layer hands to the next is dropped.
         output_dropout: the same of the outputs and the encoding.
         weight_dropout, weight_dropout_scaling: of the recurrent weights, see :class:`OnLSTMStack`.
         engine: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.
@@ -227,22 +225,7 @@ class ONLSTM(SequenceEncoder):
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: Engine = "auto",
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "num_layers": num_layers,
-            "layer_sizes": None if layer_sizes is None else _checked_sizes(layer_sizes),
-            "chunk_size": chunk_size,
-            "form": form,
-            "embedding_size": embedding_size,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-            "dropout": dropout,
-            "output_dropout": output_dropout,
-            "weight_dropout": weight_dropout,
-            "weight_dropout_scaling": weight_dropout_scaling,
-            "engine": engine,
-        }
-        super().__init__(hidden_size, vocabulary, options)
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         self.output_dropout = checked_probability("output_dropout", output_dropout)
         self.stack = OnLSTMStack(
             self.embedding_size,
@@ -261,13 +244,42 @@ class ONLSTM(SequenceEncoder):
 
     @engine.setter
     def engine(self, engine: Engine) -> None:
-        self.stack.engine = checked_engine(engine)
-        self.options["engine"] = engine
+        self.stack.engine = self.options["engine"] = checked_engine(engine)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
         vectors = self.embedding(tokens.to(self.embedding.weight.device))
         return locked_dropout(vectors, self.input_dropout, self.training)
+
+    can_induce_trees = True
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        distances = dict.fromkeys(("forget_distance", "input_distance"), ("sequences", "layers", "tokens"))
+        return distances | dict.fromkeys(("master_forget", "master_input"), ("sequences", "tokens", "units"))
+
+    def induced_trees(  # type: ignore[override]
+        self, batch: TreeBatch, *, layer: int | None = None, gate: Literal["forget", "input"] = "forget"
+    ) -> list[Tree]:
+        """Return the tree that the distances split each sequence into, without dropout.
+
+        Args:
+            batch: the trees that are read as sequences.
+            layer: whose distances, from 0; by default the second's, as Shen et al. 2019 read them, or the only one's.
+            gate: whether the master forget gate's distances, as in the paper, or the master input gate's.
+
+        Raises:
+            RecipeError: there is no such layer or gate.
+            GraphError: a batch made from a graph, or a distance that is not a number; names the sequence.
+        """
+        checked_choice("gate", gate, ("forget", "input"))
+        with in_evaluation_mode(self):
+            distances = self(batch, trace=True).trace[f"{gate}_distance"]
+        num_layers = distances.shape[1]
+        chosen = min(1, num_layers - 1) if layer is None else layer
+        if not 0 <= chosen < num_layers:
+            raise RecipeError(f"ONLSTM has no layer {layer}; its layers are 0 to {num_layers - 1}")
+        return trees_over_tokens(self, batch, distances[:, chosen], tree_from_distances)
 
     carries_state = True
 
@@ -296,11 +308,12 @@ def _checked_sizes(layer_sizes: object) -> list[int]:
 def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:
     if layer_sizes is None:
         return [hidden_size] * (1 if num_layers is None else checked_count("num_layers", num_layers))
-    if num_layers is not None and num_layers != len(layer_sizes):
-        raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(layer_sizes)}; give one of the two")
-    if list(layer_sizes)[-1:] != [hidden_size]:
-        raise RecipeError(f"the last of layer_sizes={list(layer_sizes)} must be hidden_size={hidden_size}")
-    return list(layer_sizes)
+    sizes = _checked_sizes(layer_sizes)
+    if num_layers is not None and num_layers != len(sizes):
+        raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(sizes)}; give one of the two")
+    if sizes[-1:] != [hidden_size]:
+        raise RecipeError(f"the last of layer_sizes={sizes} must be hidden_size={hidden_size}")
+    return sizes
 
 
 def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:

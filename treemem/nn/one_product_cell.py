@@ -7,8 +7,8 @@ import torch
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
-from treemem.ops.cell import Product
-from treemem.ops.reading import ChildrenInOrder
+from treemem.ops.cell import Product, State
+from treemem.ops.product_input import ChildrenInOrder
 
 
 class OneProductCell(SplitTreeCell):
@@ -55,19 +55,46 @@ class OneProductCell(SplitTreeCell):
         """One product, ``gates``."""
         return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
 
-    def product_of_leaf_map(self) -> tuple[Product, ...]:
-        """One product, ``gates``, of features, unless something else was put in the place of ``leaf_map``.
-
-        For the ``leaf_products`` of cells whose leaves take the step of nodes without children.
-        """
-        leaf_map = self.leaf_map
-        if type(leaf_map) is not StackedLinear or leaf_map._forward_hooks or leaf_map._forward_pre_hooks:
-            return ()
-        return (Product("gates", "leaf", ChildrenInOrder(), None),)
+    def leaf_products(self) -> tuple[Product, ...]:
+        """The product of features; leaves that are vectors have none."""
+        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """By arity; and those of leaves that run as a level of their own, as ``leaf``."""
-        leaf_map = self.leaf_map
-        if leaf_map is None or not self.product_of_leaf_map():
-            return self.maps.weights("gates")
-        return self.maps.weights("gates") | {"leaf": (leaf_map.weight, leaf_map.bias)}
+        found = self.maps.weights("gates")
+        if self.leaf_map is not None and self.leaf_products():
+            found["leaf"] = self.leaf_map.weight, self.leaf_map.bias
+        return found
+
+    @property
+    def child_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each state that the step reads of a child."""
+        return {}
+
+    def states(self, preactivation: torch.Tensor, children: State, dropout: float) -> State:
+        """The states from the product and the children's states ``[m, arity, ...]``."""
+        raise NotImplementedError
+
+    def named_gates(self, preactivation: torch.Tensor, arity: int) -> State:
+        """The gates by name, for the trace."""
+        return {}
+
+    def step(self, products: State, children: State) -> State:
+        """The states; see :meth:`states`."""
+        return self.states(products["gates"], children, self.dropout_now)
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The step without children for features; a vector is ``h`` already, and its other states are 0."""
+        if self.leaf_map is None:
+            return {"h": x} | {name: x.new_zeros(len(x), *shape) for name, shape in self.child_shapes.items()}
+        product = self.leaf_map(x).to(self.leaf_map.bias.dtype)
+        nothing = {name: product.new_zeros(len(x), 0, *shape) for name, shape in self.child_shapes.items()}
+        return self.states(product, nothing, 0.0)
+
+    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The gates of inner nodes."""
+        return self.named_gates(self.gates(children, x, kind)["gates"], children["h"].shape[1])
+
+    def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
+        """The gates of leaves that have features; others have none."""
+        return {} if self.leaf_map is None else self.named_gates(self.leaf_map(x).to(self.leaf_map.bias.dtype), 0)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.drawn_anew import DrawnAnew
+from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Affine,
@@ -23,12 +29,18 @@ from treemem.ops.ordered_memory import (
 from treemem.ops.ordered_memory.weights import EPSILON
 from treemem.ops.sequence_lengths import entry_of_each
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_pointer_probabilities
 from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
 OrderedMemoryCell = Literal["gated", "rnn"]
 _EXPANSION = 4  # the cell's hidden layer is so many times as wide as a slot, as in the authors' code
+
+
+def _checked_optional_count(name: str, count: int | None) -> int | None:
+    return None if count is None else checked_count(name, count)
 
 
 class OrderedMemory(SequenceEncoder):
@@ -60,7 +72,7 @@ class OrderedMemory(SequenceEncoder):
     than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
     of slots; the authors train and validate with 12 on logic and test with 24, which changes encodings little.
 
-    The trace of a reading has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
+    The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
     ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
     1 at the last slot where a first token is composed with an empty slot). Where ``bidirectional``, it also has
     ``"backward_pointers"`` and ``"backward_cumulative"``, at the tokens where they came up. Gradients flow through all.
@@ -72,14 +84,11 @@ class OrderedMemory(SequenceEncoder):
             checkpoint holds the number that the recipe named, and so it is with ``padding``.
         evaluation_slots: how many there are in evaluation mode, ``layer.eval()``, which validation, tests and
             predictions run in; None: ``slots``, else these alone count there. It may be changed in the same way.
-        form: how a tree is written; what fits the trees of a task is its ``token_form``.
-        embedding_size: width of the tokens' vectors; ``hidden_size`` by default.
-        embedding_bound: the tokens' vectors start uniformly within plus and minus so much, as the authors' for logic
-            (0.1); None, as theirs elsewhere: from the standard normal distribution.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+            The authors have ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
+            ``dropouti``. Theirs for sentiment drops the same entries in all tokens of a sequence.
         dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training.
         memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
-        input_dropout: of the tokens' vectors (the authors' ``dropouti``; theirs for sentiment drops the same entries
-            in all tokens of a sequence).
         bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
             second.
         padding: what the other sequences of a batch change. ``"right"``: nothing. ``"left"``, for results comparable
@@ -107,6 +116,15 @@ class OrderedMemory(SequenceEncoder):
         torch.Size([2, 6, 5])
     """
 
+    slots: SettableOption[int] = SettableOption(checked_count)
+    evaluation_slots: SettableOption[int | None] = SettableOption(_checked_optional_count)
+    padding: SettableOption[OrderedMemoryPadding] = SettableOption(
+        partial(checked_choice, known=get_args(OrderedMemoryPadding))
+    )
+    engine: SettableOption[OrderedMemoryEngine] = SettableOption(
+        partial(checked_choice, known=get_args(OrderedMemoryEngine))
+    )
+
     def __init__(
         self,
         hidden_size: int,
@@ -125,23 +143,8 @@ class OrderedMemory(SequenceEncoder):
         cell: OrderedMemoryCell = "gated",
         engine: OrderedMemoryEngine = "auto",
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "slots": slots,
-            "evaluation_slots": evaluation_slots,
-            "form": form,
-            "embedding_size": embedding_size,
-            "embedding_bound": embedding_bound,
-            "dropout": dropout,
-            "memory_dropout": memory_dropout,
-            "input_dropout": input_dropout,
-            "bidirectional": bidirectional,
-            "padding": padding,
-            "cell": cell,
-            "engine": engine,
-        }
         checked_flag("bidirectional", bidirectional)
-        super().__init__(hidden_size, vocabulary, options)
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
         self.slots = slots
@@ -156,48 +159,8 @@ class OrderedMemory(SequenceEncoder):
         self.backward_memory = MemoryMaps(self.embedding_size, hidden_size, cell) if bidirectional else None
 
     @property
-    def slots(self) -> int:
-        """How many slots there are, in evaluation mode where ``evaluation_slots`` does not say."""
-        return self._slots
-
-    @slots.setter
-    def slots(self, count: int) -> None:
-        self._slots = checked_count("slots", count)
-        self.options["slots"] = self._slots
-
-    @property
-    def evaluation_slots(self) -> int | None:
-        """How many slots there are in evaluation mode; None: ``slots``."""
-        return self._evaluation_slots
-
-    @evaluation_slots.setter
-    def evaluation_slots(self, count: int | None) -> None:
-        self._evaluation_slots = None if count is None else checked_count("evaluation_slots", count)
-        self.options["evaluation_slots"] = self._evaluation_slots
-
-    @property
     def _slots_of_this_mode(self) -> int:
-        return self._slots if self.training or self._evaluation_slots is None else self._evaluation_slots
-
-    @property
-    def padding(self) -> OrderedMemoryPadding:
-        """What the other sequences of a batch change."""
-        return self._padding
-
-    @padding.setter
-    def padding(self, name: OrderedMemoryPadding) -> None:
-        self._padding = checked_choice("padding", name, get_args(OrderedMemoryPadding))
-        self.options["padding"] = name
-
-    @property
-    def engine(self) -> OrderedMemoryEngine:
-        """How it runs; may be set."""
-        return self._engine
-
-    @engine.setter
-    def engine(self, engine: OrderedMemoryEngine) -> None:
-        self._engine: OrderedMemoryEngine = checked_choice("engine", engine, get_args(OrderedMemoryEngine))
-        self.options["engine"] = engine
+        return self.slots if self.training or self.evaluation_slots is None else self.evaluation_slots
 
     @property
     def needs_whole_batch(self) -> str | None:
@@ -228,6 +191,32 @@ class OrderedMemory(SequenceEncoder):
         return SequenceOutput(
             torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found)
         )
+
+    can_induce_trees = True
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        names = ("pointers", "cumulative", "backward_pointers", "backward_cumulative")
+        return dict.fromkeys(names if self.backward_memory is not None else names[:2], ("sequences", "tokens", "slots"))
+
+    def induced_trees(self, batch: TreeBatch) -> list[Tree]:  # type: ignore[override]
+        """Return the tree that the pointers build over each sequence, read as if alone and without dropout.
+
+        Raises:
+            GraphError: a batch made from a graph, or pointers that are not finite; names the sequence.
+        """
+        padding = self.padding
+        try:
+            self.padding = "right"
+            with in_evaluation_mode(self):
+                pointers = self(batch, trace=True).trace["pointers"]
+        finally:
+            self.padding = padding
+        return trees_over_tokens(self, batch, pointers, tree_from_pointer_probabilities)
+
+    def memory_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:
+        """Return :meth:`slot_contents`."""
+        return self.slot_contents(batch)
 
     @torch.no_grad()
     def slot_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:
@@ -273,7 +262,7 @@ class OrderedMemory(SequenceEncoder):
         )
 
 
-class MemoryMaps(torch.nn.Module):
+class MemoryMaps(DrawnAnew):
     """The parameters of one direction of :class:`OrderedMemory`.
 
     Args:
@@ -294,11 +283,6 @@ class MemoryMaps(torch.nn.Module):
         inner = _EXPANSION * hidden_size if cell == "gated" else hidden_size
         self.cell_map = torch.nn.Linear(2 * hidden_size, inner)  # of [vertical; horizontal]
         self.gate_map = torch.nn.Linear(inner, 4 * hidden_size) if cell == "gated" else None
-
-    def reset_parameters(self) -> None:
-        """Draw new weights; the layer norms start as the identity after normalization."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
 
     def weights(self) -> OrderedMemoryWeights:
         """The parameters as the operation takes them."""

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from treemem.checked_options import checked_count, checked_flag
 from treemem.errors import GraphError, RecipeError
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import Vocabulary
-
-
-class ParameterSets(Protocol):
-    """The set of parameters that each kind of inner node uses."""
-
-    def set_of_kind(self, arity: int) -> Mapping[int, int] | None:
-        """The place of each kind's set among the stacked ones; None where all nodes share one."""
-        ...
-
-    def check(self, schedule: Schedule, layer: str) -> None:
-        """Make sure that every inner row has parameters.
-
-        Raises:
-            GraphError: a node of an arity or kind without; the message names the node.
-        """
-        ...
 
 
 class SetsByArity:
@@ -51,7 +34,7 @@ class SetsByArity:
         shared: bool = False,
         max_arity: int = 32,
     ) -> None:
-        _check_vocabulary(vocabulary)
+        check_vocabulary(vocabulary)
         self._max_arity = checked_count("max_arity", max_arity, least=0)
         self._shared = checked_flag("shared_kinds", shared)
         self._kinds: dict[int, tuple[int, ...] | None]
@@ -116,7 +99,7 @@ class SetsOfAnyArity:
     """
 
     def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
-        _check_vocabulary(vocabulary)
+        check_vocabulary(vocabulary)
         if not checked_flag("shared_kinds", shared) and vocabulary is None:
             raise RecipeError("shared_kinds=False needs a vocabulary, which says what kinds there are")
         self._sets = None if vocabulary is None or shared else {kind: kind for kind in range(vocabulary.num_kinds)}
@@ -145,12 +128,17 @@ class SetsOfAnyArity:
                     raise GraphError(f"node {node} has kind {segment.kind}; this {layer} has {len(self._sets)} kinds")
 
 
+ParameterSets = SetsByArity | SetsOfAnyArity
+"""The set of parameters that each kind of inner node uses."""
+
+
 def _checked_arities(arities: Iterable[int]) -> list[int]:
     if isinstance(arities, str) or not isinstance(arities, Iterable):
         raise RecipeError(f"arities must be whole numbers in a sequence, such as (1, 2), not {arities!r}")
     return sorted({checked_count("arities", arity) for arity in arities})
 
 
-def _check_vocabulary(vocabulary: object) -> None:
+def check_vocabulary(vocabulary: object) -> None:
+    """Raise :class:`RecipeError` for anything but a vocabulary or None."""
     if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
         raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")

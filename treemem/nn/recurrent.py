@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Literal, cast, get_args
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.errors import RecipeError
+from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_lengths import checked_lengths
@@ -95,13 +97,10 @@ class LSTM(RecurrentEncoder):
     Args:
         hidden_size: width of ``h`` and ``c`` of each direction.
         vocabulary: the labels.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
         num_layers: layers one on the other.
         bidirectional: whether a second LSTM reads each sequence from its end; the encoding is then twice as wide.
-        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
-        embedding_bound: these start uniformly within plus and minus so much; None: normally distributed.
-        input_dropout: probability that an entry of a token's vector is dropped in training.
-        dropout: the same of what a layer hands to the next.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+        dropout: probability that an entry of what a layer hands to the next is dropped in training.
         update_dropout: the same of ``u``, which torch's own LSTM does not have.
         engine: ``"torch"``: torch's own; ``"naive"``: a plain loop, the same numbers from the same weights; ``"auto"``:
             torch's own but with ``update_dropout``.
@@ -120,6 +119,8 @@ class LSTM(RecurrentEncoder):
         torch.Size([2, 1, 16])
     """
 
+    engine: SettableOption[LSTMEngine] = SettableOption(partial(checked_choice, known=get_args(LSTMEngine)))
+
     def __init__(
         self,
         hidden_size: int,
@@ -135,19 +136,7 @@ class LSTM(RecurrentEncoder):
         update_dropout: float = 0.0,
         engine: LSTMEngine = "auto",
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "form": form,
-            "num_layers": num_layers,
-            "bidirectional": bidirectional,
-            "embedding_size": embedding_size,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-            "dropout": dropout,
-            "update_dropout": update_dropout,
-            "engine": engine,
-        }
-        super().__init__(hidden_size, vocabulary, options)
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         checked_count("num_layers", num_layers)
         checked_flag("bidirectional", bidirectional)
         self.update_dropout = checked_probability("update_dropout", update_dropout)
@@ -157,23 +146,12 @@ class LSTM(RecurrentEncoder):
                 "the tokens' vectors input_dropout"
             )
         self.engine = engine
+        if engine == "torch" and update_dropout:
+            raise RecipeError("torch's own LSTM has no update_dropout; take engine='auto'")
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
         self.lstm = torch.nn.LSTM(
             self.embedding_size, hidden_size, num_layers, bidirectional=bidirectional, dropout=dropout
         )
-
-    @property
-    def engine(self) -> LSTMEngine:
-        """How it runs; may be set."""
-        return self._engine
-
-    @engine.setter
-    def engine(self, engine: LSTMEngine) -> None:
-        checked_choice("engine", engine, get_args(LSTMEngine))
-        if engine == "torch" and self.update_dropout:
-            raise RecipeError("torch's own LSTM has no update_dropout; take engine='auto'")
-        self._engine = engine
-        self.options["engine"] = engine
 
     @property
     def carries_state(self) -> bool:  # type: ignore[override]
@@ -214,7 +192,7 @@ class RNN(RecurrentEncoder):
     Args:
         hidden_size: width of ``h`` and ``e``.
         vocabulary: the labels.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
+        form: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         dropout: probability that a preactivation is dropped in training.
 
     Example:
@@ -229,7 +207,7 @@ class RNN(RecurrentEncoder):
         self, hidden_size: int, vocabulary: Vocabulary, *, form: TokenForm = "function", dropout: float = 0.0
     ) -> None:
         checked_probability("dropout", dropout)
-        super().__init__(hidden_size, vocabulary, {"hidden_size": hidden_size, "form": form, "dropout": dropout})
+        super().__init__(hidden_size, vocabulary, form)
         self.dropout = dropout
         self.recurrent = torch.nn.Linear(2 * hidden_size, hidden_size)  # of [e; h]
         self.output = torch.nn.Linear(hidden_size, hidden_size)

@@ -43,7 +43,7 @@ class RowCache:
         seconds: what finding out which rows to run has taken.
 
     Raises:
-        RecipeError: a network that reads features, or no tree network at all, or no room.
+        RecipeError: a network that does not support shared subtrees, or ``max_bytes`` below 1.
 
     Example:
         >>> from treemem import Forest, Tree, Vocabulary
@@ -59,13 +59,9 @@ class RowCache:
     """
 
     def __init__(self, network: torch.nn.Module, index: SubtreeIndex, *, max_bytes: int = 2**28) -> None:
-        if not isinstance(network, TreeNetwork) or network.input_size is not None:
-            what = "it reads features" if isinstance(network, TreeNetwork) else "its states are none of subtrees"
-            raise RecipeError(f"the rows of a {type(network).__name__} cannot be kept: {what}")
-        if network.down is not None:
-            raise RecipeError("the states of a layer that goes down depend on more than subtrees; they cannot be kept")
+        _check_shares_subtrees(network)
         checked_count("max_bytes", max_bytes)
-        self.network = network
+        self.network: TreeNetwork = network  # type: ignore[assignment]
         self.index = index
         self.max_bytes = max_bytes
         self.hits = 0
@@ -169,8 +165,7 @@ class RowCache:
             raise RecipeError("rows are kept for inference only; call eval() on the network first")
         if torch.is_grad_enabled():
             raise RecipeError("rows that are kept have no gradients; run under torch.no_grad()")
-        if network.engine not in ("auto", "fused"):
-            raise RecipeError(f"the engine {network.engine!r} runs every row itself; set it to 'fused' to keep rows")
+        _check_shares_subtrees(network)
         weights = [*network.parameters(), *network.buffers()]
         device = weights[0].device.type if weights else "cpu"
         setting = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
@@ -186,6 +181,14 @@ class RowCache:
         return (
             f"<RowCache of {self.num_rows} rows in {self.num_bytes / 2**20:.1f} MiB: {self.hits} rows found, "
             f"{self.computed} run>"
+        )
+
+
+def _check_shares_subtrees(network: torch.nn.Module) -> None:
+    if not getattr(network, "supports_shared_subtrees", False):
+        raise RecipeError(
+            f"a {type(network).__name__} like this one does not support shared subtrees; rows are kept of a tree "
+            "network that goes up only and reads no features, on the engine 'fused'"
         )
 
 

@@ -13,6 +13,8 @@ from treemem.checked_options import checked_choice, checked_count, checked_proba
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import Encoder
+from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_from_dgl
@@ -42,7 +44,7 @@ SequenceBatch = TreeBatch | TokenBatch | Any
 """What a sequence encoder takes; any other object must be a ``DGLGraph``."""
 
 
-class SequenceEncoder(torch.nn.Module, ABC):
+class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
     """A network that reads each tree of a batch as a sequence of tokens.
 
     Subclasses define :meth:`read`.
@@ -50,11 +52,11 @@ class SequenceEncoder(torch.nn.Module, ABC):
     Args:
         hidden_size: width of the encodings.
         vocabulary: the labels; its tokens in ``form`` have vectors.
-        options: the constructor's arguments but the vocabulary, as plain data: ``form``, how a tree is written (see
-            :func:`treemem.trees.tokens.forest_tokens`), and where the network has them ``embedding_size`` (None:
-            ``hidden_size``), ``embedding_bound`` (the tokens' vectors start uniformly within plus and minus so much;
-            None: from the standard normal distribution) and ``input_dropout`` (probability that an entry of a token's
-            vector is dropped in training).
+        form: how a tree is written; see :func:`treemem.trees.tokens.forest_tokens`.
+        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
+        embedding_bound: the tokens' vectors start uniformly within plus and minus this; None: from the standard normal
+            distribution.
+        input_dropout: probability that an entry of a token's vector is dropped in training.
 
     Attributes:
         options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
@@ -63,29 +65,30 @@ class SequenceEncoder(torch.nn.Module, ABC):
         RecipeError: no vocabulary, or an option outside its range.
     """
 
-    def __init__(self, hidden_size: int, vocabulary: Vocabulary, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        form: TokenForm,
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         checked_count("hidden_size", hidden_size)
         if not isinstance(vocabulary, Vocabulary):
             raise RecipeError(f"a sequence encoder needs a Vocabulary, not {type(vocabulary).__name__}")
-        given_size, bound = options.get("embedding_size"), options.get("embedding_bound")
         self.hidden_size = hidden_size
         self.vocabulary = vocabulary
-        self.form: TokenForm = checked_choice("form", options["form"], get_args(TokenForm))
-        self.embedding_size = hidden_size if given_size is None else checked_count("embedding_size", given_size)
-        self.embedding_bound = None if bound is None else checked_scale("embedding_bound", bound)
-        self.input_dropout = checked_probability("input_dropout", options.get("input_dropout", 0.0))
-        self.options = dict(options)
+        self.form: TokenForm = checked_choice("form", form, get_args(TokenForm))
+        self.embedding_size = checked_count("embedding_size", hidden_size if embedding_size is None else embedding_size)
+        self.embedding_bound = None if embedding_bound is None else checked_scale("embedding_bound", embedding_bound)
+        self.input_dropout = checked_probability("input_dropout", input_dropout)
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
         self.reset_embedding()
 
     carries_state: bool = False
     """Whether :meth:`read` takes the ``state`` of the batch before."""
-
-    @property
-    def needs_whole_batch(self) -> str | None:
-        """The option that makes what is learnt or said of an example depend on the others of its batch, if any does."""
-        return None
 
     def reset_embedding(self) -> None:
         """Draw new vectors for the tokens."""
@@ -161,7 +164,3 @@ class SequenceEncoder(torch.nn.Module, ABC):
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
         """
-
-    def extra_repr(self) -> str:
-        """The options, for printing."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

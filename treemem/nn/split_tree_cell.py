@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import torch
 
-from treemem.checked_options import checked_count, checked_probability
+from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.errors import RecipeError
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.reading import HiddenLayer, with_features
+from treemem.ops.product_input import HiddenLayer, with_features
+
+
+def node_size(input_size: int | None, node_features: bool) -> int | None:
+    """Return the width of the features of inner nodes; None if they read none.
+
+    Raises:
+        RecipeError: ``node_features`` without ``input_size``.
+    """
+    if checked_flag("node_features", node_features) and input_size is None:
+        raise RecipeError("node_features needs input_size: the width of the features")
+    return input_size if node_features else None
 
 
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``, and ``step_pair`` where whole levels are to run
-    at once: a backward pass written by hand, or ``super().step_pair(arity)`` for one by autograd of a step that learns
-    nothing. A subclass that redefines ``step``, ``gates`` or ``forward`` without ``step_pair`` is called once a
-    segment, as a cell of one's own is; so is a cell with forward hooks, which then fire once a segment.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. ``step_pair`` is by default the backward pass of
+    ``step`` by autograd, for a step that learns nothing. A subclass that changes ``step`` changes ``step_pair``, too;
+    with ``step_pair = None`` the cell is called once a segment. So is a cell with forward hooks.
 
     Args:
         hidden_size: width of ``h``.
@@ -107,11 +118,11 @@ class SplitTreeCell(torch.nn.Module):
         for product in self.products(children["h"].shape[1]):
             weight, bias = weights[product.weights]
             used = 0 if product.set_of_kind is None else product.set_of_kind[kind]
-            if isinstance(product.reading, HiddenLayer):
-                function = activation(product.reading.activation_name).function
-                inputs = function(results[product.reading.product])
+            if isinstance(product.source, HiddenLayer):
+                function = activation(product.source.activation_name).function
+                inputs = function(results[product.source.product])
             else:
-                inputs = with_features(product.reading, product.reading.gather(children), x)
+                inputs = with_features(product.source, product.source.gather(children), x)
             if product.dropout:
                 inputs = torch.nn.functional.dropout(inputs, product.dropout)
             results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)
@@ -120,11 +131,3 @@ class SplitTreeCell(torch.nn.Module):
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""
         return self.step(self.gates(children, x, kind), {name: children[name] for name in self.reads})
-
-    def extra_repr(self) -> str:
-        """The sizes, for printing."""
-        shown = [f"hidden_size={self.hidden_size}"]
-        shown += [f"input_size={self.input_size}"] if self.input_size is not None else []
-        shown += [f"node_input_size={self.node_input_size}"] if self.node_input_size is not None else []
-        shown += [f"dropout={self.dropout}"] if self.dropout else []
-        return ", ".join(shown)

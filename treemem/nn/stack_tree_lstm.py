@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import torch
 
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import node_size
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
@@ -46,40 +46,28 @@ class StackTreeLSTMCell(OneProductCell):
         return self.stack.outputs(arity, self.hidden_size)
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """One product, of features, for the variants whose step is written by hand."""
-        return self.product_of_leaf_map() if StackTreeLSTMStepPair.covers(self.stack) else ()
+        """The product of features, for the variants whose step is written by hand."""
+        return super().leaf_products() if StackTreeLSTMStepPair.covers(self.stack) else ()
 
-    def step(self, products: State, children: State) -> State:
-        """Gates, stack and what is read from it."""
-        hidden, stack = stack_tree_lstm_step(products["gates"], children["S"], self.stack, self.dropout_now)
+    @property
+    def child_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of each child ``S``."""
+        return {"S": (self.stack.stack_size, self.hidden_size)}
+
+    def states(self, preactivation: torch.Tensor, children: State, dropout: float) -> State:
+        """Gates, stack and its readout."""
+        hidden, stack = stack_tree_lstm_step(preactivation, children["S"], self.stack, dropout)
         return {"h": hidden, "S": stack}
+
+    def named_gates(self, preactivation: torch.Tensor, arity: int) -> State:
+        """See :func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_gates`."""
+        return stack_tree_lstm_gates(preactivation, arity, self.hidden_size, self.stack)
 
     def step_pair(self, arity: int) -> StepPair:
         """The step; with its backward pass written by hand for the variants of the published tables."""
         if StackTreeLSTMStepPair.covers(self.stack):
             return StackTreeLSTMStepPair(arity, self.hidden_size, self.stack, self.dropout_now if arity else 0.0)
         return super().step_pair(arity)
-
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        """The step without children for features; a vector is ``h`` already, with ``S = 0``."""
-        size = self.stack.stack_size, self.hidden_size
-        if self.leaf_map is None:
-            return {"h": x, "S": x.new_zeros(len(x), *size)}
-        preactivation = self.leaf_map(x).to(self.leaf_map.bias.dtype)
-        hidden, stack = stack_tree_lstm_step(preactivation, preactivation.new_zeros(len(x), 0, *size), self.stack)
-        return {"h": hidden, "S": stack}
-
-    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """The gates of inner nodes; see :func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_gates`."""
-        preactivation = self.gates(children, x, kind)["gates"]
-        return stack_tree_lstm_gates(preactivation, children["h"].shape[1], self.hidden_size, self.stack)
-
-    def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
-        """The gates of leaves that have features; others have none."""
-        if self.leaf_map is None:
-            return {}
-        preactivation = self.leaf_map(x).to(self.leaf_map.bias.dtype)
-        return stack_tree_lstm_gates(preactivation, 0, self.hidden_size, self.stack)
 
 
 class StackTreeLSTM(TreeLayer):
@@ -97,7 +85,7 @@ class StackTreeLSTM(TreeLayer):
 
     With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
     hidden_size]``; ``push``, ``pop`` and ``no_op`` as far as there are such actions, ``output`` and ``update`` (before
-    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``reading``.
+    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``readout``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
@@ -115,13 +103,8 @@ class StackTreeLSTM(TreeLayer):
         no_pop: push and no-op only.
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
-        shared_kinds: all kinds of one arity share their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
-        max_arity: nodes of more children have no parameters and are refused.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or options that are unknown or contradict each other.
@@ -177,20 +160,6 @@ class StackTreeLSTM(TreeLayer):
             queue=queue,
         )
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        super().__init__(
-            StackTreeLSTMCell(hidden_size, sets, stack, input_size, input_size if node_features else None, dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                **asdict(stack),
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "max_arity": max_arity,
-                "engine": engine,
-            },
-        )
+        cell = StackTreeLSTMCell(hidden_size, sets, stack, input_size, node_size(input_size, node_features), dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)
+        self.options["normalize"] = normalize

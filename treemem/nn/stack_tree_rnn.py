@@ -12,22 +12,22 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
-from treemem.ops.activation import ActivationName, activation
+from treemem.ops.activation import ActivationName, activation, checked_activation
 from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.product_input import ChildrenInOrder, StackRows
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder, StackRows
 from treemem.ops.stack_tree_rnn import (
     StackTreeRNNStepPair,
-    own_stack_reading,
+    own_stack_readout,
     stack_tree_rnn_step,
     stack_update,
 )
 from treemem.trees.vocabulary import Vocabulary
 
-StackReading = Literal["children", "own"]
+StackReadout = Literal["children", "own"]
 PopZero = Literal["before_map", "after_map"]
 
 
@@ -47,20 +47,23 @@ class StackTreeRNNCell(SplitTreeCell):
         stack_size: int = 5,
         activation_name: ActivationName = "sigmoid",
         no_op: bool = False,
-        read: StackReading = "children",
+        read: StackReadout = "children",
         top_k: int = 1,
         shared_stack: bool = True,
         pop_zero: PopZero = "before_map",
     ) -> None:
         super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
-        _check_options(stack_size, activation_name, no_op, read, top_k, shared_stack, pop_zero)
-        self.stack_size = stack_size
-        self.activation_name = activation_name
-        self.no_op = no_op
-        self.read = read
-        self.top_k = top_k
-        self.shared_stack = shared_stack
-        self.pop_zero_before_map = pop_zero == "before_map"
+        self.stack_size = checked_count("stack_size", stack_size)
+        self.activation_name = checked_activation(activation_name)
+        self.no_op = checked_flag("no_op", no_op)
+        self.read: StackReadout = checked_choice("read", read, get_args(StackReadout))
+        self.top_k = checked_count("top_k", top_k)
+        self.shared_stack = checked_flag("shared_stack", shared_stack)
+        self.pop_zero_before_map = checked_choice("pop_zero", pop_zero, get_args(PopZero)) == "before_map"
+        if top_k > stack_size:
+            raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
+        if top_k > 1 and read == "children":
+            raise RecipeError('top_k goes with read="own"; the children\'s stacks are read at the top only')
         actions, extra, own = 2 + no_op, node_input_size or 0, read == "own"
         self.maps, self.memory_maps = LinearByArity(), LinearByArity()
         self.control_maps, self.row_maps = LinearByArity(), LinearByArity()
@@ -136,57 +139,32 @@ class StackTreeRNNCell(SplitTreeCell):
         actions = torch.softmax(weights, dim=1).split(1, dim=1)
         found = dict(zip(("push", "pop", "no_op"), actions, strict=False)) | {"update": torch.sigmoid(update)}
         if self.read == "own":
-            found["reading"] = torch.sigmoid(products["hidden"][:, self.hidden_size :])
+            found["readout"] = torch.sigmoid(products["hidden"][:, self.hidden_size :])
         return found
 
     def _by_row(self, products: State) -> torch.Tensor:
         return products["rows"].unflatten(0, (-1, self.stack_size + self.pop_zero_before_map))
 
 
-class OwnStackTreeRNNCell(torch.nn.Module):
+class OwnStackTreeRNNCell(StackTreeRNNCell):
     """The cell of :class:`StackTreeRNN` with ``read="own"``.
 
-    Its ``h`` needs a product after the stack is made, so it has no split form.
-
-    Args:
-        parts: a cell with the parameters.
+    Its ``h`` needs a product after the stack is made, so it is called once a segment: it has no step pair.
     """
 
-    def __init__(self, parts: StackTreeRNNCell) -> None:
-        super().__init__()
-        self.parts = parts
-        self.sets = parts.sets
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.parts.reset_parameters()
-
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        """See :meth:`StackTreeRNNCell.leaf`."""
-        return self.parts.leaf(x, kind)
-
-    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """See :meth:`StackTreeRNNCell.trace`."""
-        return self.parts.trace(children, x, kind)
+    step_pair = None  # type: ignore[assignment]
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """The stack first, then ``h`` with what is read from it (eq. 10-11)."""
-        parts = self.parts
-        products = parts.gates(children, x, kind)
-        stack = stack_update(
-            products["control"],
-            parts._by_row(products),
-            parts.hidden_size,
-            parts.no_op,
-            parts.pop_zero_before_map,
-        )
-        preactivation, weights = products["hidden"].split([parts.hidden_size, parts.top_k], dim=1)
+        """The stack first, then ``h`` with the readout of it (eq. 10-11)."""
+        products = self.gates(children, x, kind)
+        by_row, no_op, before_map = self._by_row(products), self.no_op, self.pop_zero_before_map
+        stack = stack_update(products["control"], by_row, self.hidden_size, no_op, before_map)
+        preactivation, weights = products["hidden"].split([self.hidden_size, self.top_k], dim=1)
         arity = children["h"].shape[1]
-        kinds = parts.sets.set_of_kind(arity)
-        memory = parts.memory_maps.of(arity)
-        reading = memory(own_stack_reading(stack, weights), 0 if kinds is None else kinds[kind])
-        hidden = activation(parts.activation_name).function(preactivation + reading.to(preactivation.dtype))
-        return {"h": drop(hidden, parts.dropout_now) if parts.dropout_now else hidden, "S": stack}
+        kinds = self.sets.set_of_kind(arity)
+        readout = self.memory_maps.of(arity)(own_stack_readout(stack, weights), 0 if kinds is None else kinds[kind])
+        hidden = activation(self.activation_name).function(preactivation + readout.to(preactivation.dtype))
+        return {"h": drop(hidden, self.dropout_now) if self.dropout_now else hidden, "S": stack}
 
 
 class StackTreeRNN(TreeLayer):
@@ -205,7 +183,7 @@ class StackTreeRNN(TreeLayer):
 
     With ``trace=True`` the result's ``trace`` has ``a`` of every inner node, ``push``, ``pop`` and, with it, ``no_op``,
     each ``[nodes, 1]``; ``update``, ``sigmoid(U_u x + b_u)``, ``[nodes, hidden_size]``; and with ``read="own"`` ``p``
-    as ``reading``, ``[nodes, top_k]``. Leaves have none of them.
+    as ``readout``, ``[nodes, top_k]``. Leaves have none of them.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
@@ -221,13 +199,8 @@ class StackTreeRNN(TreeLayer):
             map and becomes ``sigmoid(b_pop)`` (the published code); ``"after_map"``: the row is zero (the paper's
             eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
-        shared_kinds: all kinds of one arity share all their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``h`` is dropped in training.
-        max_arity: nodes of more children have no parameters and are refused.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
@@ -249,7 +222,7 @@ class StackTreeRNN(TreeLayer):
         stack_size: int = 5,
         activation: ActivationName = "sigmoid",
         no_op: bool = False,
-        read: StackReading = "children",
+        read: StackReadout = "children",
         top_k: int = 1,
         shared_stack: bool = True,
         pop_zero: PopZero = "before_map",
@@ -263,11 +236,11 @@ class StackTreeRNN(TreeLayer):
         max_arity: int = 32,
         engine: Engine = "auto",
     ) -> None:
-        cell = StackTreeRNNCell(
+        cell = (StackTreeRNNCell if read == "children" else OwnStackTreeRNNCell)(
             hidden_size,
             SetsByArity(vocabulary, arities, shared_kinds, max_arity),
             input_size,
-            input_size if node_features else None,
+            node_size(input_size, node_features),
             dropout,
             stack_size=stack_size,
             activation_name=activation,
@@ -277,48 +250,4 @@ class StackTreeRNN(TreeLayer):
             shared_stack=shared_stack,
             pop_zero=pop_zero,
         )
-        super().__init__(
-            cell if read == "children" else OwnStackTreeRNNCell(cell),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "stack_size": stack_size,
-                "activation": activation,
-                "no_op": no_op,
-                "read": read,
-                "top_k": top_k,
-                "shared_stack": shared_stack,
-                "pop_zero": pop_zero,
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "max_arity": max_arity,
-                "engine": engine,
-            },
-        )
-
-
-def _check_options(
-    stack_size: int,
-    activation_name: ActivationName,
-    no_op: bool,
-    read: StackReading,
-    top_k: int,
-    shared_stack: bool,
-    pop_zero: PopZero,
-) -> None:
-    activation(activation_name)
-    checked_count("stack_size", stack_size)
-    checked_count("top_k", top_k)
-    checked_flag("no_op", no_op)
-    checked_flag("shared_stack", shared_stack)
-    checked_choice("read", read, get_args(StackReading))
-    checked_choice("pop_zero", pop_zero, get_args(PopZero))
-    if not 1 <= top_k <= stack_size:
-        raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
-    if top_k > 1 and read == "children":
-        raise RecipeError('top_k goes with read="own"; the children\'s stacks are read at the top only')
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)

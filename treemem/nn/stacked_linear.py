@@ -47,10 +47,6 @@ class StackedLinear(torch.nn.Module):
         """``weight[used] @ inputs + bias[used]`` for each row of ``inputs``, ``[m, sum(input_sizes)]``."""
         return torch.nn.functional.linear(inputs, self.weight[used], self.bias[used])
 
-    def extra_repr(self) -> str:
-        """The sizes, for printing."""
-        return f"sets={self.sets}, input_sizes={self.input_sizes}, output_size={self.output_size}"
-
 
 def _bound(fan_in: int) -> float:
     return 1 / math.sqrt(fan_in) if fan_in else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import torch
@@ -44,9 +45,7 @@ class Transformer(AttentionEncoder):
         read: what the encoding is: ``"extract"``: the output at a learned vector after the last token; ``"mean"`` over
             the tokens; ``"first"`` or ``"last"`` token. An empty sequence has the encoding 0.
         joint: read both trees of an example as one sequence.
-        form: how a tree is written, ``f ( a , b )`` by default; what fits the trees of a task is its ``token_form``.
-        embedding_bound: tokens' vectors start uniformly within plus and minus so much; None: normally distributed.
-        input_dropout: probability that an entry of a token's vector is dropped, before positions are added.
+        form, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
 
     The trace has ``attention``, ``[sequences, layers, longest, longest]``: what each position (of the sequence with its
     marks) attends to, the mean of the heads, without dropout and without gradients; 0 at padding.
@@ -83,22 +82,8 @@ class Transformer(AttentionEncoder):
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "feedforward_size": feedforward_size,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "positions": positions,
-            "max_length": max_length,
-            "read": read,
-            "joint": joint,
-            "form": form,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-        }
-        super().__init__(vocabulary, options)
+        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
+        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
         checked_choice("positions", positions, get_args(Positions))
         if (positions == "learned") != (max_length is not None):
             raise RecipeError('max_length goes with positions="learned", and these need it')
@@ -106,6 +91,10 @@ class Transformer(AttentionEncoder):
         self.positions = None if learned is None else torch.nn.Embedding(learned, hidden_size)
         self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_count("num_layers", num_layers)))
         self.last_norm = self.new_last_norm()
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return {"attention": ("sequences", "layers", "tokens", "tokens")}
 
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Run all layers; see :meth:`AttentionEncoder.run`."""

@@ -9,15 +9,15 @@ import torch
 from treemem.checked_options import checked_probability
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_gates, gated_recursive_step
 from treemem.ops.gated_recursive.step import EPSILON
+from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
-from treemem.ops.reading import ChildrenInOrder, HiddenLayer
 from treemem.trees.vocabulary import Vocabulary
 
 _EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
@@ -116,16 +116,11 @@ class TreeCell(TreeLayer):
         hidden_size: width of ``h``.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors ``e`` of ``hidden_size``.
         input_size: width of the features ``e``.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
-        shared_kinds: all kinds of one arity share their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training (the authors'
             ``dropout``).
         leaf_dropout: probability that an entry of a leaf's ``e`` is dropped in training (the authors' ``dropouti`` for
             logic and list operations; that for sentiment drops the same entries in all leaves of a tree).
-        max_arity: nodes of more children have no parameters and are refused.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
@@ -156,21 +151,6 @@ class TreeCell(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        node_input_size = input_size if node_features else None
-        super().__init__(
-            GatedRecursiveCell(hidden_size, sets, input_size, node_input_size, dropout, leaf_dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "leaf_dropout": leaf_dropout,
-                "max_arity": max_arity,
-                "engine": engine,
-            },
-        )
+        sizes = hidden_size, sets, input_size, node_size(input_size, node_features)
+        cell = GatedRecursiveCell(*sizes, dropout, leaf_dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine)

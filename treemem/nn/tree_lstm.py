@@ -10,10 +10,11 @@ from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import node_size
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.cell import State, StepPair
 from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_gates, tree_lstm_step
@@ -34,36 +35,23 @@ class TreeLSTMCell(OneProductCell):
         inputs = [self.hidden_size] * arity + [self.node_input_size or 0]
         return StackedLinear(self.sets.count(arity), inputs, self.outputs(arity), separate=arity > 1)
 
-    def leaf_products(self) -> tuple[Product, ...]:
-        """One product, of features."""
-        return self.product_of_leaf_map()
+    @property
+    def child_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of each child ``c``."""
+        return {"c": (self.hidden_size,)}
 
-    def step(self, products: State, children: State) -> State:
+    def states(self, preactivation: torch.Tensor, children: State, dropout: float) -> State:
         """Gates and cell."""
-        hidden, cell = tree_lstm_step(products["gates"], children["c"], self.dropout_now)
+        hidden, cell = tree_lstm_step(preactivation, children["c"], dropout)
         return {"h": hidden, "c": cell}
+
+    def named_gates(self, preactivation: torch.Tensor, arity: int) -> State:
+        """See :func:`treemem.ops.tree_lstm.tree_lstm_gates`."""
+        return tree_lstm_gates(preactivation, arity, self.hidden_size)
 
     def step_pair(self, arity: int) -> StepPair:
         """The step with its backward pass written by hand."""
         return TreeLSTMStepPair(arity, self.hidden_size, self.dropout_now if arity else 0.0)
-
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        """The step without children for features; a vector is ``h`` already, with ``c = 0``."""
-        if self.leaf_map is None:
-            return {"h": x, "c": torch.zeros_like(x)}
-        preactivation = self.leaf_map(x).to(self.leaf_map.bias.dtype)
-        hidden, cell = tree_lstm_step(preactivation, preactivation.new_zeros(len(x), 0, self.hidden_size))
-        return {"h": hidden, "c": cell}
-
-    def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """The gates of inner nodes; see :func:`treemem.ops.tree_lstm.tree_lstm_gates`."""
-        return tree_lstm_gates(self.gates(children, x, kind)["gates"], children["h"].shape[1], self.hidden_size)
-
-    def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
-        """The gates of leaves that have features; others have none."""
-        if self.leaf_map is None:
-            return {}
-        return tree_lstm_gates(self.leaf_map(x).to(self.leaf_map.bias.dtype), 0, self.hidden_size)
 
 
 class TreeLSTM(TreeLayer):
@@ -82,12 +70,7 @@ class TreeLSTM(TreeLayer):
         hidden_size: width of ``h`` and ``c``.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
         input_size: width of the features; leaves then run the cell without children, ``c = i * u``.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
-        shared_kinds: all kinds of one arity share their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``u`` is dropped in training.
-        max_arity: nodes of more children have no parameters and are refused.
         direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by an LSTM step from the parent,
             ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,
             ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, ``p`` being the position among the siblings and ``x``
@@ -95,7 +78,7 @@ class TreeLSTM(TreeLayer):
             2017 as their code runs it, but for the peepholes and for ``x``, which there is the vector of a head word.
             The layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``: the
             same, but only the downward states are given. See :class:`TreeNetwork`.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
@@ -127,21 +110,6 @@ class TreeLSTM(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        super().__init__(
-            TreeLSTMCell(hidden_size, sets, input_size, input_size if node_features else None, dropout),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "max_arity": max_arity,
-                "direction": direction,
-                "engine": engine,
-            },
-            None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout),
-        )
+        cell = TreeLSTMCell(hidden_size, sets, input_size, node_size(input_size, node_features), dropout)
+        down = None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, overload
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
-from treemem.nn.parameter_sets import ParameterSets
+from treemem.nn.parameter_sets import check_vocabulary
+from treemem.nn.recorded_options import RecordedOptions, SettableOption
+from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, checked_activation
 from treemem.ops.cell import Cell, State
@@ -28,8 +32,11 @@ if TYPE_CHECKING:
     import dgl
     from torch_geometric.data import Data
 
+_GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "readout")
+_PER_CHILD = {"forget": ("children",), "children": ("children",)}
 
-class TreeNetwork(torch.nn.Module):
+
+class TreeNetwork(Encoder, torch.nn.Module):
     """A layer that runs a cell over trees, from the leaves to the roots, and another one back down where asked for.
 
     With shared subtrees a node that occurs several times is computed once; where the cell draws random numbers, as for
@@ -95,15 +102,13 @@ class TreeNetwork(torch.nn.Module):
             raise RecipeError("embedding_size needs a vocabulary: the labels that have vectors")
         if embedding_size is not None and input_size is not None:
             raise RecipeError("embedding_size and input_size: leaves read either vectors of their labels or features")
-        if vocabulary is not None and not isinstance(vocabulary, Vocabulary):
-            raise RecipeError(f"vocabulary must be a Vocabulary, not {type(vocabulary).__name__}")
+        check_vocabulary(vocabulary)
         for name, size in (("embedding_size", embedding_size), ("input_size", input_size)):
             if size is not None:
                 checked_count(name, size, least=0)
         checked_choice("leaf", leaf, get_args(LeafForm))
         checked_activation(number_activation)
-        if checked_flag("node_features", node_features) and input_size is None:
-            raise RecipeError("node_features needs input_size: the width of the features")
+        node_size(input_size, node_features)
         self.cell = cell
         self.down = down
         self.direction = direction
@@ -124,6 +129,18 @@ class TreeNetwork(torch.nn.Module):
     @engine.setter
     def engine(self, engine: Engine) -> None:
         self._engine = checked_engine(engine)
+
+    sort_key = "height"
+
+    @property
+    def supports_shared_subtrees(self) -> bool:
+        """Whether the network goes up only and reads no features, on the fused engine."""
+        return self.down is None and self.input_size is None and self.engine in ("auto", "fused")
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        """The axes of the gates, in the order in which they are shown."""
+        return {name: ("nodes", *_PER_CHILD.get(name, ()), "hidden") for name in _GATES}
 
     def reset_parameters(self) -> None:
         """Draw new weights, in the cell too where it has ``reset_parameters``."""
@@ -290,78 +307,62 @@ class TreeNetwork(torch.nn.Module):
     def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
         if feat is None:
             raise GraphError(f"this layer reads features: give feat, [{schedule.num_nodes}, {self.input_size}]")
-        if not isinstance(feat, torch.Tensor) or feat.dim() != 2 or feat.is_complex():
-            shape = list(feat.shape) if isinstance(feat, torch.Tensor) else type(feat).__name__
-            raise GraphError(f"feat must be a real tensor [{schedule.num_nodes}, {self.input_size}], not {shape}")
         if schedule.shared:
             raise GraphError("nodes with features cannot share rows; make the batch with share_subtrees=False")
-        if feat.shape[0] != schedule.num_nodes:
-            raise GraphError(f"feat has {feat.shape[0]} rows and the batch {schedule.num_nodes} nodes; they must agree")
-        if feat.shape[1] != self.input_size:
-            raise GraphError(
-                f"feat has width {feat.shape[1]}, and the layer was made with input_size={self.input_size}"
-            )
+        if feat.shape != (schedule.num_nodes, self.input_size):
+            raise GraphError(f"feat must be [{schedule.num_nodes}, {self.input_size}], not {list(feat.shape)}")
         return feat
 
-    def extra_repr(self) -> str:
-        """The engine, for printing."""
-        return f"engine={self.engine!r}"
 
-
-class LayerCell(Cell, Protocol):
-    """A cell that knows which kinds it has parameters for."""
-
-    @property
-    def sets(self) -> ParameterSets:
-        """Which sets of parameters there are."""
-        ...
-
-
-class TreeLayer(TreeNetwork):
+class TreeLayer(RecordedOptions, TreeNetwork):
     """What the layers of this library have in common beside their cells.
 
-    Without ``input_size``, leaves are vectors of ``hidden_size``.
+    Without features, leaves are vectors of the cell's ``hidden_size``.
 
     Args:
         cell: the cell, whose ``sets`` say which kinds have parameters.
-        vocabulary: what labels mean.
-        options: the layer's constructor arguments but the vocabulary, as plain data.
-        down: the cell that goes down, where ``options`` have a ``direction`` other than ``"up"``.
+        vocabulary, leaf, number_activation, engine, down, direction: see :class:`TreeNetwork`.
+
+    The constructors of the layers also have:
+
+    * ``node_features``: inner nodes read their features, too, beside their children's states.
+    * ``arities``: without a vocabulary, which arities have parameters; 2 alone by default.
+    * ``shared_kinds``: all kinds of one arity share their parameters.
+    * ``max_arity``: nodes of more children have no parameters; they raise :class:`GraphError`.
 
     Attributes:
         hidden_size: width of the encodings.
+        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
     """
+
+    engine: SettableOption[Engine] = SettableOption(partial(checked_choice, known=get_args(Engine)))
 
     def __init__(
         self,
-        cell: LayerCell,
+        cell: SplitTreeCell,
         vocabulary: Vocabulary | None,
-        options: dict[str, Any],
+        leaf: LeafForm,
+        number_activation: ActivationName,
+        engine: Engine,
         down: Cell | None = None,
+        direction: Direction = "up",
     ) -> None:
-        input_size = options["input_size"]
-        if vocabulary is None and input_size is None:
+        if vocabulary is None and cell.input_size is None:
             raise RecipeError(f"{type(self).__name__} needs a vocabulary, or input_size for features at the leaves")
         super().__init__(
             cell,
             vocabulary=vocabulary,
-            embedding_size=None if input_size is not None else options["hidden_size"],
-            input_size=input_size,
-            node_features=options["node_features"],
-            leaf=options["leaf"],
-            number_activation=options["number_activation"],
+            embedding_size=cell.hidden_size if cell.input_size is None else None,
+            input_size=cell.input_size,
+            node_features=cell.node_input_size is not None,
+            leaf=leaf,
+            number_activation=number_activation,
             down=down,
-            direction=options.get("direction", "up"),
-            engine=options["engine"],
+            direction=direction,
+            engine=engine,
         )
-        self.hidden_size: int = options["hidden_size"] * (2 if self.direction == "both" else 1)
-        self._options = options
+        self.hidden_size: int = cell.hidden_size * (2 if direction == "both" else 1)
         self._sets = cell.sets
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one."""
-        return {**self._options, "engine": self.engine}
 
     def check(self, schedule: Schedule) -> None:
         """Make sure that every node has parameters.
@@ -370,7 +371,3 @@ class TreeLayer(TreeNetwork):
             GraphError: an arity without; the message names it and the node.
         """
         self._sets.check(schedule, type(self).__name__)
-
-    def extra_repr(self) -> str:
-        """The options, for printing."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -10,9 +10,10 @@ from treemem.nn.downward_cells import DownwardTreeRNNCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import node_size
 from treemem.nn.tree_network import TreeLayer
-from treemem.ops.activation import ActivationName, activation
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.activation import ActivationName, checked_activation
+from treemem.ops.cell import State, StepPair
 from treemem.ops.downward import Direction
 from treemem.ops.propagate import Engine
 from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
@@ -32,30 +33,19 @@ class TreeRNNCell(OneProductCell):
         activation_name: ActivationName = "sigmoid",
     ) -> None:
         super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
-        activation(activation_name)
-        self.activation_name = activation_name
+        self.activation_name = checked_activation(activation_name)
 
     def outputs(self, arity: int) -> int:
         """One block."""
         return self.hidden_size
 
-    def leaf_products(self) -> tuple[Product, ...]:
-        """One product, of features."""
-        return self.product_of_leaf_map()
-
-    def step(self, products: State, children: State) -> State:
+    def states(self, preactivation: torch.Tensor, children: State, dropout: float) -> State:
         """The activation."""
-        return {"h": tree_rnn_step(products["gates"], self.activation_name, self.dropout_now)}
+        return {"h": tree_rnn_step(preactivation, self.activation_name, dropout)}
 
     def step_pair(self, arity: int) -> StepPair:
         """The step with its backward pass written by hand."""
         return TreeRNNStepPair(self.activation_name, self.dropout_now if arity else 0.0)
-
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        """``h = f(W x + b)`` of features; a vector is ``h`` already."""
-        if self.leaf_map is None:
-            return {"h": x}
-        return {"h": activation(self.activation_name).function(self.leaf_map(x))}
 
 
 class TreeRNN(TreeLayer):
@@ -68,18 +58,13 @@ class TreeRNN(TreeLayer):
         hidden_size: width of ``h``.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors.
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
-        node_features: inner nodes read their features too, beside their children's ``h``.
-        arities: without a vocabulary, which arities have parameters; 2 alone by default.
         activation: ``f``.
-        shared_kinds: all kinds of one arity share their parameters.
-        leaf, number_activation: see :class:`treemem.nn.LeafEncoder`.
         dropout: probability that an entry of ``h`` is dropped in training.
-        max_arity: nodes of more children have no parameters and are refused.
         direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by
             ``h = f(W x + U_p h_parent + b)``, ``p`` being the position among the siblings and ``x`` the node's upward
             ``h``; the layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``:
             the same, but only the downward states are given. See :class:`TreeNetwork`.
-        engine: see :class:`TreeNetwork`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
@@ -111,22 +96,7 @@ class TreeRNN(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        super().__init__(
-            TreeRNNCell(hidden_size, sets, input_size, input_size if node_features else None, dropout, activation),
-            vocabulary,
-            {
-                "hidden_size": hidden_size,
-                "input_size": input_size,
-                "node_features": node_features,
-                "arities": None if arities is None else list(arities),
-                "activation": activation,
-                "shared_kinds": shared_kinds,
-                "leaf": leaf,
-                "number_activation": number_activation,
-                "dropout": dropout,
-                "max_arity": max_arity,
-                "direction": direction,
-                "engine": engine,
-            },
-            None if direction == "up" else DownwardTreeRNNCell(hidden_size, sets, hidden_size, dropout, activation),
-        )
+        sizes = hidden_size, sets, input_size, node_size(input_size, node_features)
+        cell = TreeRNNCell(*sizes, dropout, activation)
+        down = None if direction == "up" else DownwardTreeRNNCell(hidden_size, sets, hidden_size, dropout, activation)
+        super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)

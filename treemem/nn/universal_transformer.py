@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch.nn import functional
 
@@ -78,22 +80,8 @@ class UniversalTransformer(AttentionEncoder):
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        options = {
-            "hidden_size": hidden_size,
-            "num_steps": num_steps,
-            "num_heads": num_heads,
-            "feedforward_size": feedforward_size,
-            "dropout": dropout,
-            "norm_first": norm_first,
-            "act": act,
-            "threshold": threshold,
-            "read": read,
-            "joint": joint,
-            "form": form,
-            "embedding_bound": embedding_bound,
-            "input_dropout": input_dropout,
-        }
-        super().__init__(vocabulary, options)
+        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
+        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
         self.num_steps = checked_count("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
         checked_flag("act", act)
@@ -110,6 +98,11 @@ class UniversalTransformer(AttentionEncoder):
     def _reset_halting(self) -> None:
         if self.halting is not None:
             torch.nn.init.ones_(self.halting.bias)  # as in the code of the authors: at first most halt early
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        ponder = {"ponder": ("sequences", "tokens")} if self.halting is not None else {}
+        return {"attention": ("sequences", "steps", "tokens", "tokens"), **ponder}
 
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Repeat the layer; see :meth:`AttentionEncoder.run`."""

@@ -6,8 +6,8 @@ from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, S
 from treemem.ops.children import Children
 from treemem.ops.compile_mode import announced_run, compile_steps
 from treemem.ops.downward import Direction, DownwardCell
+from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, ProductInput, StackRows
 from treemem.ops.propagate import Engine, NodeStates, propagate
-from treemem.ops.reading import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, Reading, StackRows
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "LearnedStepPair",
     "NodeStates",
     "Product",
-    "Reading",
+    "ProductInput",
     "SplitCell",
     "StackRows",
     "StackTreeLSTMOptions",

@@ -73,10 +73,5 @@ def activation(name: str) -> Activation:
 
 
 def checked_activation(name: str) -> ActivationName:
-    """``name`` if an activation function has it.
-
-    Raises:
-        RecipeError: none has.
-    """
-    activation(name)
-    return cast(ActivationName, name)
+    """Return ``name`` if an activation function has it; raise :class:`RecipeError` if not."""
+    return cast(ActivationName, checked_choice("activation", name, get_args(ActivationName)))

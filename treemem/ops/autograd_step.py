@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from treemem.errors import CellError
-from treemem.ops.cell import State, foreign_tensor
+from treemem.ops.cell import State, StepPair
 from treemem.ops.children import Children
 
 
-class AutogradStep:
+class AutogradStep(StepPair):
     """A step pair whose backward pass computes the step once more, in a small autograd graph, and differentiates it.
 
     Steps are pointwise: computing one again costs less than keeping what lies in between for all levels at once.
@@ -28,7 +27,6 @@ class AutogradStep:
         self.step = step
         self.reads = reads
         self.random = random
-        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the states into ``out``; see :class:`treemem.ops.cell.StepPair`."""
@@ -47,13 +45,6 @@ class AutogradStep:
         child_leaves = {name: value.detach().requires_grad_() for name, value in self._read(children).items()}
         with torch.enable_grad(), drawn_again(memo):
             again = self.step(product_leaves, child_leaves)
-        foreign = foreign_tensor(again.values(), [*product_leaves.values(), *child_leaves.values()])
-        if foreign is not None:
-            raise CellError(
-                f"a step used a tensor of shape {list(foreign.shape)} that requires gradients and is none of its "
-                "products or children; add it to the weights of a product, or leave step_pair as it is inherited, so "
-                "that the cell is called as a whole"
-            )
         reached = [name for name, value in again.items() if value.requires_grad]
         found = torch.autograd.grad(
             [again[name] for name in reached],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from treemem.errors import CellError
 from treemem.ops.activation import ActivationName
 from treemem.ops.children import Children
-from treemem.ops.reading import HiddenLayer, Reading
+from treemem.ops.product_input import HiddenLayer, ProductInput
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -48,14 +48,14 @@ class Product(NamedTuple):
     Attributes:
         name: the step finds the result under it, ``[m * copies, outputs]``.
         weights: key into the cell's ``weights()``.
-        reading: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
+        source: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
         set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
         dropout: probability that an entry of what is multiplied is dropped.
     """
 
     name: str
     weights: str
-    reading: Reading | HiddenLayer
+    source: ProductInput | HiddenLayer
     set_of_kind: Mapping[int, int] | None
     dropout: float = 0.0
 
@@ -107,6 +107,10 @@ class UnrolledStep(Protocol):
         ...
 
 
+Memo = torch.Tensor | None
+"""What ``forward`` of a step pair hands to ``backward``, such as a dropout mask."""
+
+
 class StepPair(Protocol):
     """The pointwise rest of a split cell for rows of one level and one arity, forwards and backwards.
 
@@ -117,7 +121,7 @@ class StepPair(Protocol):
         kept: what ``forward`` writes for ``backward`` beside the products: name to the shape of one row.
     """
 
-    kept: Mapping[str, tuple[int, ...]]
+    kept: Mapping[str, tuple[int, ...]] = {}
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
         """Write the new states into ``out``; what is returned is handed to ``backward``.
@@ -144,16 +148,6 @@ class StepPair(Protocol):
             gradient: of the states, ``[m, ...]``; may be overwritten.
         """
         ...
-
-
-def unrolled_step(pair: StepPair) -> UnrolledStep | None:
-    """The same step for the compiler, ``pair.unrolled``; None where there is none.
-
-    There is none either for a subclass that redefines ``forward`` or ``backward`` and not what stands for them.
-    """
-    if any(_redefined(pair, name, "unrolled") for name in ("forward", "backward")):
-        return None
-    return getattr(pair, "unrolled", None)
 
 
 @runtime_checkable
@@ -193,56 +187,20 @@ class SplitCell(Cell, Protocol):
 
 
 def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
-    """The products of leaves that run like a level of their own, where the cell has ``leaf_products``.
+    """Return the products of leaves, if the cell has ``leaf_products``.
 
-    There are none, and :meth:`Cell.leaf` is called, for a subclass that redefines something that they stand for and
-    not them. The step of leaves is ``step_pair(0)``, which must compute what ``leaf`` does.
+    Leaves then run like a level of their own, by ``step_pair(0)``, which must compute what :meth:`Cell.leaf` does.
     """
     products = getattr(cell, "leaf_products", None)
-    if not callable(products):
-        return ()
-    owner = getattr(products, "__self__", cell)
-    stood_for = ("leaf", "step", "gates", "weights", "step_pair")
-    return () if any(_redefined(owner, name, "leaf_products") for name in stood_for) else products()
+    return products() if callable(products) else ()
 
 
 def is_split(cell: Cell) -> bool:
-    """Whether ``cell`` offers the split form, and nothing in it would be passed over by running that.
-
-    A subclass that redefines what the step pair stands for (``forward``, ``gates``, ``step``) without a step pair of
-    its own, and a cell with forward hooks, are called instead, once a segment.
-    """
+    """Return whether ``cell`` offers the split form and has no forward hooks, which would not fire."""
     step_pair = getattr(cell, "step_pair", None)
-    if not callable(step_pair):
-        return False
-    owner = getattr(step_pair, "__self__", cell)  # not ``cell`` where that hands on what another has
-    if getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None):
-        return False
-    return not any(_redefined(owner, name, "step_pair") for name in ("__call__", "forward", "gates", "step"))
-
-
-def _redefined(thing: object, name: str, other: str) -> bool:
-    """Whether ``thing`` has its ``name`` from itself or a class below the one that it has ``other`` from."""
-    for holder in (getattr(thing, "__dict__", {}), *map(vars, type(thing).__mro__)):
-        if other in holder:
-            return False
-        if name in holder:
-            return True
-    return False
-
-
-def traces(cell: Cell, name: str) -> Callable[..., State] | None:
-    """The method ``trace`` or ``leaf_trace`` of ``cell`` that tells what its step, or that of its leaves, did.
-
-    There is none for a subclass that redefines what it stands for (``step``, ``gates``, ``forward``; ``leaf``) and not
-    itself.
-    """
-    method = getattr(cell, name, None)
-    if not callable(method):
-        return None
-    owner = getattr(method, "__self__", cell)
-    stood_for = ("leaf",) if name == "leaf_trace" else ("__call__", "forward", "gates", "step")
-    return None if any(_redefined(owner, other, name) for other in stood_for) else method
+    owner = getattr(step_pair, "__self__", cell)  # another object if the cell delegates to one
+    hooked = getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None)
+    return callable(step_pair) and not hooked
 
 
 def check_cell(cell: object) -> None:
@@ -327,7 +285,7 @@ def has_gradients(value: torch.Tensor) -> bool:
 
 
 def foreign_tensor(values: Iterable[torch.Tensor], known: Iterable[torch.Tensor]) -> torch.Tensor | None:
-    """A learned tensor that values were made with and that is none of the known ones; None where there is none."""
+    """Return a learned tensor that values were made with and that is not known; None if there is none."""
     own = {id(tensor) for tensor in known}
     waiting = [value.grad_fn for value in values]
     seen = set()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 
 import torch
 
@@ -108,14 +106,6 @@ def _from_environment() -> bool | None:
 
 
 def _has_compiler() -> bool:
-    return _is_compiler(os.environ.get("CXX", ""))
-
-
-@cache
-def _is_compiler(named: str) -> bool:
-    """Whether the command ``named`` is there, or, where none is named, one that a system has."""
-    try:
-        commands = shlex.split(named)[:1] or ["g++", "clang++", "cl"]
-    except ValueError:  # quotes that do not end
-        return False
+    """Return whether the command that CXX names is there, or else a usual one."""
+    commands = os.environ.get("CXX", "").split()[:1] or ["g++", "clang++", "cl"]
     return any(shutil.which(command) for command in commands)

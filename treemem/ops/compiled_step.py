@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors, unrolled_step
+from treemem.ops.cell import State, StepPair, UnrolledStep, Vectors
 from treemem.ops.children import Children
 from treemem.ops.compile_mode import compiling, give_up
-from treemem.ops.reading import Shapes
+from treemem.ops.product_input import Shapes
 
 _NAMES = {True: ("train", "backward"), False: ("score",)}
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of kernels to the step, for numbers around 1
@@ -47,7 +47,7 @@ def compiled_where_wanted(
     """
     if not compiling(device) or dtype not in _CLOSE:
         return pair
-    step = unrolled_step(pair)
+    step: UnrolledStep | None = getattr(pair, "unrolled", None)
     if step is None or step.arity > _MOST_CHILDREN:
         return pair
     if device.type != "cpu" and num_rows * max(map(math.prod, shapes.values())) > _INT32:
@@ -92,7 +92,7 @@ def forget_compiled_steps() -> None:
     _steps.clear()
 
 
-class CompiledStep:
+class CompiledStep(StepPair):
     """An unrolled step, compiled forwards and backwards, as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The children's states are gathered, and the results written, by the kernels themselves. Where there will be a
@@ -103,7 +103,6 @@ class CompiledStep:
     """
 
     def __init__(self, step: UnrolledStep) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self._step = step
         self._widths = {name: [width for width, _ in blocks] for name, blocks in step.blocks.items()}
         self._kernels: dict[str, Kernel] = {}

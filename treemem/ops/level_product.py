@@ -10,7 +10,7 @@ from treemem.ops.activation import activation
 from treemem.ops.cell import Product, State
 from treemem.ops.children import Children
 from treemem.ops.level_plan import Group, KindRows, LevelPlan, selected
-from treemem.ops.reading import HiddenLayer, Shapes
+from treemem.ops.product_input import HiddenLayer, Shapes
 
 _ROWS_AT_ONCE = 2048  # of a kind, so that what is gathered of them is not all there at once
 
@@ -46,8 +46,8 @@ class LevelProduct:
         shortened: torch.dtype | None,
     ) -> None:
         self.product = product
-        self.copies = product.reading.copies(arity)
-        self.reads_features = num_features > 0 and product.reading.features
+        self.copies = product.source.copies(arity)
+        self.reads_features = num_features > 0 and product.source.features
         self.outputs = weight.shape[1]
         self._width = weight.shape[2] - (num_features if self.reads_features else 0)
         self._arity = arity
@@ -70,23 +70,20 @@ class LevelProduct:
     def inputs(self, children: Mapping[str, torch.Tensor], results: State) -> torch.Tensor:
         """What is multiplied, ``[m * copies, inputs]``; a hidden layer is made in place of the product that it reads.
 
-        Args:
-            children: the children's states, ``[m, arity, ...]``.
-            results: of the products before this one.
+        ``results`` are those of the products before this one.
         """
-        reading = self.product.reading
-        if isinstance(reading, HiddenLayer):
-            return activation(reading.activation_name).in_place(results[reading.product])
-        return reading.gather(children)
+        source = self.product.source
+        if isinstance(source, HiddenLayer):
+            return activation(source.activation_name).in_place(results[source.product])
+        return source.gather(children)
 
     def add_features(self, plan: LevelPlan, x: torch.Tensor, out: torch.Tensor) -> None:
-        """Multiply the features of all rows.
+        """Write the product of the features and the bias of all rows, level after level, into ``out``.
 
         Args:
             plan: the groups.
             x: the features of all inner rows (all leaf rows for arity 0), ``[inner rows, input_size]``.
-            out: written: the product of the features and the bias, for all rows of the arity, level after level,
-                ``[rows * copies, outputs]``.
+            out: ``[rows * copies, outputs]``.
         """
         by_node = self._by_node(out)
         for used, kind_rows in self._rows_by_set(plan):
@@ -148,30 +145,19 @@ class LevelProduct:
         results: State,
         product_gradient: State,
     ) -> None:
-        """Hand the gradient of what was multiplied on to where it came from: children, or a product.
+        """Add ``inputs_gradient``, ``[m * copies, inputs]``, to that of the children's states.
 
-        Args:
-            inputs_gradient: ``[m * copies, inputs]``.
-            shapes: of the states.
-            children_gradient: added to.
-            results: of the products, as ``inputs`` left them.
-            product_gradient: of the products; that of the product which a hidden layer reads is written.
+        Of a hidden layer, write the gradient of the product that it reads.
         """
-        reading = self.product.reading
-        if isinstance(reading, HiddenLayer):
-            name = reading.product
-            activation(reading.activation_name).backward(inputs_gradient, results[name], product_gradient[name])
+        source = self.product.source
+        if isinstance(source, HiddenLayer):
+            name = source.product
+            activation(source.activation_name).backward(inputs_gradient, results[name], product_gradient[name])
         elif self._arity:
-            reading.spread(inputs_gradient, self._arity, shapes, children_gradient)
+            source.spread(inputs_gradient, self._arity, shapes, children_gradient)
 
     def add_features_gradient(self, plan: LevelPlan, gradient: torch.Tensor, x_gradient: torch.Tensor) -> None:
-        """Add the gradient of the features of all rows, one product for each kind.
-
-        Args:
-            plan: the groups.
-            gradient: of the products of all rows of the arity, ``[rows * copies, outputs]``.
-            x_gradient: of the features of all inner rows; added to.
-        """
+        """Add to ``x_gradient`` what ``gradient``, ``[rows * copies, outputs]``, gives: one product for each kind."""
         for used, kind_rows in self._rows_by_set(plan):
             matrix = self._of_features[used]
             for part in kind_rows.parts(_ROWS_AT_ONCE):
@@ -192,9 +178,9 @@ class LevelProduct:
         weight_gradient: torch.Tensor,
         bias_gradient: torch.Tensor,
     ) -> None:
-        """Add the gradients of the weights: one product for each kind.
+        """Add to the gradients of weights and biases: one product for each kind.
 
-        The inputs are gathered once more, which costs less than keeping them through the run.
+        The inputs are gathered once more, which costs less than keeping them.
 
         Args:
             plan: the groups.
@@ -202,8 +188,8 @@ class LevelProduct:
             buffers: the states of all rows.
             x: the features of all inner rows, or None.
             results: of the products of all rows of the arity, as ``inputs`` left them.
-            mask: what the inputs of all rows of the arity were multiplied with, for dropout; None for nothing.
-            weight_gradient, bias_gradient: shaped like the weights and biases; added to.
+            mask: the dropout mask of the inputs of all rows of the arity; None without dropout.
+            weight_gradient, bias_gradient: shaped like the weights and biases.
         """
         for used, kind_rows in self._rows_by_set(plan):
             of_states, of_features = weight_gradient[used].tensor_split([self._width], dim=1)
@@ -231,10 +217,10 @@ class LevelProduct:
 
     def _inputs_of(self, kind_rows: KindRows, buffers: State, results: State) -> torch.Tensor:
         """What the rows of one kind multiplied, before dropout and without features."""
-        reading = self.product.reading
-        if isinstance(reading, HiddenLayer):
-            return self._rows_of(kind_rows, results[reading.product])
-        return reading.gather(Children(buffers, kind_rows.child))
+        source = self.product.source
+        if isinstance(source, HiddenLayer):
+            return self._rows_of(kind_rows, results[source.product])
+        return source.gather(Children(buffers, kind_rows.child))
 
     def _rows_of(self, kind_rows: KindRows, values: torch.Tensor) -> torch.Tensor:
         """Those of ``values``, ``[rows of the arity * copies, width]``, that belong to one kind."""

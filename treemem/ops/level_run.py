@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from treemem.ops.compiled_step import compiled_where_wanted
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards
 from treemem.ops.level_product import LevelProduct
-from treemem.ops.reading import HiddenLayer, Shapes
+from treemem.ops.product_input import HiddenLayer, Shapes
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import Schedule
 
@@ -39,6 +40,7 @@ class Features(NamedTuple):
         return self.inner if arity else self.leaves
 
 
+@dataclass
 class Kept:
     """What a forward pass keeps for its backward pass, which turns the products into their gradients.
 
@@ -50,12 +52,11 @@ class Kept:
         memos: what step pairs returned, one for each group.
     """
 
-    def __init__(self) -> None:
-        self.products: dict[Key, torch.Tensor] = {}
-        self.rows: dict[Key, torch.Tensor] = {}
-        self.masks: dict[Key, list[torch.Tensor]] = {}
-        self.feature_masks: dict[Key, torch.Tensor] = {}
-        self.memos: list[Any] = []
+    products: dict[Key, torch.Tensor] = field(default_factory=dict)
+    rows: dict[Key, torch.Tensor] = field(default_factory=dict)
+    masks: dict[Key, list[torch.Tensor]] = field(default_factory=dict)
+    feature_masks: dict[Key, torch.Tensor] = field(default_factory=dict)
+    memos: list[Any] = field(default_factory=list)
 
 
 class LevelRun:
@@ -85,10 +86,10 @@ class LevelRun:
         self.shapes: Shapes = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
         self.products = {arity: cell.products(arity) if arity else leaf_products(cell) for arity in plan.rows_of_arity}
         self.hidden_layers = {
-            (arity, each.reading.product)
+            (arity, each.source.product)
             for arity, products in self.products.items()
             for each in products
-            if isinstance(each.reading, HiddenLayer)
+            if isinstance(each.source, HiddenLayer)
         }
         self.pairs = {
             arity: compiled_where_wanted(
@@ -98,13 +99,9 @@ class LevelRun:
         }
 
     def forward(self, leaves: State, weights: Weights, features: Features, kept: Kept | None) -> State:
-        """The states of all rows, ``[rows, ...]``; without ``kept`` nothing but them is stored.
+        """The states of all rows, ``[rows, ...]``; fills ``kept`` for the backward pass, if there is one.
 
-        Args:
-            leaves: the states of the leaf rows that are in no group, which come last among the leaf rows.
-            weights: the cell's.
-            features: of the rows.
-            kept: filled.
+        The leaf rows that are in no group, whose states are ``leaves``, come last among the leaf rows.
         """
         last = self.plan.num_leaves
         buffers = {name: empty_rows(value, self.num_rows, *value.shape[1:]) for name, value in leaves.items()}
@@ -148,16 +145,9 @@ class LevelRun:
         features: Features,
         gradients: dict[str, StateGradient],
     ) -> dict[Key, torch.Tensor]:
-        """The sweep from the roots to the leaves.
+        """Return the gradients of the products, shaped as in ``kept``, from the roots to the leaves.
 
-        Args:
-            kept: what the forward pass kept; the products are overwritten.
-            buffers: the states of all rows.
-            weights, features: as in the forward pass.
-            gradients: of the states; completed.
-
-        Returns:
-            The gradients of the products, shaped as in ``kept``.
+        Overwrites the products in ``kept`` and completes the ``gradients`` of the states; ``buffers`` are the states.
         """
         products = self._level_products(weights, features)
         hidden_gradients = {key: torch.empty_like(kept.products[key]) for key in self.hidden_layers}
@@ -207,12 +197,9 @@ class LevelRun:
         weights: Weights,
         features: Features,
     ) -> list[torch.Tensor]:
-        """The gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
+        """Return the gradients of the weights and biases, and of what steps learn, in the order of ``weights``.
 
-        Args:
-            kept, buffers, weights, features: as for :meth:`backward`.
-            product_gradients: what it returned.
-            gradients: of the states, as it left them.
+        ``product_gradients`` and ``gradients`` are as :meth:`backward` returned and left them.
         """
         found = {key: (torch.zeros_like(weight), torch.zeros_like(bias)) for key, (weight, bias) in weights.items()}
         for arity, level_products in self._level_products(weights, features).items():
@@ -244,12 +231,7 @@ class LevelRun:
         features: Features,
         wanted: Features,
     ) -> Features:
-        """The gradients of the features that are wanted.
-
-        Args:
-            kept, product_gradients, weights, features: as for the other gradients.
-            wanted: what has a gradient; None for what has none.
-        """
+        """Return the gradients of the features that are not None in ``wanted``."""
         found = Features(*(None if x is None else torch.zeros_like(x) for x in wanted))
         for arity, level_products in self._level_products(weights, features).items():
             total = found.of(arity)

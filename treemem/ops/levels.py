@@ -89,10 +89,8 @@ class _Levels(torch.autograd.Function):
             return next(saved).to(run.dtype).contiguous()  # as they were saved, whatever hooks made of them
 
         buffers = {name: rows() for name in run.state_names}
-        kept = Kept()
-        kept.products = {key: rows() for key in ctx.product_keys}
-        kept.rows = {key: rows() for key in ctx.row_keys}
-        kept.memos, kept.masks, kept.feature_masks = ctx.memos, ctx.masks, ctx.feature_masks
+        products, kept_rows = ({key: rows() for key in keys} for keys in (ctx.product_keys, ctx.row_keys))
+        kept = Kept(products, kept_rows, ctx.masks, ctx.feature_masks, ctx.memos)
         if _graph_is_retained():
             kept.products = {key: value.clone() for key, value in kept.products.items()}
         else:

@@ -29,11 +29,7 @@ class NodeStates(NamedTuple):
 
 
 def checked_engine(engine: str) -> Engine:
-    """``engine`` if it is one.
-
-    Raises:
-        RecipeError: it is none.
-    """
+    """Return ``engine`` if it is one; raise :class:`RecipeError` if not."""
     return checked_choice("engine", engine, get_args(Engine))
 
 
@@ -66,7 +62,12 @@ def propagate(
     check_cell(cell)
     engine, schedule = checked_engine(engine), batch.schedule
     if is_exporting():
-        engine = _exported_engine(engine)
+        if engine not in ("auto", "recursive"):
+            raise RecipeError(
+                f"torch.export cannot follow the engine {engine!r}, which writes in place or passes messages by DGL; "
+                "set the layer's engine to 'auto' or 'recursive'"
+            )
+        engine = "recursive"
     if engine == "naive":
         from treemem.ops.naive import run_naive
 
@@ -92,14 +93,5 @@ def propagate(
 
 
 def is_exporting() -> bool:
-    """Whether ``torch.export`` follows what is run; False on a torch that cannot tell."""
+    """Return whether ``torch.export`` follows what is run; False on a torch that cannot tell."""
     return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
-
-
-def _exported_engine(engine: Engine) -> Engine:
-    if engine in ("auto", "recursive"):
-        return "recursive"
-    raise RecipeError(
-        f"torch.export cannot follow the engine {engine!r}, which writes in place or passes messages by DGL; set the "
-        "layer's engine to 'auto' or 'recursive'"
-    )

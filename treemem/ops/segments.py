@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -43,7 +43,7 @@ def run_segments(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
     return run.forward(leaves, inner_inputs)
 
 
-class Graph:
+class Graph(NamedTuple):
     """The small autograd graph of one segment.
 
     Attributes:
@@ -52,11 +52,10 @@ class Graph:
         children, x: what it was given, as leaves of the graph.
     """
 
-    def __init__(self, segment: Segment, states: State, children: State, x: torch.Tensor | None) -> None:
-        self.segment = segment
-        self.states = states
-        self.children = children
-        self.x = x
+    segment: Segment
+    states: State
+    children: State
+    x: torch.Tensor | None
 
 
 class SegmentRun:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from treemem.errors import CellError
-from treemem.ops.cell import Cell, State, cell_name, checked_state, traces
+from treemem.ops.cell import Cell, State, checked_state
 from treemem.ops.propagate import NodeStates
 from treemem.schedule.schedule import Schedule
 
@@ -31,10 +30,9 @@ def trace_steps(
         leaf_inputs, inner_inputs: what the cell read; see :func:`treemem.ops.propagate.propagate`.
 
     Raises:
-        CellError: ``trace`` gives no dict of real numbers ``[m, width, ...]``, or one that has other sizes after the
-            width for other nodes.
+        CellError: ``trace`` does not return a dict of tensors ``[m, width, ...]``.
     """
-    of_leaves, of_inner = traces(cell, "leaf_trace"), traces(cell, "trace")
+    of_leaves, of_inner = getattr(cell, "leaf_trace", None), getattr(cell, "trace", None)
     place = states.row_of_node.index_select(0, schedule.node_of_row)
     by_row = {name: value.index_select(0, place) for name, value in states.states.items()}
     parts: list[tuple[int, int, State]] = []
@@ -54,20 +52,9 @@ def trace_steps(
                 x = None if inner_inputs is None else inner_inputs[begin - above : end - above]
                 found = of_inner(children, x, kind)
             if found:
-                found = checked_state(found, None, end - begin, cell, "trace")
-                parts.append((begin, end, _checked_trace(found, cell)))
+                parts.append((begin, end, checked_state(found, None, end - begin, cell, "trace")))
     traced = _joined(parts, schedule.num_rows)
     return {name: value.index_select(0, schedule.row_of_node) for name, value in traced.items()}
-
-
-def _checked_trace(found: State, cell: Cell) -> State:
-    for name, value in found.items():
-        if value.dim() < 2 or not value.is_floating_point():
-            raise CellError(
-                f"{cell_name(cell)}.trace: {name!r} is {value.dtype} {list(value.shape)}; it must be real numbers "
-                f"[{len(value)}, width, ...]"
-            )
-    return found
 
 
 def _joined(parts: list[tuple[int, int, State]], num_rows: int) -> State:
@@ -75,9 +62,6 @@ def _joined(parts: list[tuple[int, int, State]], num_rows: int) -> State:
     widest: dict[str, torch.Tensor] = {}
     for _, _, part in parts:
         for name, value in part.items():
-            if name in widest and value.shape[2:] != widest[name].shape[2:]:
-                shapes = f"{list(value.shape)} and {list(widest[name].shape)}"
-                raise CellError(f"trace: {name!r} has the shapes {shapes} for different nodes")
             if name not in widest or value.shape[1:2] > widest[name].shape[1:2]:
                 widest[name] = value
     joined = {name: value.new_full((num_rows, *value.shape[1:]), torch.nan) for name, value in widest.items()}

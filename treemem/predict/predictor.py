@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from treemem import checkpoint as checkpoints
 from treemem.checked_options import checked_count, checked_probability
@@ -19,9 +18,9 @@ from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.model import Model
 from treemem.nn.row_cache import RowCache
-from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
+from treemem.task import Answer
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
@@ -185,21 +184,15 @@ class TreePredictor:
             return []
         model = self.model
         examples = model.task.examples_to_predict(forest)
-        sort_by_height, shares_subtrees = _traits(model.encoder)
-        options = BatchOptions(self.batch_size, sort_by_height=sort_by_height, sort_by_length=not sort_by_height)
+        by_height = getattr(model.encoder, "sort_key", "length") == "height"
+        options = BatchOptions(self.batch_size, sort_by_height=by_height, sort_by_length=not by_height)
         loader = examples.loader(model.vocabulary, None, options)
         cache = None
+        shares_subtrees = getattr(model.encoder, "supports_shared_subtrees", False)
         if self.cache_bytes and shares_subtrees and model.task.reads_roots_only:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
         kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
         return model.answers(kept, examples, threshold=self.threshold)
-
-
-def _traits(network: nn.Module) -> tuple[bool, bool]:
-    """Whether to sort trees by height, not length; and whether equal subtrees have equal states in all batches."""
-    if not isinstance(network, TreeNetwork):
-        return False, False
-    return True, network.input_size is None and network.down is None and network.engine in ("auto", "fused")
 
 
 def _entries(records: Iterable[Example], reader: RecordReader) -> Iterator[Entry]:

@@ -109,7 +109,7 @@ class Learner:
         """
         chosen = self.optimizers[optimizer]
         chosen.zero_grad()
-        total = self.processes.summed(losses)
+        total = self.summed(losses)
         weights = {MAIN_LOSS: 1.0, **self.options.auxiliary_losses}
         for name in weights:
             if name not in total:
@@ -124,6 +124,16 @@ class Learner:
             self.fabric.clip_gradients(self.network, chosen, max_norm=self.options.clip, error_if_nonfinite=False)
         chosen.step()
         return total
+
+    def summed(self, losses: Mapping[str, SumCount]) -> dict[str, SumCount]:
+        """Return the sums and counts of all processes together, by name. Waits for all."""
+        if self.processes.count == 1:
+            return dict(losses)
+        own = {name: (float(loss.sum), float(loss.count)) for name, loss in losses.items()}
+        found: dict[str, SumCount] = {}
+        for name, (total, count) in (pair for each in self.processes.gathered(own) for pair in each.items()):
+            found[name] = found.get(name, SumCount.zero()) + SumCount(torch.tensor(total, dtype=torch.float64), count)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return what :meth:`load_state_dict` takes: the optimisers. A subclass adds its own, such as a baseline."""

@@ -130,7 +130,7 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         )
         for seed, run in runs.items()
     }
-    answers = {seed: evaluation.correct for seed, evaluation in evaluations.items()}
+    answers = {seed: found.correct for seed, found in evaluations.items() if found.correct is not None}
     scores = mean_scores([evaluation.scores for evaluation in evaluations.values()])
     return replace(network, scores=scores or network.scores, answers=answers, data=digest)
 

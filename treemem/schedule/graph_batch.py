@@ -1,4 +1,4 @@
-"""Batches in and out of DGL graphs."""
+"""Schedules of graphs, and DGL graphs of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
-from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_to_dgl, read_edges
 from treemem.trees.edges import GraphEdges, check_ends, plain_node_name, read_field
 from treemem.trees.forest import Forest
@@ -22,16 +21,27 @@ if TYPE_CHECKING:
     import dgl
 
 
-def graph_from_batch(batch: TreeBatch) -> dgl.DGLGraph:
-    """The graph of a batch of trees; see :attr:`TreeBatch.graph`."""
-    forest, vocabulary, schedule = batch.forest, batch.vocabulary, batch.schedule
+def graph_of_trees(forest: Forest | None, schedule: Schedule, vocabulary: Vocabulary | None) -> dgl.DGLGraph:
+    """The DGL graph of a batch; :attr:`treemem.schedule.TreeBatch.graph` says which fields it has.
+
+    Raises:
+        GraphError: rows are shared, and there is no forest or no vocabulary.
+    """
     if forest is None or vocabulary is None:
-        if schedule.shared:
-            raise GraphError("a batch of shared rows without a forest and a vocabulary cannot be made a graph of")
-        return graph_from_schedule(schedule)
-    graph = forest_to_dgl(forest, labels_of_nodes(forest, schedule, vocabulary))
+        check_own_rows(schedule)
+        source, target, position = (torch.from_numpy(part) for part in edges_of_schedule(schedule))
+        graph = import_dgl().graph((source, target), num_nodes=schedule.num_nodes)
+        graph.edata["position"] = position
+    else:
+        graph = forest_to_dgl(forest, labels_of_nodes(forest, schedule, vocabulary))
     graph.ndata["kind"] = kinds_of_nodes(schedule)
     return graph
+
+
+def check_own_rows(schedule: Schedule) -> None:
+    """Raise a ``GraphError`` if nodes share rows, so that the schedule alone does not tell the edges."""
+    if schedule.shared:
+        raise GraphError("a batch with shared subtrees becomes a graph only with its forest and its vocabulary")
 
 
 def kinds_of_nodes(schedule: Schedule) -> torch.Tensor:
@@ -63,45 +73,12 @@ def edges_of_schedule(schedule: Schedule) -> GraphEdges:
     return GraphEdges(source, np.repeat(node_of_row, arity), np.arange(len(first)) - first)
 
 
-def graph_from_schedule(schedule: Schedule) -> dgl.DGLGraph:
-    """The graph of a schedule whose nodes have rows of their own: edges with ``position``, nodes with ``kind``."""
-    source, target, position = (torch.from_numpy(part) for part in edges_of_schedule(schedule))
-    graph = import_dgl().graph((source, target), num_nodes=schedule.num_nodes)
-    graph.edata["position"] = position
-    graph.ndata["kind"] = kinds_of_nodes(schedule)
-    return graph
+def schedule_of_dgl(
+    graph: dgl.DGLGraph, vocabulary: Vocabulary | None, *, labels: Sequence[str] | None, allow_several_parents: bool
+) -> tuple[Schedule, dgl.DGLGraph]:
+    """The schedule of a DGL graph on its device, and the graph with ``position`` and ``kind``.
 
-
-def batch_from_graph(
-    graph: dgl.DGLGraph,
-    vocabulary: Vocabulary | None = None,
-    *,
-    labels: Sequence[str] | None = None,
-    trees_per_example: int = 1,
-    allow_several_parents: bool = False,
-) -> TreeBatch:
-    """A batch of the trees of a graph whose edges run from child to parent, each node with a row of its own.
-
-    The trees are taken in the order of their roots' ids; a root is a node without a parent. Batched and single graphs
-    are read alike. Nodes keep their ids.
-
-    Args:
-        graph: a graph of trees. The edge field ``position`` gives each child's place among its parent's children; by
-            default they stand in the order of edge ids. With a vocabulary, the node field ``label`` says what each
-            node is, and ``value`` which number a number leaf stands for; or the field ``kind`` gives kinds and, if
-            the leaves are symbols, ``symbol`` their ids. With neither field, all functions of one arity must share
-            one kind.
-        vocabulary: what the labels mean. Without one, kinds are the field ``kind`` or, by default, 0 for leaves and
-            1, 2, ... for the arities that occur, in ascending order.
-        labels: the table that ``label`` indexes; by default ``vocabulary.labels``.
-        trees_per_example: how many trees make an example.
-        allow_several_parents: whether a node may be the child of several nodes.
-
-    Raises:
-        GraphError: a cycle, a node of two parents, positions with a gap or a repetition, an arity that the vocabulary
-            does not have, fields that do not fit.
-        VocabularyError: a label that the vocabulary does not know, or not with this number of children; a number leaf
-            without a finite value, or a value at another node.
+    Arguments and errors are those of :meth:`treemem.schedule.TreeBatch.from_dgl`.
     """
     edges = read_edges(graph)
     schedule = schedule_of_graph(
@@ -116,7 +93,7 @@ def batch_from_graph(
         position[by_target] = np.arange(len(target)) - (np.cumsum(arity) - arity)[target[by_target]]
     own.edata["position"] = torch.from_numpy(position).to(graph.device)
     own.ndata["kind"] = schedule.kind_of_row[schedule.row_of_node].to(graph.device)
-    return TreeBatch(schedule.to(graph.device), vocabulary, trees_per_example=trees_per_example, graph=own)
+    return schedule.to(graph.device), own
 
 
 def schedule_of_graph(
@@ -128,13 +105,13 @@ def schedule_of_graph(
     labels: Sequence[str] | None,
     allow_several_parents: bool,
 ) -> Schedule:
-    """The schedule of a graph made elsewhere, by whichever library, on the CPU; see :func:`batch_from_graph`.
+    """The schedule of a graph of any library, on the CPU; see :meth:`treemem.schedule.TreeBatch.from_dgl`.
 
     Args:
         num_nodes: nodes are 0 to ``num_nodes - 1``.
         edges: from child to parent.
         fields: of the nodes, by name; see :func:`treemem.trees.edges.read_field`.
-        vocabulary, labels, allow_several_parents: see :func:`batch_from_graph`.
+        vocabulary, labels, allow_several_parents: see :meth:`treemem.schedule.TreeBatch.from_dgl`.
 
     Raises:
         GraphError, VocabularyError: as there.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -67,11 +66,6 @@ class SubtreeIndex:
     def num_distinct(self) -> int:
         """Number of distinct subtrees."""
         return len(self.kind)
-
-    @cached_property
-    def num_segments(self) -> int:
-        """Number of combinations of height, arity and kind that occur."""
-        return int(self.segment[-1]) + 1 if self.num_distinct else 0
 
     def __repr__(self) -> str:
         return f"<SubtreeIndex of {len(self.forest)} trees, {self.num_distinct} subtrees of {len(self.number)} nodes>"

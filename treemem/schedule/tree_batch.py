@@ -11,9 +11,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError
+from treemem.schedule.graph_batch import graph_of_trees, schedule_of_dgl, schedule_of_graph
+from treemem.schedule.pyg_batch import pyg_of_trees
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.forest import Forest
+from treemem.trees.pyg_bridge import read_pyg_edges
 from treemem.trees.tokens import TokenForm, forest_tokens
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -146,16 +149,31 @@ class TreeBatch:
         trees_per_example: int = 1,
         allow_several_parents: bool = False,
     ) -> TreeBatch:
-        """A batch of the trees of a graph made elsewhere; see :func:`treemem.schedule.graph_batch.batch_from_graph`."""
-        from treemem.schedule.graph_batch import batch_from_graph
+        """The batch of the trees of a graph whose edges run from child to parent; each node has a row of its own.
 
-        return batch_from_graph(
-            graph,
-            vocabulary,
-            labels=labels,
-            trees_per_example=trees_per_example,
-            allow_several_parents=allow_several_parents,
-        )
+        The trees are in the order of their roots' ids; a root is a node without a parent. Nodes keep their ids. The
+        graph may be batched.
+
+        Args:
+            graph: a graph of trees. The edge field ``position`` gives each child's place among its parent's children;
+                by default children are in the order of edge ids. With a vocabulary, the node field ``label`` says what
+                each node is, and ``value`` which number a number leaf stands for; or the field ``kind`` gives kinds
+                and, if the leaves are symbols, ``symbol`` their ids. Without these fields, all functions of one arity
+                must share one kind.
+            vocabulary: what the labels mean. Without one, kinds are the field ``kind`` or, by default, 0 for leaves and
+                1, 2, ... for the arities that occur, in ascending order.
+            labels: the table that ``label`` indexes; by default ``vocabulary.labels``.
+            trees_per_example: how many trees make an example.
+            allow_several_parents: whether a node may be the child of several nodes.
+
+        Raises:
+            GraphError: a cycle, a node of two parents, positions with a gap or a repetition, an arity that the
+                vocabulary does not have, fields that do not fit.
+            VocabularyError: a label that the vocabulary does not know, or not with this number of children; a number
+                leaf without a finite value, or a value at another node.
+        """
+        schedule, own = schedule_of_dgl(graph, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
+        return cls(schedule, vocabulary, trees_per_example=trees_per_example, graph=own)
 
     @classmethod
     def from_pyg(
@@ -167,16 +185,16 @@ class TreeBatch:
         trees_per_example: int = 1,
         allow_several_parents: bool = False,
     ) -> TreeBatch:
-        """A batch of the trees of a ``Data`` or ``Batch``; see :func:`treemem.schedule.pyg_batch.batch_from_pyg`."""
-        from treemem.schedule.pyg_batch import batch_from_pyg
+        """The batch of the trees of a ``Data`` or of a ``Batch``, such as a ``DataLoader`` of PyG makes.
 
-        return batch_from_pyg(
-            data,
-            vocabulary,
-            labels=labels,
-            trees_per_example=trees_per_example,
-            allow_several_parents=allow_several_parents,
+        Arguments, fields and errors are those of :meth:`from_dgl`; ``edge_index`` runs from child to parent. Nodes keep
+        their numbers. Each ``Data`` that a loader is to batch needs ``num_nodes`` or ``x``.
+        """
+        num_nodes, edges = read_pyg_edges(data)
+        schedule = schedule_of_graph(
+            num_nodes, edges, data, vocabulary, labels=labels, allow_several_parents=allow_several_parents
         )
+        return cls(schedule.to(data.edge_index.device), vocabulary, trees_per_example=trees_per_example)
 
     def to_pyg(self) -> Data:
         """The batch as a graph of PyG on the CPU, with the fields that :meth:`from_pyg` reads.
@@ -189,9 +207,7 @@ class TreeBatch:
         Raises:
             MissingPyGError: torch-geometric cannot be imported.
         """
-        from treemem.schedule.pyg_batch import pyg_from_batch
-
-        return pyg_from_batch(self)
+        return pyg_of_trees(self.forest, self.schedule, self.vocabulary)
 
     @cached_property
     def forest(self) -> Forest | None:
@@ -247,9 +263,7 @@ class TreeBatch:
         """
         if self._given_graph is not None:
             return self._given_graph
-        from treemem.schedule.graph_batch import graph_from_batch
-
-        return graph_from_batch(self)
+        return graph_of_trees(self.forest, self.schedule, self.vocabulary)
 
     def tokens(self, form: TokenForm) -> tuple[torch.Tensor, torch.Tensor]:
         """What a sequence model reads of each tree, on the batch's device.

@@ -9,10 +9,10 @@ from typing import Literal
 from treemem.checked_options import checked_choice
 from treemem.errors import GraphError, ParseError
 from treemem.trees.source_text import decode_source, shorten
-from treemem.trees.tree import Tree
+from treemem.trees.tree import VALUE_SUFFIX, Tree, format_brackets
 
-_NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_VALUE = re.compile(rf"={_NUMBER}\Z")
+__all__ = ["CONSTITUENT", "format_brackets", "parse_brackets"]
+
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+)
       | (?P<open>\()
@@ -23,8 +23,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 CONSTITUENT = "X"  # the label of inner nodes that the text gives none
-
-_PLAIN_LABEL = re.compile(r"[^\s()\"]+\Z")
 
 
 def parse_brackets(text: str | bytes, *, first: Literal["label", "child"] = "label") -> Tree:
@@ -101,11 +99,11 @@ def _read_label(token: re.Match[str], text: str) -> tuple[str, float | None]:
         raise ParseError("a quoted label is not closed", text, begin, "a closing '\"'")
     if token["quoted"] is None:
         label, tail = token["bare"], ""
-        if "=" in label and (found := _VALUE.search(label)) and found.start() > 0:
+        if "=" in label and (found := VALUE_SUFFIX.search(label)) and found.start() > 0:
             label, tail = label[: found.start()], found.group()
     else:
         tail = token["rest"]
-        if tail and not _VALUE.match(tail):
+        if tail and not VALUE_SUFFIX.match(tail):
             raise ParseError(
                 f"{shorten(tail)} after a quoted label", text, token.start("rest"), "a space, a bracket or '=number'"
             )
@@ -125,35 +123,3 @@ def _build(label: str, children: list[Tree], value: float | None, text: str, off
         raise ParseError(
             str(error), text, offset, "a finite value, and only at a leaf; or the label in quotes"
         ) from error
-
-
-def format_brackets(tree: Tree) -> str:
-    """The text of ``tree`` that :func:`parse_brackets` reads back.
-
-    Example:
-        >>> format_brackets(Tree("plus", [Tree("my x"), Tree("Number", value=2.5)]))
-        '(plus "my x" Number=2.5)'
-    """
-    parts: list[str] = []
-    pending: list[Tree | None] = [tree]
-    while pending:
-        node = pending.pop()
-        if node is None:
-            parts.append(")")
-            continue
-        label = _format_label(node.label)
-        if node.value is not None:
-            label += f"={node.value!r}"
-        if node.children:
-            parts.append(f" ({label}")
-            pending.append(None)
-            pending.extend(reversed(node.children))
-        else:
-            parts.append(f" {label}")
-    return "".join(parts)[1:]
-
-
-def _format_label(label: str) -> str:
-    if _PLAIN_LABEL.match(label) and label.isprintable() and not ("=" in label and _VALUE.search(label)):
-        return label
-    return json.dumps(label)

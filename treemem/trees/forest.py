@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError
 from treemem.trees.forest_arrays import (
+    ForestArrays,
     check_nodes,
     checked_data,
     checked_integers,
     checked_values,
     joined_data,
-    read_only,
     same_array,
     same_data,
 )
-from treemem.trees.postorder import Postorder, concatenated_ranges, find_children, find_depths, find_heights
+from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
+from treemem.trees.postorder import PostorderTrees, concatenated_ranges, read_only
+from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
 from treemem.trees.tree import Tree, tree_from_postorder
 
-if TYPE_CHECKING:
-    from treemem.trees.tokens import TokenForm, TokenSequences
+SEQUENCE = "Sequence"
+"""The label of the root of a flat tree, whose leaves are the tokens of a sequence."""
 
 
-class Forest:
+class Forest(PostorderTrees):
     """Many ordered labelled trees in flat arrays; immutable.
 
     The nodes of all trees stand in post-order, tree after tree: children from left to right, then their parent. What
@@ -64,10 +67,9 @@ class Forest:
         node_data: Mapping[str, NDArray[Any]] | None = None,
         tree_data: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
+        super().__init__(arity, begin)
         self.labels = labels
         self.label = read_only(label)
-        self.arity = read_only(arity)
-        self.begin = read_only(begin)
         self.value = None if value is None else read_only(value)
         self.node_data = {name: read_only(array) for name, array in (node_data or {}).items()}
         self.tree_data = {name: read_only(array) for name, array in (tree_data or {}).items()}
@@ -220,14 +222,6 @@ class Forest:
             checked_data("tree_data", tree_data, len(self)),
         )
 
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes of all trees."""
-        return len(self.label)
-
-    def __len__(self) -> int:
-        return len(self.begin) - 1
-
     def __iter__(self) -> Iterator[Tree]:
         return (self[index] for index in range(len(self)))
 
@@ -305,57 +299,11 @@ class Forest:
         return f"<Forest of {len(self)} trees, {self.num_nodes} nodes, {len(self.labels)} labels>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.labels, self.label, self.arity, self.begin, self.value, self.node_data, self.tree_data)
-        return Forest, fields
+        return Forest, tuple(self.arrays())
 
-    @cached_property
-    def _postorder(self) -> Postorder:
-        found = find_children(self.arity, self.begin)
-        return Postorder(*(read_only(array) for array in found))
-
-    @cached_property
-    def _parent(self) -> NDArray[np.int64]:
-        pointer, child, _ = self._postorder
-        parent = np.full(self.num_nodes, -1, np.int64)
-        parent[child] = np.repeat(np.arange(self.num_nodes), np.diff(pointer))
-        return read_only(parent)
-
-    @cached_property
-    def _depth(self) -> NDArray[np.int64]:
-        return read_only(find_depths(self._postorder.subtree_begin))
-
-    @cached_property
-    def _height(self) -> NDArray[np.int64]:
-        return read_only(find_heights(self._postorder.subtree_begin, self._depth))
-
-    def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """``(pointer [nodes + 1], child [edges])``: the children of ``j`` are ``child[pointer[j]:pointer[j + 1]]``."""
-        return self._postorder.pointer, self._postorder.child
-
-    def parent(self) -> NDArray[np.int64]:
-        """int64 ``[nodes]``: the parent of each node, -1 for a root."""
-        return self._parent
-
-    def depth(self) -> NDArray[np.int64]:
-        """int64 ``[nodes]``: number of edges from each node up to its root."""
-        return self._depth
-
-    def height(self) -> NDArray[np.int64]:
-        """int64 ``[nodes]``: longest way from each node down to a leaf, in edges."""
-        return self._height
-
-    def subtree_begin(self) -> NDArray[np.int64]:
-        """int64 ``[nodes]``: the first node of each node's subtree, which ends at the node itself."""
-        return self._postorder.subtree_begin
-
-    def subtree_size(self) -> NDArray[np.int64]:
-        """int64 ``[nodes]``: number of nodes of each node's subtree, itself included."""
-        return np.arange(1, self.num_nodes + 1) - self._postorder.subtree_begin
-
-    def node_name(self, node: int) -> str:
-        """How messages call a node: its tree, and its place there in post-order."""
-        tree = int(np.searchsorted(self.begin, node, side="right")) - 1
-        return f"tree {tree}, node {node - int(self.begin[tree])} (in post-order)"
+    def arrays(self) -> ForestArrays:
+        """The arrays that make the forest; :meth:`from_arrays` takes them."""
+        return ForestArrays(self.labels, self.label, self.arity, self.begin, self.value, self.node_data, self.tree_data)
 
     def split_roots(self) -> Forest:
         """The subtrees under each root, adjacent: an equation becomes its left and its right side.
@@ -389,34 +337,88 @@ class Forest:
             {name: np.repeat(array, num_parts, axis=0) for name, array in self.tree_data.items()},
         )
 
-    def tokens(self, form: TokenForm) -> TokenSequences:
-        """What a sequence model reads of each tree; see :func:`treemem.trees.tokens.forest_tokens`."""
-        from treemem.trees.tokens import forest_tokens
+    @classmethod
+    def from_sequences(cls, sequences: Iterable[Sequence[str]]) -> Forest:
+        """The forest of flat trees that hold sequences of tokens, such as the words of a text.
 
-        return forest_tokens(self, form)
+        Each tree has a root with the label ``SEQUENCE`` whose children are the tokens; an empty sequence is a lone
+        root. In the form ``"leaves"``, :meth:`tokens` gives the sequences back.
+
+        Example:
+            >>> forest = Forest.from_sequences([["the", "cat", "sat"], []])
+            >>> forest.tokens("leaves").strings()
+            [['the', 'cat', 'sat'], []]
+        """
+        sequences = list(sequences)
+        length = np.array([len(sequence) for sequence in sequences], np.int64)
+        begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(length + 1)])
+        table = {SEQUENCE: 0}
+        words = itertools.chain.from_iterable(sequences)
+        token = np.fromiter((table.setdefault(word, len(table)) for word in words), np.int32, int(length.sum()))
+        label, arity = np.zeros(int(begin[-1]), np.int32), np.zeros(int(begin[-1]), np.int32)
+        is_leaf = np.ones(len(label), bool)
+        is_leaf[begin[1:] - 1] = False
+        label[is_leaf] = token
+        arity[~is_leaf] = length
+        return cls(tuple(table), label, arity, begin)
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether every tree is a sequence, as :meth:`from_sequences` makes them."""
+        root = self.begin[1:] - 1
+        has_only_leaves = bool((self.arity[root] == np.diff(self.begin) - 1).all())
+        is_sequence = np.array([label == SEQUENCE for label in self.labels], bool)
+        return has_only_leaves and bool(len(self)) and bool(is_sequence[self.label[root]].all())
+
+    def flat_nodes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``(node [tokens], begin [trees + 1])``: the nodes that are tokens of sequences, and where each one starts.
+
+        Raises:
+            GraphError: a tree is no sequence.
+        """
+        if len(self) and not self.is_flat:
+            raise GraphError("a tree of this forest is no sequence; Forest.from_sequences makes sequences")
+        is_token = np.ones(self.num_nodes, bool)
+        is_token[self.begin[1:] - 1] = False
+        return np.flatnonzero(is_token), self.begin - np.arange(len(self.begin))
+
+    def tokens(self, form: TokenForm) -> TokenSequences:
+        """The tokens of each tree in one of the forms of :func:`treemem.trees.tokens.forest_tokens`.
+
+        The ids of tokens count the forest's own labels, then the punctuation.
+        """
+        if form == "leaves" and self.is_flat:
+            node, begin = self.flat_nodes()
+            return TokenSequences(self.labels, self.label[node].astype(np.int64), begin, node)
+        table = tuple(dict.fromkeys([*self.labels, *punctuation(form)]))
+        return write_tokens(self, form, table, self.label.astype(np.int64))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write a Parquet file with one row a tree; see :mod:`treemem.trees.forest_files`."""
-        from treemem.trees.forest_files import write_parquet
-
-        write_parquet(self, path)
+        write_parquet(self.arrays(), path)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Forest:
-        """Read what :meth:`to_parquet` wrote."""
-        from treemem.trees.forest_files import read_parquet
+        """Read what :meth:`to_parquet` wrote.
 
-        return read_parquet(path)
+        Raises:
+            GraphError: the file cannot be read, or holds no forest.
+        """
+        return cls.from_arrays(**read_parquet(path)._asdict())
 
     def save(self, folder: str | Path) -> None:
         """Write a folder of ``.npy`` files that :meth:`load` can map into memory."""
-        from treemem.trees.forest_files import save_arrays
-
-        save_arrays(self, folder)
+        save_arrays(self.arrays(), folder)
 
     @classmethod
     def load(cls, folder: str | Path, *, mmap: bool = True) -> Forest:
-        """Read what :meth:`save` wrote, by default without copying the arrays into memory."""
-        from treemem.trees.forest_files import load_arrays
+        """Read what :meth:`save` wrote, by default without copying the arrays into memory.
 
-        return load_arrays(folder, mmap=mmap)
+        Raises:
+            GraphError: the folder holds no whole forest.
+        """
+        arrays = load_arrays(folder, mmap=mmap)
+        try:
+            return cls.from_arrays(**arrays._asdict())
+        except GraphError as error:
+            raise GraphError(f"{folder} holds no whole forest: {error}") from error

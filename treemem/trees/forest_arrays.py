@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,14 +13,18 @@ from treemem.trees.postorder import stack_sizes
 
 _DATA_SORTS = "biufU"
 _NODES_AT_ONCE = 1 << 22
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """A view of ``array`` that cannot be written through."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+class ForestArrays(NamedTuple):
+    """The arrays of a forest, as :class:`treemem.trees.forest.Forest` names and describes them."""
+
+    labels: Sequence[str]
+    label: NDArray[Any]
+    arity: NDArray[Any]
+    begin: NDArray[Any]
+    value: NDArray[Any] | None
+    node_data: Mapping[str, NDArray[Any]]
+    tree_data: Mapping[str, NDArray[Any]]
 
 
 def checked_integers(name: str, array: ArrayLike, dtype: type[np.int32] | type[np.int64]) -> NDArray[Any]:

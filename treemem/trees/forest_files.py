@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import GraphError
 from treemem.records import replacing
-from treemem.trees.forest import Forest
+from treemem.trees.forest_arrays import ForestArrays
 
 if TYPE_CHECKING:
     import pyarrow
@@ -23,7 +23,7 @@ _DESCRIPTION = "forest.json"
 _METADATA_KEY = b"treemem.forest"
 
 
-def write_parquet(forest: Forest, path: str | Path) -> None:
+def write_parquet(forest: ForestArrays, path: str | Path) -> None:
     """Write one row a tree, nodes in post-order, readable by anything that reads Parquet.
 
     Columns: ``label`` (a list of strings, dictionary-encoded), ``arity`` (a list of integers), ``value`` (a list of
@@ -68,7 +68,7 @@ def _arrow_array(array: NDArray[Any]) -> pyarrow.Array:
     return flat
 
 
-def read_parquet(path: str | Path) -> Forest:
+def read_parquet(path: str | Path) -> ForestArrays:
     """Read what :func:`write_parquet` wrote.
 
     Raises:
@@ -110,7 +110,7 @@ def read_parquet(path: str | Path) -> Forest:
     label = nodes("label")
     if not pyarrow.types.is_dictionary(label.type):
         label = label.dictionary_encode()
-    return Forest.from_arrays(
+    return ForestArrays(
         label.dictionary.to_pylist(),
         _numpy_array(label.indices),
         _numpy_array(nodes("arity")),
@@ -134,7 +134,7 @@ def _numpy_array(array: pyarrow.Array, shape: Sequence[int] = ()) -> NDArray[Any
     return entries.reshape(-1, *shape) if shape else entries
 
 
-def save_arrays(forest: Forest, folder: str | Path) -> None:
+def save_arrays(forest: ForestArrays, folder: str | Path) -> None:
     """Write each array to a ``.npy`` file of ``folder``, and a description, without which nothing is read.
 
     All is written under temporary names first, for the arrays may be mapped from the very files that they replace; the
@@ -146,7 +146,7 @@ def save_arrays(forest: Forest, folder: str | Path) -> None:
     if forest.value is not None:
         arrays["value"] = forest.value
     names: dict[str, dict[str, str]] = {"node_data": {}, "tree_data": {}}
-    sets: dict[str, dict[str, NDArray[Any]]] = {"node_data": forest.node_data, "tree_data": forest.tree_data}
+    sets: dict[str, Mapping[str, NDArray[Any]]] = {"node_data": forest.node_data, "tree_data": forest.tree_data}
     for kind, data in sets.items():
         for index, (name, entries) in enumerate(data.items()):
             names[kind][name] = f"{kind}_{index}"
@@ -166,8 +166,8 @@ def save_arrays(forest: Forest, folder: str | Path) -> None:
         (folder / _DESCRIPTION).unlink(missing_ok=True)
 
 
-def load_arrays(folder: str | Path, *, mmap: bool = True) -> Forest:
-    """Read what :func:`save_arrays` wrote, and check it.
+def load_arrays(folder: str | Path, *, mmap: bool = True) -> ForestArrays:
+    """Read what :func:`save_arrays` wrote; nothing checks that the arrays make trees.
 
     Args:
         folder: the folder.
@@ -184,7 +184,7 @@ def load_arrays(folder: str | Path, *, mmap: bool = True) -> Forest:
     try:
         description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
         _check_format(description, folder)
-        return Forest.from_arrays(
+        return ForestArrays(
             description["labels"],
             read("label"),
             read("arity"),

@@ -8,12 +8,14 @@ level, so a chain of 100,000 nodes costs what 100,000 nodes cost anywhere.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 _RADIX_BITS = 16
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Postorder(NamedTuple):
@@ -28,6 +30,13 @@ class Postorder(NamedTuple):
     pointer: NDArray[np.int64]
     child: NDArray[np.int64]
     subtree_begin: NDArray[np.int64]
+
+
+def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """A view of ``array`` that cannot be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def stable_order(keys: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -126,3 +135,73 @@ def find_heights(subtree_begin: NDArray[np.int64], depth: NDArray[np.int64]) -> 
         deepest = np.maximum(deepest[:-width], deepest[width:]) if node.size else deepest
         width *= 2
     return height
+
+
+class PostorderTrees:
+    """The structure of trees in post-order, whatever their labels; each array is found on first need and kept.
+
+    Attributes:
+        arity: int32 ``[nodes]``, number of children.
+        begin: int64 ``[trees + 1]``; tree ``i`` is the nodes ``begin[i]`` to ``begin[i + 1] - 1``, its root the last.
+    """
+
+    def __init__(self, arity: NDArray[np.int32], begin: NDArray[np.int64]) -> None:
+        self.arity = read_only(arity)
+        self.begin = read_only(begin)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of all trees."""
+        return len(self.arity)
+
+    def __len__(self) -> int:
+        return len(self.begin) - 1
+
+    @cached_property
+    def _postorder(self) -> Postorder:
+        found = find_children(self.arity, self.begin)
+        return Postorder(*(read_only(array) for array in found))
+
+    @cached_property
+    def _parent(self) -> NDArray[np.int64]:
+        pointer, child, _ = self._postorder
+        parent = np.full(self.num_nodes, -1, np.int64)
+        parent[child] = np.repeat(np.arange(self.num_nodes), np.diff(pointer))
+        return read_only(parent)
+
+    @cached_property
+    def _depth(self) -> NDArray[np.int64]:
+        return read_only(find_depths(self._postorder.subtree_begin))
+
+    @cached_property
+    def _height(self) -> NDArray[np.int64]:
+        return read_only(find_heights(self._postorder.subtree_begin, self._depth))
+
+    def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``(pointer [nodes + 1], child [edges])``: the children of ``j`` are ``child[pointer[j]:pointer[j + 1]]``."""
+        return self._postorder.pointer, self._postorder.child
+
+    def parent(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: the parent of each node, -1 for a root."""
+        return self._parent
+
+    def depth(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: number of edges from each node up to its root."""
+        return self._depth
+
+    def height(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: longest way from each node down to a leaf, in edges."""
+        return self._height
+
+    def subtree_begin(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: the first node of each node's subtree, which ends at the node itself."""
+        return self._postorder.subtree_begin
+
+    def subtree_size(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``: number of nodes of each node's subtree, itself included."""
+        return np.arange(1, self.num_nodes + 1) - self._postorder.subtree_begin
+
+    def node_name(self, node: int) -> str:
+        """How messages call a node: its tree, and its place there in post-order."""
+        tree = int(np.searchsorted(self.begin, node, side="right")) - 1
+        return f"tree {tree}, node {node - int(self.begin[tree])} (in post-order)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
@@ -17,6 +17,9 @@ Example = str | Mapping[str, Any] | Tree
 SPLITS = ("train", "validation", "test")
 """What the examples of a task may be divided into."""
 
+MOST_NODES = 100_000
+_CHARACTERS_PER_NODE = 16
+
 
 class RecordReader(ABC):
     """Reads examples, each on its own; what one record says changes nothing about another.
@@ -28,12 +31,13 @@ class RecordReader(ABC):
         example_fields: the fields of a record that an example may be read from, the label not among them; a table
             without any of them is refused as a whole, and where records are predicted nothing but these is kept of
             them. None where an example may be read from any.
-        most_nodes: the largest example that is read; a larger one would take minutes.
+        most_nodes: the most nodes that one record may have, since a record costs memory and time with every node and
+            every level. Set it to read larger ones.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     example_fields: ClassVar[tuple[str, ...]] = ()
-    most_nodes: int = 100_000
+    most_nodes: int = MOST_NODES
 
     def is_header(self, parts: Sequence[str]) -> bool:
         """Whether these parts of a text file's first line that is not blank name its columns: it is no record then."""
@@ -77,17 +81,33 @@ class RecordReader(ABC):
         return trees[0]
 
     def read(self, example: Example) -> list[Node]:
-        """The nodes of an example, however it is given; errors are those of :meth:`nodes`.
+        """The nodes of an example, however it is given.
 
         Raises:
-            GraphError: the example has more than :attr:`most_nodes` nodes.
+            GraphError: more than ``most_nodes`` nodes, or a text of more than 16 characters for each of them, which is
+                refused before it is parsed.
+            TreememError: as :meth:`nodes`.
         """
-        nodes = self._nodes_of(example)
-        if len(nodes) > self.most_nodes:
-            raise GraphError(f"the example has {len(nodes)} nodes; at most {self.most_nodes} are read (most_nodes)")
+        if isinstance(example, Tree):
+            self._check_size("nodes", example.size, self.most_nodes)
+        else:
+            texts: Iterable[object] = [example]
+            if isinstance(example, Mapping):
+                texts = [example.get(name) for name in self.example_fields or example]
+            characters = sum(len(text) for text in texts if isinstance(text, str))
+            self._check_size("characters", characters, _CHARACTERS_PER_NODE * self.most_nodes)
+        nodes = self._nodes(example)
+        self._check_size("nodes", len(nodes), self.most_nodes)
         return nodes
 
-    def _nodes_of(self, example: Example) -> list[Node]:
+    def _check_size(self, what: str, size: int, most: int) -> None:
+        if size > most:
+            raise GraphError(
+                f"this record has {size:,} {what}; a record may have {most:,} (most_nodes={self.most_nodes:,}). Raise "
+                "most_nodes to read it (--most-nodes of treemem predict)"
+            )
+
+    def _nodes(self, example: Example) -> list[Node]:
         if isinstance(example, Tree):
             return tree_nodes(self.checked_tree(example))
         if isinstance(example, str):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +15,11 @@ if TYPE_CHECKING:
     import networkx
     import sympy
     from torch_geometric.data import Data
+
+VALUE_SUFFIX = re.compile(r"=[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+"""The value behind the label of a leaf in brackets, as in ``label=2.5``."""
+
+_PLAIN_LABEL = re.compile(r"[^\s()\"]+\Z")
 
 
 class Tree:
@@ -146,8 +154,6 @@ class Tree:
         return tree_from_postorder, (labels, [node.arity for node in nodes], [node.value for node in nodes])
 
     def __str__(self) -> str:
-        from treemem.trees.brackets import format_brackets
-
         return format_brackets(self)
 
     def __repr__(self) -> str:
@@ -189,54 +195,43 @@ class Tree:
 
         See :func:`tree_from_sympy` for the options.
         """
-        from treemem.trees.sympy_bridge import tree_from_sympy
-
-        return tree_from_sympy(expression, variables=variables, numeric=numeric, functions=functions)
+        return _bridge("sympy").tree_from_sympy(expression, variables=variables, numeric=numeric, functions=functions)
 
     def to_sympy(self) -> sympy.Basic:
         """The unevaluated sympy expression that this tree says."""
-        from treemem.trees.sympy_bridge import tree_to_sympy
-
-        return tree_to_sympy(self)
+        return _bridge("sympy").tree_to_sympy(self)
 
     @classmethod
     def from_networkx(cls, graph: networkx.DiGraph) -> Tree:
         """The tree of a graph whose edges run from child to parent; see :func:`tree_from_networkx`."""
-        from treemem.trees.networkx_bridge import tree_from_networkx
-
-        return tree_from_networkx(graph)
+        return _bridge("networkx").tree_from_networkx(graph)
 
     def to_networkx(self) -> networkx.DiGraph:
         """A graph with edges from child to parent; see :func:`tree_to_networkx`."""
-        from treemem.trees.networkx_bridge import tree_to_networkx
-
-        return tree_to_networkx(self)
+        return _bridge("networkx").tree_to_networkx(self)
 
     @classmethod
     def from_dgl(cls, graph: dgl.DGLGraph, labels: tuple[str, ...]) -> Tree:
         """The tree of a DGL graph whose node field ``label`` indexes ``labels``; see :func:`tree_from_dgl`."""
-        from treemem.trees.dgl_bridge import tree_from_dgl
-
-        return tree_from_dgl(graph, labels)
+        return _bridge("dgl").tree_from_dgl(graph, labels)
 
     def to_dgl(self, labels: tuple[str, ...]) -> dgl.DGLGraph:
         """A DGL graph with edges from child to parent; node fields ``label``, ``value``, edge field ``position``."""
-        from treemem.trees.dgl_bridge import tree_to_dgl
-
-        return tree_to_dgl(self, labels)
+        return _bridge("dgl").tree_to_dgl(self, labels)
 
     @classmethod
     def from_pyg(cls, data: Data, labels: tuple[str, ...]) -> Tree:
         """The tree of a PyG graph whose field ``label`` indexes ``labels``; see :func:`tree_from_pyg`."""
-        from treemem.trees.pyg_bridge import tree_from_pyg
-
-        return tree_from_pyg(data, labels)
+        return _bridge("pyg").tree_from_pyg(data, labels)
 
     def to_pyg(self, labels: tuple[str, ...]) -> Data:
         """A PyG graph with edges from child to parent and fields ``label``, ``value`` and ``position``."""
-        from treemem.trees.pyg_bridge import tree_to_pyg
+        return _bridge("pyg").tree_to_pyg(self, labels)
 
-        return tree_to_pyg(self, labels)
+
+def _bridge(library: str) -> Any:
+    """The module that converts trees from and to another library, which is imported on first use."""
+    return importlib.import_module(f"treemem.trees.{library}_bridge")
 
 
 def tree_from_postorder(
@@ -258,3 +253,35 @@ def tree_from_postorder(
     if len(done) != 1:
         raise GraphError(f"these nodes make {len(done)} trees, not one")
     return done.pop()
+
+
+def format_brackets(tree: Tree) -> str:
+    """The text of ``tree`` that ``parse_brackets`` reads back.
+
+    Example:
+        >>> format_brackets(Tree("plus", [Tree("my x"), Tree("Number", value=2.5)]))
+        '(plus "my x" Number=2.5)'
+    """
+    parts: list[str] = []
+    pending: list[Tree | None] = [tree]
+    while pending:
+        node = pending.pop()
+        if node is None:
+            parts.append(")")
+            continue
+        label = _format_label(node.label)
+        if node.value is not None:
+            label += f"={node.value!r}"
+        if node.children:
+            parts.append(f" ({label}")
+            pending.append(None)
+            pending.extend(reversed(node.children))
+        else:
+            parts.append(f" {label}")
+    return "".join(parts)[1:]
+
+
+def _format_label(label: str) -> str:
+    if _PLAIN_LABEL.match(label) and label.isprintable() and not ("=" in label and VALUE_SUFFIX.search(label)):
+        return label
+    return json.dumps(label)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -88,7 +87,7 @@ class Vocabulary:
         if isinstance(leaves, str):
             raise VocabularyError(f"leaves must be several labels, not the string {leaves!r}")
         self.leaves = tuple(leaves)
-        self.functions = tuple(map(_checked_function, functions))
+        self.functions = tuple((label, arity) for label, arity in functions)
         self.kinds_by = kinds
         self.number = number
         self.unknown = unknown
@@ -114,9 +113,6 @@ class Vocabulary:
 
     def _check(self) -> None:
         named = [*self.leaves, *(label for label, _ in self.functions)]
-        for label in named + [label for label in (self.number, self.unknown) if label is not None]:
-            if not isinstance(label, str):
-                raise VocabularyError(f"a label must be a string, not {label!r}")
         if self.kinds_by not in ("label", "arity"):
             raise VocabularyError(f'kinds must be "label" or "arity", not {self.kinds_by!r}')
         for leaf, count in Counter(self.leaves).items():
@@ -125,6 +121,8 @@ class Vocabulary:
         for (label, arity), count in Counter(self.functions).items():
             if count > 1:
                 raise VocabularyError(f"the function {label!r} of {children_in_words(arity)} is given twice")
+            if arity < 1:
+                raise VocabularyError(f"the function {label!r} needs at least one child, not {arity}")
         if self.number is not None and self.number in self.leaves:
             raise VocabularyError(f"{self.number!r} is the label of number leaves and cannot be a symbol leaf too")
         if self.unknown is not None and self.unknown not in self.leaves:
@@ -136,11 +134,14 @@ class Vocabulary:
     ) -> Vocabulary:
         """The vocabulary of all labels that occur in ``forest``, in alphabetical order.
 
+        Of the sequences of :meth:`Forest.from_sequences` the tokens alone are labels.
+
         Args:
             forest: the trees.
             kinds, number, unknown: as for the class; ``unknown`` becomes a leaf if it is none yet.
         """
-        pairs, _ = _label_arity_pairs(forest.labels, forest.label, forest.arity)
+        nodes = forest.flat_nodes()[0] if forest.is_flat else slice(None)
+        pairs, _ = _label_arity_pairs(forest.labels, forest.label[nodes], forest.arity[nodes])
         seen = sorted((forest.labels[label], arity) for label, arity in pairs)
         leaves = [label for label, arity in seen if arity == 0 and label != number]
         if unknown is not None and unknown not in leaves:
@@ -300,7 +301,7 @@ class Vocabulary:
         try:
             if fields["format"] != _FORMAT:
                 raise VocabularyError(f"a vocabulary of format {fields['format']!r}; this version reads {_FORMAT}")
-            functions = [(label, arity) for label, arity in fields["functions"]]
+            functions = [(label, int(arity)) for label, arity in fields["functions"]]
             options = {"kinds": fields["kinds"], "number": fields["number"], "unknown": fields["unknown"]}
             leaves = list(fields["leaves"])
         except (KeyError, TypeError, ValueError) as error:
@@ -361,23 +362,6 @@ def check_vocabulary(vocabulary: object) -> None:
 def children_in_words(number: int) -> str:
     """``1 child``, ``2 children``."""
     return f"{number} child" if number == 1 else f"{number} children"
-
-
-def _checked_function(function: tuple[str, int]) -> tuple[str, int]:
-    if isinstance(function, str) or not isinstance(function, Sequence) or len(function) != 2:
-        raise VocabularyError(f'a function is a label and its arity, such as ("Add", 2), not {function!r}')
-    label, arity = function
-    return label, _checked_arity(label, arity)
-
-
-def _checked_arity(label: str, arity: int) -> int:
-    try:
-        checked = operator.index(arity)
-    except TypeError as error:
-        raise VocabularyError(f"the arity of {label!r} must be an integer, not {arity!r}") from error
-    if checked < 1:
-        raise VocabularyError(f"the function {label!r} needs at least one child, not {arity}")
-    return checked
 
 
 def _label_arity_pairs(

@@ -3,8 +3,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from treemem.tasks.equation_verification.editing import EXCHANGE, GROW, REPLACE, SHRINK, Editor, WeightedLabels
-from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.editing import (
+    EXCHANGE,
+    GROW,
+    REPLACE,
+    SHRINK,
+    Editor,
+    WeightedLabels,
+)
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.trees.equation_parser import parse_equation
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from treemem.tasks.equation_verification.evaluation import (
+from treemem.tasks.equation_verification.generation.evaluation import (
     DOUBTFUL,
     UNDEFINED,
     USABLE,
@@ -12,9 +12,9 @@ from treemem.tasks.equation_verification.evaluation import (
     draw_points,
     evaluate,
 )
-from treemem.tasks.equation_verification.exact_evaluation import UndefinedValueError, evaluate_exactly
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.exact_evaluation import UndefinedValueError, evaluate_exactly
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees.equation_parser import parse_expression
 
 POINTS = draw_points()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from treemem.tasks.equation_verification.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.trees.equation_parser import parse_equation, parse_expression
 from treemem.trees.forest import Forest
 

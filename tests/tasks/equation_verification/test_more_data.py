@@ -7,18 +7,18 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import GraphError, RecipeError
-from treemem.tasks.equation_verification.derivation import DerivationOptions
-from treemem.tasks.equation_verification.evaluation import draw_points
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import (
+from treemem.tasks.equation_verification.generation.derivation import DerivationOptions
+from treemem.tasks.equation_verification.generation.evaluation import draw_points
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import (
     canonical_equations,
     deep_equations,
     training_equations,
     with_more_training,
 )
-from treemem.tasks.equation_verification.quotas import depth_quotas
-from treemem.tasks.equation_verification.verification import verify
+from treemem.tasks.equation_verification.generation.quotas import depth_quotas
+from treemem.tasks.equation_verification.generation.verification import verify
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
@@ -135,10 +135,8 @@ def test_the_same_seed_gives_the_same_equations() -> None:
 
 
 def test_bad_arguments_are_refused(data: EquationData) -> None:
-    with pytest.raises(RecipeError, match="size must be a whole number"):
+    with pytest.raises(RecipeError, match="size must be at least 0"):
         training_equations(-1)
-    with pytest.raises(RecipeError, match="seed must be a whole number"):
-        training_equations(1, seed="a")  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="are for training already; size must be that or more, not 10"):
         with_more_training(data.forest, 10)
     with pytest.raises(RecipeError, match="no label and no split"):
@@ -149,7 +147,7 @@ def test_bad_arguments_are_refused(data: EquationData) -> None:
         )
 
 
-@pytest.mark.parametrize("depths", [(), (7,), (21,), (14, 14), ("14",), (14.5,)])
+@pytest.mark.parametrize("depths", [(), (7,), (21,), (14, 14)])
 def test_depths_out_of_range_are_refused(depths: tuple[int, ...]) -> None:
     with pytest.raises(RecipeError, match="depths must be whole numbers from 8 to 20, each once"):
         deep_equations(1, depths)
@@ -161,7 +159,7 @@ def test_derived_equations_serve_as_identities_and_what_they_make_is_true() -> N
     assert len({str(tree) for tree in plain} & {str(tree) for tree in derived}) < 150
     table, points = ExpressionTable(), draw_points()
     assert verify(table, table.from_forest(derived), points).tolist() == derived.tree_data["label"].tolist()
-    with pytest.raises(RecipeError, match="derived_share must be a number from 0 to 1, not 2"):
+    with pytest.raises(RecipeError, match="derived_share must be a probability"):
         DerivationOptions(derived_share=2)
 
 

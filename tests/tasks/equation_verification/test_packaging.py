@@ -9,7 +9,7 @@ import treemem
 from treemem.checkpoint import load_pretrained, pretrained_folder
 from treemem.errors import CheckpointError, RecipeError
 from treemem.runs import StudyRun, TrainingOptions, read_study, run_study
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.task import EquationVerification
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from treemem.tasks.equation_verification.quotas import PUBLISHED_COUNTS, OpenQuotas, depth_quotas
+from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_COUNTS, OpenQuotas, depth_quotas
 
 
 def test_the_published_size_has_the_published_counts() -> None:

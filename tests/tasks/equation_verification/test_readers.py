@@ -13,10 +13,8 @@ from treemem.errors import GraphError, ParseError, RecipeError, TreememError, Vo
 from treemem.records import write_records
 from treemem.tasks.equation_verification import readers
 from treemem.tasks.equation_verification.readers import read_equations, read_published
-from treemem.tasks.equation_verification.vocabulary import equation_vocabulary
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.preorder import format_preorder, parse_preorder
-from treemem.trees.vocabulary import Vocabulary
 
 EQUATIONS = ["sin(x)^2 + cos(x)^2 = 1", "a + b = b + a", "x = -x"]
 RECORDS = [
@@ -174,15 +172,6 @@ def test_labels_may_be_spelled_in_several_ways(tmp_path: Path, label: Any, expec
     assert read_equations(path).forest.tree_data["label"].tolist() == [expected]
 
 
-def test_own_functions_need_a_vocabulary_that_has_them(tmp_path: Path) -> None:
-    path = tmp_path / "equations.txt"
-    path.write_text("gamma(x) = x\n")
-    assert "unknown function" in str(read_equations(path, functions={"gamma": 1}).bad[0].error)
-    default = equation_vocabulary()
-    vocabulary = Vocabulary(default.leaves, [*default.functions, ("gamma", 1)])
-    assert len(read_equations(path, functions={"gamma": 1}, vocabulary=vocabulary).forest) == 1
-
-
 def test_bad_records_are_in_order_over_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_CHUNK", 3)
     path = tmp_path / "equations.jsonl"
@@ -317,8 +306,6 @@ def test_other_fields_are_kept_as_text(tmp_path: Path) -> None:
 def test_the_published_format_has_no_other_fields_and_no_labels_but_its_own(shared_data: Path) -> None:
     path = shared_data / "equations" / "published_raw_records.json"
     assert read_equations(path, keep=["holds"]).forest.tree_data["holds"].tolist() == [""] * 3
-    with pytest.raises(RecipeError, match="published format"):
-        read_equations(path, functions={"f": 1})
 
 
 def test_a_variable_too_many_is_told_with_its_line_once(tmp_path: Path) -> None:

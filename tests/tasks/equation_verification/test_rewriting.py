@@ -5,9 +5,9 @@ import random
 import pytest
 from independent_evaluation import differences
 
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.identities import IDENTITIES
-from treemem.tasks.equation_verification.rewriting import Rewriter
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.identities import IDENTITIES
+from treemem.tasks.equation_verification.generation.rewriting import Rewriter
 from treemem.trees.equation_parser import parse_equation, parse_expression
 
 

@@ -17,7 +17,7 @@ from treemem.runs import OddsCount, StudyRun, packed_answers, right_answers, sco
 from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification import reproduce
 from treemem.tasks.equation_verification.error_analysis import equation_groups, error_rates
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.results_page import write_page
 from treemem.tasks.equation_verification.studies import SEEDS, TABLE_2, TOKEN_READER, token_reader_record
 from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER, StudyData

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.more_data import canonical_equations
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.more_data import canonical_equations
 from treemem.tasks.equation_verification.study_data import DEEP_VALIDATION, DEEPER, StudyData, part_of
 from treemem.tasks.equation_verification.task import EquationDataOptions, EquationVerification
 from treemem.trees.forest import Forest

@@ -7,10 +7,10 @@ import pytest
 from independent_evaluation import differences
 
 from treemem.errors import GraphError, RecipeError
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.more_data import canonical_equations
-from treemem.tasks.equation_verification.subexpressions import subexpression_pairs
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import canonical_equations
+from treemem.tasks.equation_verification.generation.subexpressions import subexpression_pairs
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -95,7 +95,7 @@ def test_the_same_seed_gives_the_same_pairs(data: EquationData, pairs: Forest) -
 
 
 def test_bad_arguments_are_refused(data: EquationData) -> None:
-    with pytest.raises(RecipeError, match="size must be a whole number"):
+    with pytest.raises(RecipeError, match="size must be at least 0"):
         subexpression_pairs(data.forest, -1)
     with pytest.raises(RecipeError, match="no split in their tree_data"):
         subexpression_pairs(data.forest.with_data(), 5)

@@ -17,7 +17,7 @@ from treemem.tasks.equation_verification import (
     equation_vocabulary,
     read_equations,
 )
-from treemem.tasks.equation_verification.generator import generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
 from treemem.trees.equation_labels import LEAF_LABELS
 from treemem.trees.equation_parser import parse_equation
@@ -111,7 +111,7 @@ def test_loss_and_probability_are_those_of_the_score() -> None:
     expected = (
         torch.log1p((-score).exp()) * torch.tensor(label) + torch.log1p(score.exp()) * torch.tensor(1 - label)
     ).mean()
-    torch.testing.assert_close(TASK.loss(score, {"label": torch.tensor(label)}), expected)
+    torch.testing.assert_close(TASK.loss(score, {"label": torch.tensor(label)}).mean, expected)
     probability = TASK.probabilities(score, {"label": label})
     np.testing.assert_allclose(probability, 1 / (1 + np.exp(-score.numpy())))
     scores = TASK.scores(score, {"label": label}, np.array([8, 8, 9]))
@@ -150,7 +150,7 @@ def test_the_numeric_loss_adds_squared_errors_of_correct_equations() -> None:
     targets = {"label": [1, 1, 1, 0], "side": [-1, 0, 1, 0], "value": [0.0, 0.6, 1.5, 1.0]}
     tensors = {name: torch.tensor(values) for name, values in targets.items()}
     expected = (np.log1p(np.exp(-1.0)) + 0.1**2 + 0.5**2) / 4
-    assert NUMERIC_TASK.loss(outputs, tensors).item() == pytest.approx(expected)
+    assert NUMERIC_TASK.loss(outputs, tensors).mean.item() == pytest.approx(expected)
     close = outputs.clone()
     close[1, 1] = 0.6004
     arrays = {name: np.array(values) for name, values in targets.items()}
@@ -178,7 +178,7 @@ def test_generated_equations_train_score_and_load(tmp_path: Path) -> None:
     assert [score.group for score in evaluation.scores][-1] == "all"
     assert all(score.group >= 8 for score in evaluation.scores[:-1])
     assert evaluation.num_trees == 2 * evaluation.overall.examples
-    np.testing.assert_allclose(treemem.load(tmp_path).predict(data.part("test")), evaluation.probabilities, rtol=1e-4)
+    np.testing.assert_allclose(treemem.load(tmp_path).predict(data.part("test")), evaluation.predicted, rtol=1e-4)
 
 
 def test_a_users_file_can_be_scored(tmp_path: Path) -> None:
@@ -325,5 +325,5 @@ def test_every_read_out_is_kept_in_a_checkpoint(tmp_path: Path, read_out: str, n
 
 
 def test_an_unknown_read_out_is_an_error() -> None:
-    with pytest.raises(RecipeError, match="read_out is 'cosin'; did you mean cosine"):
+    with pytest.raises(RecipeError, match=r"read_out='cosin' is none of .* did you mean cosine"):
         EquationVerification(read_out="cosin")  # type: ignore[arg-type]

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from treemem.tasks.equation_verification.evaluation import draw_points
-from treemem.tasks.equation_verification.expressions import ExpressionTable
-from treemem.tasks.equation_verification.identities import IDENTITIES
-from treemem.tasks.equation_verification.verification import FALSE, TRUE, UNDECIDED, verify
+from treemem.tasks.equation_verification.generation.evaluation import draw_points
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.identities import IDENTITIES
+from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, UNDECIDED, verify
 from treemem.trees.equation_parser import parse_equation
 
 POINTS = draw_points()

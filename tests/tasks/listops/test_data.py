@@ -10,7 +10,7 @@ from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.tasks.listops import ListOps, ListOpsDataOptions, ListOpsDistribution, evaluate_expressions
 from treemem.tasks.listops.data import make_listops_data
-from treemem.tasks.listops.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
+from treemem.tasks.listops.generation.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
 from treemem.trees import Forest, format_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_forest
 
@@ -224,18 +224,10 @@ def test_a_warning_counts_the_training_expressions_that_are_tested_with(
     ("options", "problem"),
     [
         ({"training_size": 0}, "data.training_size must be at least 1, not 0"),
-        ({"training_size": 2.5}, "data.training_size must be a whole number, not 2.5"),
         ({"training_length": 0}, "data.training_length must be at least 1, not 0"),
         ({"seed": -1}, "data.seed must be at least 0, not -1"),
-        ({"test_sets": ["iid", "iid"]}, "data.test_sets holds 'iid' twice"),
-        ({"test_sets": "iid"}, r"data.test_sets must be a list of names, such as \[iid\], not 'iid'"),
+        ({"test_sets": ["iid", "iid"]}, "data.test_sets names a set twice: iid, iid"),
         ({"test_sets": []}, "data.test_sets is empty"),
-        ({"test_sets": 3}, "data.test_sets must be a list of names, .*, not 3"),
-        ({"test_sets": [3]}, "a set must be a name such as 'iid', not 3"),
-        ({"validation_set": 3}, "a set must be a name such as 'iid', not 3"),
-        ({"training_file": 3}, "data.training_file must be a path, a text, not 3"),
-        ({"validation_file": ["a"]}, "data.validation_file must be a path, a text, not "),
-        ({"test_file": True}, "data.test_file must be a path, a text, not True"),
         (
             {"validation_set": "31-50", "validation_file": "own.tsv"},
             "data.validation_set is '31-50', and data.validation_file names .*choose one",

@@ -13,8 +13,8 @@ from treemem.tasks.listops import PUBLISHED_FIGURES
 METRICS = ("accuracy", "parsing f1")
 README = Path(treemem.tasks.listops.__file__).parent / "README.md"
 MODULES = [
-    "treemem.tasks.listops.evaluation",
-    "treemem.tasks.listops.expression_sets",
+    "treemem.tasks.listops.generation.evaluation",
+    "treemem.tasks.listops.generation.expression_sets",
     "treemem.trees.bracketed_lines",
     "treemem.trees.listops",
     "treemem.trees.listops_arrays",

@@ -182,7 +182,7 @@ def test_a_tree_network_learns_from_the_given_trees(task: ListOps, network: str,
     data = task.make_data(ListOpsDataOptions(**sizes, max_length=8, test_sets=["iid", "length 11-14"]))
     options = TrainingOptions(epochs=8, batch_size=32, learning_rate=0.01, seed=1, accelerator="cpu")
     fit(task, NetworkConfig(network, {"hidden_size": 32}), data, options, output=tmp_path)
-    scores = evaluate(treemem.load(tmp_path / "best"), data, split="test").scores
+    scores = evaluate(treemem.load(tmp_path), data, split="test").scores
     assert [(score.group, score.examples) for score in scores] == [(10, 200), (20, 200), ("all", 400)]
     assert scores[0].majority < 0.2
     assert scores[0].accuracy > 0.3

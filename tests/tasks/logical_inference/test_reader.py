@@ -10,7 +10,7 @@ import pytest
 
 from treemem.errors import ParseError, RecipeError
 from treemem.tasks.logical_inference import RELATIONS, read_logic, read_logic_folder
-from treemem.tasks.logical_inference.reader import LogicRecords
+from treemem.tasks.logical_inference.readers import LogicRecords
 
 
 def test_the_published_files_are_read_whole_and_every_label_holds(shared_data: Path) -> None:

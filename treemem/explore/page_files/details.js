@@ -120,7 +120,7 @@ class Details {
     places.forEach((vector, entry) => {
       if (vector < 0) return;
       const single = places.length === 1;
-      const which = names ? names[entry] : nameOfEntry(field.name, entry);
+      const which = names ? names[entry] : nameOfEntry(field, entry);
       const full = single ? title : `${title} ${which}`;
       const texts = pool.texts(vector);
       const shown = pool.width === 1 ? element('span', { class: 'one' }, texts[0]) : strip(pool, vector, scaleOf(field), full);
@@ -154,10 +154,11 @@ function numbers(texts) {
   return line;
 }
 
+const ONE_OF = { children: 'child', slots: 'slot', layers: 'layer', steps: 'step', heads: 'head' };
+
 function nameOfEntry(field, entry) {
-  if (field === 'S') return entry ? `row ${entry}` : 'row 0, top';
-  if (field.endsWith('slots')) return `slot ${entry + 1}`;
-  return field === 'forget' || field === 'children' ? `child ${entry + 1}` : String(entry);
+  if (field.name === 'S') return entry ? `row ${entry}` : 'row 0, top';
+  return field.axis in ONE_OF ? `${ONE_OF[field.axis]} ${entry + 1}` : String(entry);
 }
 
 function showNumbers(on) {

@@ -109,10 +109,10 @@ class Page {
 
   fillList() {
     this.entries = this.data.examples.map((example, number) => {
-      const mark = example.right === null ? null : element('span', { class: example.right ? 'mark' : 'mark wrong' }, example.right ? '✓ right' : '✗ wrong');
+      const mark = example.correct === null ? null : element('span', { class: example.correct ? 'mark' : 'mark wrong' }, example.correct ? '✓ correct' : '✗ wrong');
       const entry = element('div', { class: 'example', role: 'option', id: `example-${number}`, 'aria-selected': 'false' },
         element('div', { class: 'text' }, example.text),
-        element('div', { class: 'said' }, element('span', {}, example.id), element('b', {}, example.prediction), element('span', {}, example.probability), mark));
+        element('div', { class: 'said' }, element('span', {}, example.id), element('b', {}, example.prediction), element('span', {}, example.probability ?? ''), mark));
       entry.addEventListener('click', () => this.showExample(number));
       by('list').append(entry);
       return entry;
@@ -122,19 +122,19 @@ class Page {
 
   filter() {
     const wanted = by('filter').value.toLowerCase();
-    const verdict = { right: true, wrong: false, none: null }[by('verdicts').value];
+    const verdict = { correct: true, wrong: false, none: null }[by('verdicts').value];
     let shown = 0;
     this.data.examples.forEach((example, number) => {
-      const fits = (verdict === undefined || example.right === verdict)
+      const fits = (verdict === undefined || example.correct === verdict)
         && `${example.id} ${example.text} ${example.prediction}`.toLowerCase().includes(wanted);
       this.entries[number].hidden = !fits;
       shown += fits;
     });
-    const known = this.data.examples.filter((example) => example.right !== null);
-    const right = known.filter((example) => example.right).length;
+    const known = this.data.examples.filter((example) => example.correct !== null);
+    const correct = known.filter((example) => example.correct).length;
     const all = `${this.entries.length} ${this.entries.length === 1 ? 'example' : 'examples'}`;
     const listed = shown === this.entries.length ? all : `${shown} of ${all}`;
-    by('count').textContent = known.length ? `${listed}; ${right} of ${known.length} answered right` : listed;
+    by('count').textContent = known.length ? `${listed}; ${correct} of ${known.length} correct` : listed;
     by('none-listed').hidden = shown > 0;
   }
 
@@ -194,9 +194,9 @@ class Page {
     const said = example.classes.length ? `“${example.prediction}”` : example.prediction;
     const facts = [
       element('span', {}, 'answer ', element('b', {}, example.prediction)),
-      element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), this.atTemperature(), chance),
+      example.probability === null ? null : element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), this.atTemperature(), chance),
       example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
-      example.right === null ? null : element('b', {}, example.right ? '✓ right' : '✗ wrong'),
+      example.correct === null ? null : element('b', {}, example.correct ? '✓ correct' : '✗ wrong'),
       element('span', {}, `${this.data.group} ${example.group}`),
       ...example.sequences.filter((sequence) => sequence.whyNone).map((sequence) => element('span', {}, `no tree: ${sequence.whyNone}`)),
     ];
@@ -248,7 +248,9 @@ class Page {
   about(place) {
     const example = this.data.examples[this.example];
     if (!place || place.part < 0) {
-      const facts = [['answer', `${example.prediction}, ${example.probability}${this.atTemperature()}`], ['output', example.outputs.join('  ')]];
+      const chance = example.probability === null ? '' : `, ${example.probability}${this.atTemperature()}`;
+      const facts = [['answer', `${example.prediction}${chance}`]];
+      if (example.outputs.length) facts.push(['output', example.outputs.join('  ')]);
       return [place && example.joint !== null ? this.shortLabel(example.joint) : `example ${example.id}`, facts];
     }
     if (place.token !== undefined) {

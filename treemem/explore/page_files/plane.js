@@ -32,11 +32,11 @@ class Plane {
       const side = number % each;
       if (!point) return { example, side, mark: null };
       const [x, y] = [onPage(point[0], 0), onPage(point[1], 1)];
-      const { text, right } = this.page.data.examples[example];
+      const { text, correct } = this.page.data.examples[example];
       const mark = side
         ? svgElement('rect', { x: x - 6, y: y - 6, width: 12, height: 12, transform: `rotate(45 ${x} ${y})` })
         : svgElement('circle', { cx: x, cy: y, r: each > 1 ? 4 : 5 });
-      mark.setAttribute('class', right === false ? 'point wrong' : 'point');
+      mark.setAttribute('class', correct === false ? 'point wrong' : 'point');
       mark.append(svgElement('title', {}, each > 1 ? `${text} (${side ? 'right' : 'left'})` : text));
       mark.addEventListener('click', () => this.go(example, side));
       if (side) svg.append(mark);
@@ -53,7 +53,7 @@ class Plane {
     });
     const key = [each > 1 ? ['M2 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0', '', 'left side'] : ['M1 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0', '', 'example']];
     if (each > 1) key.push(['M6 1 11 6 6 11 1 6z', '', 'right side']);
-    if (this.page.data.examples.some((example) => example.right === false)) key.push(['M2 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0', ' wrong', 'answered wrong']);
+    if (this.page.data.examples.some((example) => example.correct === false)) key.push(['M2 6a4 4 0 1 0 8 0a4 4 0 1 0 -8 0', ' wrong', 'wrong answer']);
     const list = element('ul', { class: 'key' }, ...key.map(([path, kind, what]) => element('li', {},
       svgElement('svg', { viewBox: '0 0 12 12', 'aria-hidden': true }, svgElement('path', { d: path, class: `point${kind}` })), what)));
     this.place.replaceChildren(

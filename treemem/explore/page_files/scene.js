@@ -1,30 +1,30 @@
 // The trees of one example as the tree view draws them.
 
-/** What the tree view draws: the given trees, and where trees are read out of a sequence encoder, these too. */
+/** What the tree view draws: the gold trees, and the trees that a sequence encoder induces. */
 function makeScene(page) {
   const number = page.example;
   const example = page.data.examples[number];
   const ofNodes = page.data.items === 'nodes';
   const sides = example.trees.length > 1 ? [', left', ', right'] : [''];
-  const found = example.sequences.some((sequence) => sequence.induced);
-  const joint = example.joint === null || found ? null : page.shortLabel(example.joint);
+  const induces = example.sequences.some((sequence) => sequence.induced);
+  const joint = example.joint === null || induces ? null : page.shortLabel(example.joint);
   const parts = [];
   let nodesBefore = 0;
-  example.trees.forEach((given, side) => {
+  example.trees.forEach((gold, side) => {
     const tree = page.treeOf(number, side);
     const sequence = example.sequences[example.sequences.length === 1 ? 0 : side];
     const before = example.sequences.length === 1 ? nodesBefore : 0;
     nodesBefore += tree.count;
     parts.push({
-      tree, side, line: found ? side : 0,
-      labels: given.label.map((label) => page.shortLabel(label)),
-      names: given.label.map((label) => page.fullLabel(label)),
-      caption: found ? `given${sides[side]}` : '',
+      tree, side, line: induces ? side : 0,
+      labels: gold.label.map((label) => page.shortLabel(label)),
+      names: gold.label.map((label) => page.fullLabel(label)),
+      caption: induces ? `gold tree${sides[side]}` : '',
       appears: ofNodes ? tree.height : new Array(tree.count).fill(0),
       token: (node) => (sequence ? sequence.node.indexOf(node + before) : -1),
       inSequence: example.sequences.length === 1 ? 0 : side,
     });
-    if (sequence?.induced) parts.push(inducedPart(page, sequence, side, `found by the network${sides[side]}`));
+    if (sequence?.induced) parts.push(inducedPart(page, sequence, side, `induced tree${sides[side]}`));
   });
   const longest = Math.max(0, ...example.sequences.map((sequence) => sequence.token.length - 1));
   const highest = parts.flatMap((part) => part.appears).reduce((most, step) => Math.max(most, step), 0);

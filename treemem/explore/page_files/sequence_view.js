@@ -184,5 +184,5 @@ function attentionFields(page, sequences) {
 }
 
 function isBars(field) {
-  return field.name.endsWith('_distance');
+  return field.axis === 'layers' || field.axis === 'steps';
 }

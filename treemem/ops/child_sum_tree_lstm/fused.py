@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
 
 
-class ChildSumTreeLSTMStepPair:
+class ChildSumTreeLSTMStepPair(StepPair):
     """:func:`treemem.ops.child_sum_tree_lstm.child_sum_tree_lstm_step` as a step pair.
 
     The forward pass turns the preactivations into the gates, in place. The products are called ``gates`` (input, output
@@ -23,11 +21,10 @@ class ChildSumTreeLSTMStepPair:
     """
 
     def __init__(self, hidden_size: int, dropout: float = 0.0) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._sizes = [hidden_size] * 3
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``c``; return the dropout mask."""
         input_gate, output_gate, update = products["gates"].split_with_sizes(self._sizes, 1)
         input_gate.sigmoid_()
@@ -41,13 +38,7 @@ class ChildSumTreeLSTMStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return those of the children's ``c``."""
         input_gate, output_gate, update = products["gates"].split_with_sizes(self._sizes, 1)

@@ -19,11 +19,7 @@ loop over time under autograd, the readable definition."""
 
 
 def checked_engine(engine: str) -> Engine:
-    """``engine`` if it is the name of one.
-
-    Raises:
-        RecipeError: it is none.
-    """
+    """Return ``engine`` if it is one; raise :class:`RecipeError` if not."""
     return checked_choice("engine", engine, get_args(Engine))
 
 

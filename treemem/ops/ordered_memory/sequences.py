@@ -59,10 +59,19 @@ def ordered_memory(
     """
     checked_choice("engine", engine, get_args(OrderedMemoryEngine))
     on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
-    if begins_empty is None:
-        begins_empty = torch.zeros_like(on_cpu, dtype=torch.bool)
-    run = _padded if engine == "naive" else _packed
-    return run(inputs, on_cpu, begins_empty.cpu(), weights, slots, dropouts, trace)
+    empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
+    if engine == "naive":
+        steps, present, row, column = _naive(inputs, on_cpu, empty, weights, slots, dropouts)
+        pointers = steps.pointers[row, column] if trace else None
+        cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None
+        return OrderedMemorySteps(steps.outputs[row, column], pointers, cumulative)
+    packing = Packing(on_cpu, inputs.shape[1], inputs.device)
+    if not packing.sizes:
+        nothing = inputs.new_zeros(*inputs.shape[:2], slots) if trace else None
+        return OrderedMemorySteps(inputs.new_zeros(*inputs.shape[:2], len(weights.input.bias)), nothing, nothing)
+    empty = empty[packing.order[: packing.sizes[0]]].to(inputs.device)
+    packed = stepwise(packing.packed(inputs), packing.sizes, empty, weights, slots, dropouts, trace)
+    return OrderedMemorySteps(*(None if values is None else packing.padded(values) for values in packed))  # type: ignore[arg-type]
 
 
 def slot_contents(
@@ -82,42 +91,6 @@ def slot_contents(
     empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
     steps, _, row, column = _naive(inputs, on_cpu, empty, weights, slots, NO_DROPOUT)
     return steps.candidates[row, column]
-
-
-def _packed(
-    inputs: torch.Tensor,
-    lengths: torch.Tensor,
-    begins_empty: torch.Tensor,
-    weights: OrderedMemoryWeights,
-    slots: int,
-    dropouts: Dropouts,
-    trace: bool,
-) -> OrderedMemorySteps:
-    """Longest first, step after step, without what is no element."""
-    shape = inputs.shape[:2]
-    packing = Packing(lengths, shape[1], inputs.device)
-    if not packing.sizes:
-        nothing = inputs.new_zeros(*shape, slots) if trace else None
-        return OrderedMemorySteps(inputs.new_zeros(*shape, len(weights.input.bias)), nothing, nothing)
-    begins_empty = begins_empty[packing.order[: packing.sizes[0]]].to(inputs.device)
-    steps = stepwise(packing.packed(inputs), packing.sizes, begins_empty, weights, slots, dropouts, trace)
-    return OrderedMemorySteps(*(None if values is None else packing.padded(values) for values in steps))  # type: ignore[arg-type]
-
-
-def _padded(
-    inputs: torch.Tensor,
-    lengths: torch.Tensor,
-    begins_empty: torch.Tensor,
-    weights: OrderedMemoryWeights,
-    slots: int,
-    dropouts: Dropouts,
-    trace: bool,
-) -> OrderedMemorySteps:
-    """As the equations stand."""
-    steps, present, row, column = _naive(inputs, lengths, begins_empty, weights, slots, dropouts)
-    pointers = steps.pointers[row, column] if trace else None
-    cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None
-    return OrderedMemorySteps(steps.outputs[row, column], pointers, cumulative)
 
 
 def _naive(

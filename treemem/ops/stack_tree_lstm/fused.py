@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import Memo, State, StepPair, UnrolledStep
 from treemem.ops.children import Children
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
 from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
 
 
-class StackTreeLSTMStepPair:
+class StackTreeLSTMStepPair(StepPair):
     """:func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     Covers the variants of the published tables: a stack with element-wise actions, whose top row alone is read.
@@ -37,7 +35,6 @@ class StackTreeLSTMStepPair:
         self._activation = activation(options.activation)
         self._output_activation = activation(options.output_activation)
         self._num_gates = self._blocks["update"].start
-        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     @staticmethod
     def covers(options: StackTreeLSTMOptions) -> bool:
@@ -55,7 +52,7 @@ class StackTreeLSTMStepPair:
         """The same step for the compiler; None with dropout."""
         return None if self.dropout else UnrolledStackTreeLSTMStep(self.arity, self.hidden_size, self.options)
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``S``; return the dropout mask."""
         blocks, stacks, stack = products["gates"], children["S"], out["S"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -76,22 +73,16 @@ class StackTreeLSTMStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return that of the children's stacks."""
         blocks, stacks, d_hidden, d_stack = products["gates"], children["S"], gradient["h"], gradient["S"]
-        merged, reading = self._merged(blocks, stacks), self._output_activation.function(states["S"][:, 0])
+        merged, readout = self._merged(blocks, stacks), self._output_activation.function(states["S"][:, 0])
         update, output = blocks[:, self._blocks["update"]], blocks[:, self._blocks["output"]]
-        d_reading = torch.mul(d_hidden, output)
-        sigmoid_backward(d_hidden * reading, output, output)
+        d_readout = torch.mul(d_hidden, output)
+        sigmoid_backward(d_hidden * readout, output, output)
         d_top = d_stack[:, 0]
-        d_top += self._output_activation.backward(d_reading, reading, d_reading)
+        d_top += self._output_activation.backward(d_readout, readout, d_readout)
         actions = self._actions(blocks)
         d_actions = torch.empty_like(actions)
         pushed = update if memo is None else update * memo

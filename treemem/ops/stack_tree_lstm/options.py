@@ -85,7 +85,7 @@ class StackTreeLSTMOptions:
 
         Returns:
             ``forget`` (a block for each child), ``actions`` (a block for each action, or one entry for each),
-            ``output``, ``input`` (with an input gate), ``reading`` (with ``top_k`` over 1: ``top_k`` blocks or
+            ``output``, ``input`` (with an input gate), ``readout`` (with ``top_k`` over 1: ``top_k`` blocks or
             entries) and ``update``.
         """
         num_actions = len(self.action_names)
@@ -97,7 +97,7 @@ class StackTreeLSTMOptions:
         if self.input_gate:
             widths["input"] = hidden_size
         if self.top_k > 1:
-            widths["reading"] = self.top_k * (hidden_size if self.gated_top_k else 1)
+            widths["readout"] = self.top_k * (hidden_size if self.gated_top_k else 1)
         widths["update"] = hidden_size
         if scalar:
             widths["actions"] = num_actions

@@ -25,7 +25,7 @@ def stack_tree_lstm_gates(
     Returns:
         ``forget``, ``[m, arity, hidden_size]``; the actions by their names, normalized as ``options`` say,
         ``[m, hidden_size]``, or ``[m, 1]`` where they are scalar; ``output`` and ``update``, ``[m, hidden_size]``;
-        with an input gate, ``input``, ``[m, hidden_size]``; and with ``top_k`` over 1, ``reading``,
+        with an input gate, ``input``, ``[m, hidden_size]``; and with ``top_k`` over 1, ``readout``,
         ``[m, top_k, hidden_size]``, or ``[m, top_k, 1]`` where rows have weights.
     """
     parts = {name: preactivation[:, block] for name, block in options.blocks(arity, hidden_size).items()}
@@ -39,7 +39,7 @@ def stack_tree_lstm_gates(
     if options.input_gate:
         gates["input"] = torch.sigmoid(parts["input"])
     if options.top_k > 1:
-        gates["reading"] = torch.sigmoid(parts["reading"]).unflatten(1, (options.top_k, -1))
+        gates["readout"] = torch.sigmoid(parts["readout"]).unflatten(1, (options.top_k, -1))
     num_actions = len(options.action_names)
     actions = _normalized(parts["actions"].unflatten(1, (num_actions, -1)), options)
     return {**gates, **dict(zip(options.action_names, actions.unbind(1), strict=True))}
@@ -92,7 +92,7 @@ def stack_tree_lstm_step(
         stack = stack + gates["pop"][:, None] * popped
     if "no_op" in gates:
         stack = stack + gates["no_op"][:, None] * merged
-    reading = stack[:, 0]
+    readout = stack[:, 0]
     if options.top_k > 1:
-        reading = (gates["reading"] * stack[:, : options.top_k]).sum(1)
-    return gates["output"] * activation(options.output_activation).function(reading), stack
+        readout = (gates["readout"] * stack[:, : options.top_k]).sum(1)
+    return gates["output"] * activation(options.output_activation).function(readout), stack

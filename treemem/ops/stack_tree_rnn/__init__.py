@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from treemem.ops.stack_tree_rnn.fused import StackTreeRNNStepPair
-from treemem.ops.stack_tree_rnn.step import own_stack_reading, stack_candidates, stack_tree_rnn_step, stack_update
+from treemem.ops.stack_tree_rnn.step import own_stack_readout, stack_candidates, stack_tree_rnn_step, stack_update
 
 __all__ = [
     "StackTreeRNNStepPair",
-    "own_stack_reading",
+    "own_stack_readout",
     "stack_candidates",
     "stack_tree_rnn_step",
     "stack_update",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import State
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
 
 
-class StackTreeRNNStepPair:
+class StackTreeRNNStepPair(StepPair):
     """:func:`treemem.ops.stack_tree_rnn.stack_tree_rnn_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The forward pass turns the products, called ``hidden``, ``control`` and ``rows``, into their values, in place.
@@ -31,7 +29,6 @@ class StackTreeRNNStepPair:
         pop_zero_before_map: bool,
         dropout: float = 0.0,
     ) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self.no_op = no_op
         self._activation = activation(activation_name)
@@ -40,7 +37,7 @@ class StackTreeRNNStepPair:
         self._stack_size = stack_size
         self._popped = stack_size if pop_zero_before_map else stack_size - 1
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``S``; return the dropout mask."""
         hidden, stack = self._activation.in_place(products["hidden"]), out["S"]
         update, action = products["control"].split_with_sizes(self._control, 1)
@@ -59,13 +56,7 @@ class StackTreeRNNStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the products' values with their gradients."""
         d_hidden, d_stack = gradient["h"], gradient["S"]

@@ -78,7 +78,7 @@ def stack_tree_rnn_step(
     return hidden, stack_update(control, rows, preactivation.shape[1], no_op, pop_zero_before_map)
 
 
-def own_stack_reading(stack: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def own_stack_readout(stack: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """What a node reads from its own new stack: ``sum_j p_j S[j]`` over the first rows (eq. 10-11).
 
     Args:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import State, UnrolledStep
+from treemem.ops.cell import Memo, State, StepPair, UnrolledStep
 from treemem.ops.children import Children
 from treemem.ops.tree_lstm.unrolled import UnrolledTreeLSTMStep
 
 
-class TreeLSTMStepPair:
+class TreeLSTMStepPair(StepPair):
     """:func:`treemem.ops.tree_lstm.tree_lstm_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The forward pass turns the preactivations into the gates, in place. The product is called ``gates``.
@@ -29,14 +27,13 @@ class TreeLSTMStepPair:
         self._sizes = [hidden_size] * (arity + 3)
         self._num_gates = (arity + 2) * hidden_size
         self.hidden_size = hidden_size
-        self.kept: Mapping[str, tuple[int, ...]] = {}
 
     @property
     def unrolled(self) -> UnrolledStep | None:
         """The same step for the compiler; None with dropout."""
         return None if self.dropout else UnrolledTreeLSTMStep(self.arity, self.hidden_size)
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``c``; return the dropout mask."""
         blocks, cells, cell = products["gates"], children["c"], out["c"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -52,13 +49,7 @@ class TreeLSTMStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return those of the children's ``c``."""
         blocks, cells, d_hidden, tanh_cell = products["gates"], children["c"], gradient["h"], torch.tanh(states["c"])

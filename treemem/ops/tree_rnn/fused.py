@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
 from treemem.ops.activation import activation
-from treemem.ops.cell import State
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
 
 
-class TreeRNNStepPair:
+class TreeRNNStepPair(StepPair):
     """:func:`treemem.ops.tree_rnn.tree_rnn_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
 
     The forward pass turns the preactivation into its value, in place. The product is called ``gates``.
@@ -22,11 +20,10 @@ class TreeRNNStepPair:
     """
 
     def __init__(self, activation_name: str, dropout: float = 0.0) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {}
         self.dropout = dropout
         self._activation = activation(activation_name)
 
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> torch.Tensor | None:
+    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h``; return the dropout mask."""
         hidden = self._activation.in_place(products["gates"])
         if not self.dropout:
@@ -37,13 +34,7 @@ class TreeRNNStepPair:
         return mask
 
     def backward(
-        self,
-        products: State,
-        children: Children,
-        states: State,
-        kept: State,
-        memo: torch.Tensor | None,
-        gradient: State,
+        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the preactivation's value with the gradient of the preactivation."""
         d_hidden = gradient["h"] if memo is None else gradient["h"] * memo

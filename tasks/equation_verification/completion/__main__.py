@@ -1,0 +1,183 @@
+"""Complete equations with a trained model of equation verification, and say at which rank the right filling is."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.checked_options import checked_count
+from treemem.checkpoint import load, load_pretrained
+from treemem.errors import RecipeError, TreememError
+from treemem.explore import markdown_table
+from treemem.model import Model
+from treemem.ops.threads import torch_threads
+from treemem.records import write_records
+from treemem.runs.progress import progress_bar
+from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
+from treemem.tasks.equation_verification.completion.completion import Engine, complete, filling_scores
+from treemem.tasks.equation_verification.completion.ranks import RANKS, SHOWN, Completion
+from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
+from treemem.tasks.equation_verification.completion.suggestions import fill
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_SIZE
+
+GENERATED = "generated"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rank the candidates for the blanks of equations, fill one equation, or compare the engines."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
+    parser.add_argument(
+        "checkpoint",
+        nargs="?",
+        metavar="CHECKPOINT",
+        help="folder of a checkpoint or of a training run; none: the model that comes with equation verification",
+    )
+    parser.add_argument(
+        "--equations",
+        default=GENERATED,
+        metavar="SOURCE",
+        help="a file of true equations, a folder of generated ones, or 'generated': makes them (%(default)s)",
+    )
+    parser.add_argument("--size", type=int, default=PUBLISHED_SIZE, help="of the set to generate (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of generated equations, blanks and draws (%(default)s)")
+    parser.add_argument("--candidates", metavar="FILE", help="candidates with their classes, in place of the made ones")
+    parser.add_argument("--limit", type=int, metavar="N", help="so many equations, spread evenly over all")
+    parser.add_argument("--output", metavar="FILE", help="JSONL of the ranks in each equation, whatever its name")
+    parser.add_argument("--fill", metavar="EQUATION", help="print the best fillings of this one's '?', and no ranks")
+    parser.add_argument("--top", type=int, default=10, help="how many fillings to print (%(default)s)")
+    parser.add_argument("--collapse", action="store_true", help="print one filling of each value class alone")
+    parser.add_argument("--compare", action="store_true", help="run both engines, and say how much faster one is")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        with torch_threads(1):
+            _run(options)
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    checked_count("seed", options.seed, least=0)
+    if options.limit is not None:
+        checked_count("--limit", options.limit)
+    if options.output is not None:
+        _check_place(options.output)
+        if options.equations is not None and Path(options.output).resolve() == Path(options.equations).resolve():
+            raise RecipeError(f"--output {options.output} is the file of the equations; name another")
+    model = load_pretrained() if options.checkpoint is None else load(options.checkpoint).float()
+    candidates = make_candidates() if options.candidates is None else read_candidates(options.candidates)
+    if options.fill is not None:
+        fillings = fill(model, options.fill, top=options.top, collapse=options.collapse, candidates=candidates)
+        rows = [[filling.text, f"{filling.score:.3f}", f"{filling.probability:.4f}"] for filling in fillings]
+        print(markdown_table([["filling", "score", "probability"], *rows]))
+        return
+    equations = _equations(options, candidates)
+    if options.limit is not None:
+        equations = equations.spread(options.limit)
+    if options.compare:
+        print(compare_engines(model, equations, candidates))
+        return
+    begin = time.perf_counter()
+    with progress_bar(len(equations), "completing", None) as bar:
+        found = complete(model, equations.forest, equations.blanks, candidates, seed=options.seed, advance=bar.update)
+    seconds = time.perf_counter() - begin
+    print(f"{len(equations)} equations in {seconds:.1f} s, {len(equations) / seconds:.1f} a second\n")
+    print("\n\n".join(f"rank: {name}\n\n{depth_table(found, name)}" for name in RANKS))
+    if options.output is not None:
+        write_records(options.output, _records(equations, found, candidates), format="jsonl")
+
+
+def _check_place(output: str) -> None:
+    """Make sure, before anything is scored, that the ranks will have a place.
+
+    Raises:
+        RecipeError: there is no such folder, it cannot be written, or the file is a folder.
+    """
+    path = Path(output)
+    if output == "-":
+        return
+    if not path.parent.is_dir():
+        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise RecipeError(f"cannot write {path}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise RecipeError(f"cannot write {path}: the folder {path.parent} is not writable")
+
+
+def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEquations:
+    source = options.equations
+    if source == GENERATED:
+        data = generate_equations(options.size, seed=options.seed, progress=None)
+    elif Path(source).is_dir():
+        data = EquationData.load(source)
+    else:
+        return read_blanked(source, candidates, seed=options.seed)
+    return blanked_test(data.forest, candidates, seed=options.seed)
+
+
+def depth_table(found: Completion, name: str) -> str:
+    """Top-k accuracy in percent and the mean reciprocal rank by depth, as a Markdown table."""
+    rows = [["depth", "equations", *(f"top {most}" for most in SHOWN), "MRR"]]
+    for score in found.scores(name):
+        accuracy = [f"{100 * score.top[most - 1]:.2f}" for most in SHOWN]
+        rows.append([str(score.group), str(score.equations), *accuracy, f"{score.mrr:.4f}"])
+    return markdown_table(rows)
+
+
+def compare_engines(model: Model, equations: BlankedEquations, candidates: Candidates, rounds: int = 3) -> str:
+    """How fast both engines score the fillings of some equations, as text: the fastest of alternating rounds of each.
+
+    Raises:
+        RecipeError: the engines do not give the same scores.
+    """
+    seconds: dict[Engine, list[float]] = {"paths": [], "whole": []}
+    scores: dict[Engine, NDArray[np.floating]] = {}
+    for _ in range(rounds):
+        for engine, times in seconds.items():
+            begin = time.perf_counter()
+            parts = filling_scores(model, equations.forest, equations.blanks, candidates, engine=engine)
+            scores[engine] = np.concatenate(list(parts))
+            times.append(time.perf_counter() - begin)
+    largest = float(np.abs(scores["whole"]).max())
+    difference = float(np.abs(scores["paths"] - scores["whole"]).max())
+    if difference > 1e-4 * largest:
+        raise RecipeError(f"the engines differ by {difference:.2g} in scores to {largest:.2g}; neither is timed")
+    fastest = {engine: min(times) for engine, times in seconds.items()}
+    rows = [["engine", "equations a second"]]
+    rows += [[engine, f"{len(equations) / time_of:.1f}"] for engine, time_of in fastest.items()]
+    return (
+        f"{markdown_table(rows)}\n\n'paths' is {fastest['whole'] / fastest['paths']:.2f} times faster; the scores, to "
+        f"{largest:.3g} in size, differ by at most {difference:.2g}"
+    )
+
+
+def _records(equations: BlankedEquations, found: Completion, candidates: Candidates) -> Iterator[dict[str, Any]]:
+    original = equations.blanks.original.tolist()
+    for number, identity in enumerate(equations.ids):
+        ranks = {name: found.ranks[name][number].tolist() for name in RANKS}
+        yield {
+            "id": identity,
+            "depth": int(found.depth[number]),
+            "original": candidates.text(original[number]),
+            "best": candidates.text(int(found.best[number])),
+            **{name: rank if name == "random_collapse" else rank[0] for name, rank in ranks.items()},
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The equations of the task: generated, or read from a folder or a file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from treemem.checked_options import checked_count
+from treemem.data.examples import TaskData
+from treemem.errors import RecipeError
+from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
+from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.more_data import with_more_training
+from treemem.tasks.equation_verification.generation.numeric import generate_numeric
+from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH, split_by_depth
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
+
+
+@dataclass(frozen=True)
+class EquationDataOptions:
+    """Which equations to train on and to test with.
+
+    Attributes:
+        size: how many to generate.
+        seed: of the generator.
+        max_depth: the greatest depth generated.
+        training_size: generate further equations of depth 1-7, with the next seed, until so many are for training;
+            validation and test stay as they are. None: no more than ``size`` gives.
+        derived_share, branches: how those further equations are derived; see
+            :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
+        numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
+        path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
+            which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
+
+    Raises:
+        RecipeError: an option out of its range, or two that contradict each other.
+    """
+
+    size: int = 20_000
+    seed: int = 12093
+    max_depth: int = 13
+    training_size: int | None = None
+    derived_share: float = 0.0
+    branches: bool = False
+    numeric: int = 0
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_count("data.numeric", self.numeric, least=0)
+        adds = self.training_size is not None
+        if adds:
+            checked_count("data.training_size", self.training_size)
+        for name, given in (("training_size", adds), ("numeric", self.numeric)):
+            if given and self.path is not None:
+                raise RecipeError(f"data.{name} adds to generated equations; data.path names others: choose one")
+        if adds and self.max_depth < TRAINING_DEPTH:
+            raise RecipeError(
+                f"data.training_size adds equations of depth 1 to {TRAINING_DEPTH}, and data.max_depth is "
+                f"{self.max_depth}; make it at least {TRAINING_DEPTH}"
+            )
+        if self.derivation != BY_IDENTITIES and not adds:
+            raise RecipeError(
+                "data.derived_share and data.branches are about equations that data.training_size adds; set that too"
+            )
+
+    @property
+    def derivation(self) -> DerivationOptions:
+        """How the further equations are derived."""
+        return DerivationOptions(self.derived_share, self.branches)
+
+
+def make_equation_data(
+    options: EquationDataOptions, read: Callable[[str], Forest], *, progress: bool | None = None
+) -> TaskData:
+    """Return the equations that ``options`` ask for.
+
+    Args:
+        options: what to generate or read.
+        read: reads a file of labelled equations.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Raises:
+        RecipeError: a size so small that training, validation or test have no equations, or a file without equations.
+        ParseError, VocabularyError, GraphError: a record of the file that is no equation.
+    """
+    if options.path is None:
+        return _generated(options, progress)
+    if Path(options.path).is_dir():
+        data = EquationData.load(options.path)
+        return TaskData(data.forest, data.card())
+    forest = read(options.path)
+    card = f"# Equations\n\n{len(forest)} equations of {options.path}"
+    if "split" in forest.tree_data:
+        return TaskData(forest, f"{card}, with the splits given there.\n")
+    depth, label = forest.height()[forest.begin[1:] - 1], forest.tree_data["label"]
+    split = split_by_depth(depth, label, random.Random(f"split {options.seed}"))
+    forest = forest.with_data(tree_data={"label": label, "split": split})
+    return TaskData(forest, f"{card}, divided by depth with seed {options.seed}.\n")
+
+
+def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
+    data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
+    wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
+    empty = [split for split in wanted if split not in data.forest.tree_data["split"]]
+    if empty:
+        raise RecipeError(
+            f"data.size is {options.size}, which leaves no equation for {' and '.join(empty)}; "
+            "it must be larger, 1,000 or more to learn from"
+        )
+    forest, card = data.forest, data.card()
+    if options.training_size is not None:
+        size, seed = options.training_size, options.seed + 1
+        forest = with_more_training(forest, size, seed=seed, derivation=options.derivation, progress=progress)
+        card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
+    if not options.numeric:
+        return TaskData(forest, card)
+    parts = [forest, generate_numeric(options.numeric, seed=options.seed)]
+    forest = Forest.concatenate(
+        part.with_data(tree_data={name: part.tree_data[name] for name in ("label", "split")}) for part in parts
+    )
+    return TaskData(forest, f"{card}\nBeside them, {len(parts[1])} numeric equations of the same seed.\n")

@@ -1,0 +1,1 @@
+"""Generation of true and false equations."""

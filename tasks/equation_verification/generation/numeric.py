@@ -1,0 +1,160 @@
+"""Numeric equations: values of functions, sums and products, and decimal expansions; all true."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+
+import numpy as np
+
+from treemem.checked_options import checked_count
+from treemem.tasks.equation_verification.generation.splits import VALIDATION_SHARE
+from treemem.trees.equation_labels import EQUALITY, NUMBER
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
+
+_LOG = logging.getLogger(__name__)
+
+KINDS: tuple[str, ...] = ("function", "arithmetic", "decimal")
+"""``sin(2.5) = 0.6``; ``1.2 + 0.85 = 2.05``; ``2.57 = 2*10^0 + 5*10^-1 + 7*10^(-1*2)``."""
+
+LARGEST = 3.14
+"""Numbers have two decimals and lie between -3.14 and 3.14."""
+
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "cos": math.cos,
+    "cot": lambda x: 1 / math.tan(x),
+    "csc": lambda x: 1 / math.sin(x),
+    "sec": lambda x: 1 / math.cos(x),
+    "sin": math.sin,
+    "tan": math.tan,
+}
+
+_PATIENCE = 2000
+"""There are no more equations of a kind when so many in a row are known already."""
+
+
+def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
+    """Generate true equations between decimal numbers, in either orientation, distinct up to the order of operands.
+
+    In equal parts these are values of the six trigonometric functions, sums or products of two numbers, rounded, and
+    expansions of a number as a sum of digits times powers of ten.
+
+    Args:
+        size: number of equations; there may be fewer if there are not so many.
+        seed: of all random choices.
+
+    Returns:
+        Trees with root ``Equality`` and ``Number`` leaves with values. ``tree_data``: ``label`` (int8, all 1), ``kind``
+        (int8, index into ``KINDS``), ``split`` (``"train"`` four fifths, ``"validation"``).
+
+    Raises:
+        RecipeError: a size or seed that is no whole number, or negative.
+
+    Example:
+        >>> print(generate_numeric(3, seed=3)[0])
+        (Equality (sin Number=-1.7) Number=-0.99)
+    """
+    size = checked_count("size", size, least=0)
+    rng = random.Random(f"numeric {seed}")
+    found: dict[Tree, tuple[Tree, int]] = {}
+    for kind, stream in enumerate((_function_values(rng), _arithmetic(rng), _decimal_expansions(rng))):
+        enough = len(found) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
+        misses = 0
+        while len(found) < enough and misses < _PATIENCE:
+            tree = next(stream)
+            form = _ordered(tree)
+            misses = misses + 1 if form in found else 0
+            found.setdefault(form, (tree, kind))
+    if len(found) < size:
+        _LOG.warning("there are only %d of %d numeric equations", len(found), size)
+    order = sorted(found.values(), key=lambda pair: rng.random())
+    split = np.full(len(order), "train", dtype="<U10")
+    split[: int(VALIDATION_SHARE * len(order) + 0.5)] = "validation"
+    return Forest.from_trees(
+        [tree for tree, _ in order],
+        tree_data={
+            "label": np.ones(len(order), dtype=np.int8),
+            "kind": np.array([kind for _, kind in order], dtype=np.int8),
+            "split": split,
+        },
+    )
+
+
+def _function_values(rng: random.Random) -> Iterator[Tree]:
+    functions = list(_FUNCTIONS)
+    while True:
+        name = functions[int(rng.random() * len(functions))]
+        argument = _number(rng)
+        try:
+            value = _FUNCTIONS[name](float(argument))
+        except ZeroDivisionError:
+            continue
+        if abs(value) <= LARGEST:
+            yield _equation(rng, Tree(name, [_leaf(argument)]), _leaf(Decimal(f"{value:.2f}")))
+
+
+def _arithmetic(rng: random.Random) -> Iterator[Tree]:
+    while True:
+        first, second = _number(rng), _number(rng)
+        label = "Add" if rng.random() < 0.5 else "Mul"
+        value = first + second if label == "Add" else first * second
+        if abs(value) <= LARGEST:
+            yield _equation(rng, Tree(label, [_leaf(first), _leaf(second)]), _leaf(Decimal(f"{value:.2f}")))
+
+
+def _decimal_expansions(rng: random.Random) -> Iterator[Tree]:
+    while True:
+        number = _number(rng)
+        yield _equation(rng, _expansion(rng, number), _leaf(number))
+
+
+def _expansion(rng: random.Random, number: Decimal) -> Tree:
+    """``number`` as a sum of its digits times powers of ten, operands in random order, nested to the right."""
+    ten, minus = Tree("Integer:10"), Tree("NegativeOne:-1")
+    powers = [
+        None,
+        Tree("Pow", [ten, minus]),
+        Tree("Pow", [ten, _either_way(rng, "Mul", minus, Tree("Integer:2"))]),
+    ]
+    terms = []
+    for digit, power in zip(f"{abs(number):.2f}".replace(".", ""), powers, strict=True):
+        if digit != "0":
+            factor = Tree(f"Integer:{digit}")
+            terms.append(factor if power is None else _either_way(rng, "Mul", factor, power))
+    total = terms.pop() if terms else Tree("Integer:0")
+    while terms:
+        total = _either_way(rng, "Add", terms.pop(), total)
+    return _either_way(rng, "Mul", minus, total) if number < 0 else total
+
+
+def _either_way(rng: random.Random, label: str, first: Tree, second: Tree) -> Tree:
+    return Tree(label, [first, second] if rng.random() < 0.5 else [second, first])
+
+
+def _ordered(tree: Tree) -> Tree:
+    """The same equation with its sides and the operands of sums and products in one fixed order."""
+    done: list[Tree] = []
+    for node in tree.postorder():
+        first = len(done) - node.arity
+        operands = done[first:]
+        if node.label in (EQUALITY, "Add", "Mul"):
+            operands.sort(key=str)
+        done[first:] = [Tree(node.label, operands, node.value)]
+    return done.pop()
+
+
+def _equation(rng: random.Random, first: Tree, second: Tree) -> Tree:
+    return _either_way(rng, EQUALITY, first, second)
+
+
+def _number(rng: random.Random) -> Decimal:
+    hundredths = round(100 * LARGEST)
+    return Decimal(int(rng.random() * (2 * hundredths + 1)) - hundredths) / 100
+
+
+def _leaf(number: Decimal) -> Tree:
+    return Tree(NUMBER, value=float(number))

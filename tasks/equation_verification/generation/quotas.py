@@ -1,0 +1,124 @@
+"""How many equations of each depth and label a data set holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+
+from treemem.checked_options import checked_count
+from treemem.errors import RecipeError
+
+_LOG = logging.getLogger(__name__)
+
+PUBLISHED_SIZE = 41_894
+
+PUBLISHED_COUNTS: dict[int, tuple[int, int]] = {
+    1: (21, 11),
+    2: (355, 202),
+    3: (2542, 1576),
+    4: (7508, 4580),
+    5: (9442, 5476),
+    6: (7957, 4456),
+    7: (6146, 3319),
+    8: (3634, 1909),
+    9: (1999, 1047),
+    10: (1124, 552),
+    11: (677, 343),
+    12: (300, 150),
+    13: (189, 96),
+}
+"""Depth to the number of equations, and of correct ones among them, in the data of Arabshahi et al. 2020."""
+
+DEEPEST = 20
+"""Beyond depth 13 the counts go on falling as they do from 12 to 13, to this depth at most."""
+
+_FALL = 0.63
+
+
+def depth_quotas(size: int, max_depth: int = 13) -> dict[int, tuple[int, int]]:
+    """The published histogram, scaled to ``size`` equations of depth 1 to ``max_depth``.
+
+    Args:
+        size: number of equations in all.
+        max_depth: the greatest depth, 2 to 20.
+
+    Returns:
+        Depth to (number of false equations, number of true ones); the numbers add up to ``size``.
+
+    Raises:
+        RecipeError: a size that is negative, or a depth out of range.
+
+    Example:
+        >>> depth_quotas(1000)[5]
+        (95, 131)
+    """
+    size = checked_count("size", size, least=0)
+    if not 2 <= checked_count("max_depth", max_depth, least=2) <= DEEPEST:
+        raise RecipeError(f"max_depth must be at most {DEEPEST}, not {max_depth}")
+    depths = range(1, int(max_depth) + 1)
+    shares = np.array([_count(depth, label) for depth in depths for label in (0, 1)], dtype=np.float64)
+    exact = size * shares / shares.sum()
+    counts = np.floor(exact).astype(np.int64)
+    missing = int(size - counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[:missing]] += 1
+    return {depth: (int(counts[2 * row]), int(counts[2 * row + 1])) for row, depth in enumerate(depths)}
+
+
+def _count(depth: int, label: int) -> float:
+    if depth not in PUBLISHED_COUNTS:
+        return _count(max(PUBLISHED_COUNTS), label) * _FALL ** (depth - max(PUBLISHED_COUNTS))
+    total, correct = PUBLISHED_COUNTS[depth]
+    return correct if label else total - correct
+
+
+class OpenQuotas:
+    """What is still wanted of each depth; a depth that has no more to give leaves the rest to the next.
+
+    Args:
+        quota: depth to the number of equations wanted.
+        patience: a depth is exhausted after so many tries in a row that found nothing new.
+        what: what is being looked for, for the log.
+    """
+
+    def __init__(self, quota: Mapping[int, int], patience: int, what: str) -> None:
+        self.quota = dict(quota)
+        self._patience = patience
+        self._what = what
+        self._found = dict.fromkeys(quota, 0)
+        self._tries_in_vain = dict.fromkeys(quota, 0)
+
+    @property
+    def missing(self) -> dict[int, int]:
+        """Depth to the number of equations still wanted, where any are."""
+        return {depth: n - self._found[depth] for depth, n in self.quota.items() if n > self._found[depth]}
+
+    @property
+    def num_found(self) -> int:
+        """How many of the equations wanted there are."""
+        return sum(min(quota, self._found[depth]) for depth, quota in self.quota.items())
+
+    def add_tries(self, tries: Mapping[int, int]) -> None:
+        """Note how often each depth was tried."""
+        for depth, count in tries.items():
+            self._tries_in_vain[depth] += count
+
+    def add_found(self, depth: int) -> None:
+        """Note that an equation of ``depth`` was found."""
+        self._found[depth] += 1
+        self._tries_in_vain[depth] = 0
+
+    def pass_on(self) -> None:
+        """Ask of the next depth what an exhausted one cannot give; say so in the log."""
+        for depth in sorted(self.quota):
+            rest = self.quota[depth] - self._found[depth]
+            if rest <= 0 or self._tries_in_vain[depth] <= self._patience:
+                continue
+            self.quota[depth] -= rest
+            if depth + 1 in self.quota:
+                self.quota[depth + 1] += rest
+                end = f"{rest} more are taken from depth {depth + 1}"
+            else:
+                end = f"the data set stays {rest} short"
+            _LOG.warning("depth %d has only %d %s equations; %s", depth, self.quota[depth], self._what, end)

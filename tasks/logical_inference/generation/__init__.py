@@ -1,0 +1,1 @@
+"""Generation of pairs of formulas with their relation."""

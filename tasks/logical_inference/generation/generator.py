@@ -1,0 +1,118 @@
+"""Pairs of formulas drawn at random, with their relations."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.checked_options import checked_count
+from treemem.errors import RecipeError
+from treemem.tasks.logical_inference.generation.relations import VARIABLE_TABLES, relations, truth_tables
+from treemem.tasks.logical_inference.readers import LogicPairs, pair_operations
+from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.forest import Forest
+from treemem.trees.logic import AND, NOT, OR, VARIABLES
+
+VERSION = "1"
+_VARIABLES_OF_A_PAIR = 4
+_NEGATED = 1 / 3
+_JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # how often a formula is no variable, by the operators and, or around it
+_TEST_SHARE = 0.15
+_EVERYWHERE = 2**64 - 1
+_FRUITLESS = 1000  # pairs in a row that were there before, after which there are hardly more
+
+# With so few operators no formula is true everywhere or nowhere, and no pair has over four variables: a formula is a
+# variable; or one negated, or "and" or "or" of two.
+_NUM_VARIABLES = len(VARIABLES)
+_NUM_PAIRS = {0: _NUM_VARIABLES**2, 1: (2 * _NUM_VARIABLES + 2 * _NUM_VARIABLES**2) ** 2}
+
+_Word = tuple[str, int]  # label and arity, in post-order
+
+
+def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> tuple[LogicPairs, NDArray[np.bool_]]:
+    """Distinct pairs of formulas of the sort that Bowman et al. 2015 describe.
+
+    The two formulas of a pair are over the same four of six variables. A formula is a variable, or ``and`` or ``or`` of
+    two formulas, at most three of these within each other, and each formula is negated with probability 1/3; 2/3 of the
+    formulas are no variables, and 48 % of their parts: about the shares of the published file. As there, no formula is
+    true in all worlds, or in none.
+
+    Args:
+        size: number of pairs.
+        seed: of the generator.
+        max_operations: operators of a formula; one with more is drawn anew.
+
+    Returns:
+        The pairs, and which are for the test: 15 % of them, drawn at random.
+
+    Raises:
+        RecipeError: there are not so many pairs, or the rest of them are so rare that none of many draws is a new one;
+            or a number that is none, or below 0.
+    """
+    checked_count("size", size, least=0)
+    checked_count("max_operations", max_operations, least=0)
+    there_are = _NUM_PAIRS.get(max_operations)
+    if there_are is not None and size > there_are:
+        raise RecipeError(
+            f"there are {there_are} pairs of at most {max_operations} operations, and size is {size}; ask for fewer, "
+            "or for more operations"
+        )
+    draw = random.Random(f"logic {VERSION} {seed}")
+    seen: set[tuple[_Word, ...]] = set()
+    words: list[_Word] = []
+    begin = [0]
+    fruitless = 0
+    while len(seen) < size:
+        names = draw.sample(VARIABLES, _VARIABLES_OF_A_PAIR)
+        sides = [_formula(draw, names, max_operations) for _ in range(2)]
+        pair = (*sides[0], ("", 0), *sides[1])
+        fruitless += 1
+        if fruitless > _FRUITLESS:
+            raise RecipeError(
+                f"the last {_FRUITLESS} pairs drawn of at most {max_operations} operations were all there before, and "
+                f"size is {size}; ask for {len(seen)} or fewer, or for more operations"
+            )
+        if pair in seen:
+            continue
+        fruitless = 0
+        seen.add(pair)
+        for side in sides:
+            words.extend(side)
+            begin.append(len(words))
+    labels = (CONSTITUENT, NOT, AND, OR, *VARIABLES)
+    place = {label: index for index, label in enumerate(labels)}
+    forest = Forest(
+        labels,
+        np.array([place[label] for label, _ in words], np.int32),
+        np.array([arity for _, arity in words], np.int32),
+        np.array(begin, np.int64),
+    )
+    left, right = truth_tables(forest).reshape(-1, 2).T
+    is_test = np.random.default_rng(seed).random(size) < _TEST_SHARE
+    return LogicPairs(forest, relations(left, right), pair_operations(forest)), is_test
+
+
+def _formula(draw: random.Random, names: list[str], max_operations: int) -> list[_Word]:
+    """The nodes of one formula in post-order, words being leaves."""
+    while True:
+        words, worlds = _part(draw, names, 0)
+        if worlds not in (0, _EVERYWHERE) and sum(label in (NOT, AND, OR) for label, _ in words) <= max_operations:
+            return words
+
+
+def _part(draw: random.Random, names: list[str], depth: int) -> tuple[list[_Word], int]:
+    """The nodes of a formula or a part of one, and where it is true, a bit a world."""
+    if draw.random() < _JOINED_BY_DEPTH[depth]:
+        left, in_left = _part(draw, names, depth + 1)
+        operator = draw.choice((AND, OR))
+        right, in_right = _part(draw, names, depth + 1)
+        words = [*left, (operator, 0), *right, (CONSTITUENT, 2), (CONSTITUENT, 2)]
+        worlds = in_left & in_right if operator == AND else in_left | in_right
+    else:
+        name = draw.choice(names)
+        words, worlds = [(name, 0)], VARIABLE_TABLES[name]
+    if draw.random() < _NEGATED:
+        return [(NOT, 0), *words, (CONSTITUENT, 2)], _EVERYWHERE ^ worlds
+    return words, worlds

@@ -1,0 +1,383 @@
+"""Pairs of formulas out of files: the published ones and a user's own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import GraphError, ParseError, RecipeError, near_names
+from treemem.records import Record, read_records
+from treemem.tasks.logical_inference.generation.relations import RELATIONS, relations, truth_tables
+from treemem.trees.bracketed_lines import forest_of_bracketed
+from treemem.trees.forest import Forest
+from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
+from treemem.trees.postorder_nodes import Node, tree_nodes
+from treemem.trees.record_reader import SPLITS, RecordReader, split_of, text_of
+from treemem.trees.source_text import shorten
+from treemem.trees.tree import Tree
+
+MOST_OPERATIONS = 12
+"""What numbers of operations are counted up to."""
+
+PAIR = "pair"
+"""Label of the root that joins the two formulas of a pair."""
+
+_HEADER = ("n_ops", "label", "left", "right")
+_SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
+_NUMBERS = ("operations", "n_ops")  # likewise
+_EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
+_ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
+_RECORD_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_FILE_NAME = re.compile(
+    rf"({'|'.join(SPLITS)})([0-9]+)?({'|'.join(map(re.escape, ('.tsv', '.txt', *_RECORD_FORMATS)))})?(\.gz)?\Z"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LogicPairs:
+    """Pairs of formulas with their relations.
+
+    Attributes:
+        forest: the formulas, two a pair, adjacent, in the form ``"binary"``.
+        label: index into ``RELATIONS``, int64 ``[pairs]``; -1 where there is none.
+        operations: the larger of the two numbers of operators, int64 ``[pairs]``; 12 for 12 and more, as in the
+            published files, whose last one has formulas of up to 19.
+        split: what their fields ``split`` say, ``[pairs]``, empty where one has none; None where none has any. Of a
+            folder, what their files are called.
+    """
+
+    forest: Forest
+    label: NDArray[np.int64]
+    operations: NDArray[np.int64]
+    split: NDArray[np.str_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, chosen: NDArray[np.int64]) -> LogicPairs:
+        """The pairs of these numbers, in their order."""
+        formulas = (2 * chosen[:, None] + np.arange(2)).ravel()
+        split = None if self.split is None else self.split[chosen]
+        return LogicPairs(self.forest[formulas], self.label[chosen], self.operations[chosen], split)
+
+
+def read_logic(path: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True) -> LogicPairs:
+    """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.
+
+    A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
+    where lines are numbered. CSV, JSONL and Parquet have the fields ``label``, ``left`` and ``right`` (or ``lhs`` and
+    ``rhs``), and may have ``operations`` (or ``n_ops``; the first that is not empty counts) and ``split``. An empty
+    number of operations says nothing, 12 may stand for more, and 3.0 in a record is 3. A name that ends in ``.gz`` is
+    unpacked. Every relation is computed anew from the truth tables.
+
+    Args:
+        path: the file.
+        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default, and text where the
+            name does not say.
+        labelled: whether every pair must have a label; else a line may be ``LEFT<TAB>RIGHT``, a record may have no
+            label, and the label of such a pair is -1.
+
+    Raises:
+        ParseError: the first line of another number of columns, or with a field that is no number of operations,
+            relation or formula, or with a number or label that contradicts its formulas; of one line the leftmost
+            field that is none, then what contradicts. Columns count in that field.
+        RecipeError: there is no such file.
+    """
+    return _read(path, format, labelled, SPLITS)
+
+
+def _read(path: str | os.PathLike[str], format: str | None, labelled: bool, splits: Sequence[str]) -> LogicPairs:
+    """A file whose pairs are of ``splits``, or do not say of which they are."""
+    source = os.fspath(path)
+    rows: list[_Row] = []
+    try:
+        format = _format_of(source) if format is None else format
+        for record in read_records(path, format=format, text_fields=_HEADER, skip_blank_lines=True):
+            fields = list(record.fields.values()) if format == "text" else _columns(record, source, labelled)
+            if format == "text" and not rows and _is_header([field.strip() for field in fields]):
+                continue
+            if not labelled and len(fields) == 2:
+                fields = ["", *fields]
+            row = _checked_row(fields, record.line, source, labelled)
+            try:
+                split = split_of(record.fields)
+            except ParseError as error:
+                raise error.at(record.line, source) from error
+            if split and split not in splits:
+                wanted = f"pairs of {' and '.join(splits)} alone in a file of this name"
+                raise ParseError(f"this pair is of the split {split}", expected=wanted, line=record.line, source=source)
+            rows.append(row._replace(split=split))
+    except ParseError:
+        _pairs(rows, source)  # a line before this one may be wrong too
+        raise
+    return _pairs(rows, source)
+
+
+def _format_of(source: str) -> str:
+    suffix = Path(source.lower().removesuffix(".gz")).suffix
+    return _RECORD_FORMATS.get(suffix, "text")
+
+
+def _columns(record: Record, source: str, labelled: bool) -> list[str]:
+    """What would stand in a line of text, of a record whose fields have names."""
+    fields = record.fields
+    names = ("label", *_side_names(fields))
+    columns = []
+    for name in names:
+        text = fields.get(name)
+        if text is None and name == "label" and not labelled:
+            text = ""
+        if not isinstance(text, str):
+            problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
+            raise ParseError(problem, expected=f"texts {', '.join(names)}", line=record.line, source=source)
+        columns.append(text)
+    number = next((text for name in _NUMBERS if (text := _said(fields.get(name)))), None)
+    if number is None:
+        return columns
+    if not number.isdecimal():
+        problem = f"{shorten(number)} is no number of operations"
+        raise ParseError(problem, number, 0, "a whole number, or an empty field", record.line, source)
+    return [number, *columns]
+
+
+def _said(number: Any) -> str:
+    """The number that a field holds, as text, empty for none: 3 for the 3.0 of a column whose fields may be empty."""
+    return "" if number is None else re.sub(r"(?<=[0-9])\.0+\Z", "", str(number).strip())
+
+
+def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """What the sides are called in a record."""
+    return next((names for names in _SIDES if fields.get(names[0]) is not None), _SIDES[0])
+
+
+def _is_header(parts: Sequence[str]) -> bool:
+    return tuple(parts) in (_HEADER, _HEADER[1:], _HEADER[2:])
+
+
+def _lacks_right_side(parts: Sequence[str]) -> bool:
+    return len(parts) == 3 and parts[0].isdecimal() and parts[1] in RELATIONS
+
+
+@dataclass
+class LogicRecords(RecordReader):
+    """Reads pairs of formulas out of the lines that :func:`read_logic` reads, and such as have no label.
+
+    A text line is ``LEFT<TAB>RIGHT``, before which a label, or a number of operations and a label, may stand. Records
+    have the fields ``left`` and ``right``, or ``lhs`` and ``rhs``.
+
+    Args:
+        form: of the trees.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = _HEADER
+    example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(_SIDES))
+
+    form: LogicForm = "binary"
+
+    def is_header(self, parts: Sequence[str]) -> bool:
+        return _is_header([part.strip() for part in parts])
+
+    def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
+        """The two sides, which are the last parts."""
+        parts = [part.strip() for part in parts]
+        expected = "LEFT<TAB>RIGHT, before which a number of operations and a label may stand"
+        if _lacks_right_side(parts):
+            raise ParseError(_ONE_SIDE, "\t".join(parts), 0, expected)
+        if len(parts) < 2:
+            raise ParseError("one part between tabs, and a pair has two formulas", "\t".join(parts), 0, expected)
+        number, label = ["", "", *parts[:-2]][-2:]
+        if label not in ("", *RELATIONS) or (number and not number.isdecimal()):
+            before = "\t".join(parts[:-2])
+            raise ParseError(f"{shorten(before)} before the two formulas", "\t".join(parts), 0, expected)
+        return dict(zip(_HEADER[2:], parts[-2:], strict=True))
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        sides = [parse_logic(text_of(fields, [name]), form=self.form) for name in _side_names(fields)]
+        return tree_nodes(self.joined(sides))
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        if tree.label != PAIR or tree.arity != 2:
+            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {PAIR!r} with 2")
+        return tree
+
+    def joined(self, trees: Sequence[Tree]) -> Tree:
+        if len(trees) != 2:
+            raise GraphError(f"a pair is two formulas, not {len(trees)}")
+        return Tree(PAIR, trees)
+
+
+def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:
+    """Read the published files of a folder: ``train`` and ``test``, or ``train0``, ``train1``, ... and ``test0``, ...
+
+    Files called ``validation`` or ``validation0``, ... are read too; among the published ones there are none. Each may
+    end in ``.tsv`` or ``.txt``, or in ``.csv``, ``.jsonl`` or ``.parquet`` as those that ``treemem generate`` writes,
+    then in ``.gz``, and stands there once: either the whole of its pairs in one file, or one file for each number.
+
+    Returns:
+        The pairs with their ``split``, those for training first and those for the test last, of each the files by their
+            numbers and within a file in its order; and which are for the test, bool ``[pairs]``.
+
+    Raises:
+        RecipeError: there is no such folder, no such files in it, or two that would give the same pairs.
+        ParseError: as :func:`read_logic`, or a pair that says that it is of another split than its file.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        is_file = folder.exists()
+        raise RecipeError(f"{folder} is a file; name its folder" if is_file else f"there is no folder {folder}")
+    found = [(match, path) for path in folder.iterdir() if (match := _FILE_NAME.match(path.name))]
+    found.sort(key=lambda each: (SPLITS.index(each[0][1]), int(each[0][2] or -1)))
+    if not {match[1] for match, _ in found} >= {"train", "test"}:
+        raise RecipeError(
+            f"{folder} must hold train.tsv and test.tsv (or .csv, .jsonl, .parquet), or train0, train1, ... and test0, "
+            f"test1, ..."
+        )
+    _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
+    parts = [_read(path, None, True, [match[1]]) for match, path in found]
+    split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])
+    return replace(joined(parts), split=split), split == "test"
+
+
+def _check_once(found: Sequence[tuple[str, int | None, str]], folder: Path) -> None:
+    """Make sure that no pairs are read twice, as those for validation would then be among those for training.
+
+    Args:
+        found: of each file what it is for, one of ``SPLITS``, its number, and its name.
+        folder: where they are.
+    """
+    for kind in SPLITS:
+        names: dict[int | None, list[str]] = {}
+        for its_kind, number, name in found:
+            if its_kind == kind:
+                names.setdefault(number, []).append(name)
+        twice = [each for each in names.values() if len(each) > 1]
+        if twice or (None in names and len(names) > 1):
+            listed = ", ".join(sorted(twice[0] if twice else itertools.chain.from_iterable(names.values())))
+            raise RecipeError(
+                f"{folder} holds {listed}, which would be read one after the other; keep the pairs of {kind} once: in "
+                f"one whole file such as {kind}.tsv, or in {kind}0, {kind}1, ..., one file for each number"
+            )
+
+
+def joined(parts: Sequence[LogicPairs]) -> LogicPairs:
+    """All pairs, one part after the other, without their splits."""
+    return LogicPairs(
+        Forest.concatenate(part.forest for part in parts),
+        np.concatenate([part.label for part in parts]),
+        np.concatenate([part.operations for part in parts]),
+    )
+
+
+def pair_operations(forest: Forest) -> NDArray[np.int64]:
+    """The ``operations`` of pairs of formulas, int64 ``[pairs]``."""
+    return np.minimum(_all_operations(forest), MOST_OPERATIONS)
+
+
+def _all_operations(forest: Forest) -> NDArray[np.int64]:
+    """The same, however many there are."""
+    is_operator = np.array([label in (NOT, AND, OR) for label in forest.labels], bool)
+    if not len(forest):
+        return np.zeros(0, np.int64)
+    of_formula = np.add.reduceat(is_operator[forest.label].astype(np.int64), forest.begin[:-1])
+    return of_formula.reshape(-1, 2).max(1)
+
+
+class _Row(NamedTuple):
+    """The fields of a line as they stand there."""
+
+    line: int
+    number: str | None
+    label: str
+    left: str
+    right: str
+    split: str = ""
+
+
+def _checked_row(fields: Sequence[str], line: int, source: str, labelled: bool) -> _Row:
+    """The fields of a line, as far as they can be checked without the formulas."""
+
+    def wrong(problem: str, text: str, offset: int = 0, expected: str = _EXPECTED) -> ParseError:
+        return ParseError(problem, text, offset, expected, line=line, source=source)
+
+    if len(fields) < 3:
+        raise wrong(f"{len(fields)} column{'s' * (len(fields) != 1)}, and a pair has 3", "\t".join(fields))
+    if _lacks_right_side([field.strip() for field in fields]):
+        raise wrong(_ONE_SIDE, "\t".join(fields))
+    number = fields[0] if len(fields) == 4 and fields[0].strip() else None
+    if number is not None and not number.strip().isdecimal():
+        raise wrong(f"{shorten(number.strip())} is no number of operations", number, _first_character(number))
+    label = fields[-3].strip()
+    if label not in RELATIONS and (label or labelled):
+        problem = f"{shorten(label)} is no relation" if label else "the label is missing"
+        expected = f"one of {' '.join(RELATIONS)}{near_names(label, RELATIONS)}"
+        raise wrong(problem, fields[-3], _first_character(fields[-3]), expected)
+    return _Row(line, number, *fields[-3:])
+
+
+def _first_character(field: str) -> int:
+    return len(field) - len(field.lstrip())
+
+
+def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
+    """The pairs of some lines.
+
+    Raises:
+        ParseError: the first line with a side that is no formula, or with what contradicts its formulas.
+    """
+    try:
+        forest, tables = _formulas(rows, source)
+    except ParseError as error:
+        before = next(place for place, row in enumerate(rows) if row.line == error.line)
+        _pairs(rows[:before], source)  # one of these may be the first wrong line
+        _check_sides(rows[before : before + 1], source)  # and of this line the left side, where the right one is told
+        raise
+    place = {name: index for index, name in enumerate(RELATIONS)} | {"": -1}
+    label = np.array([place[row.label.strip()] for row in rows], np.int64)
+    operations, found = _all_operations(forest), relations(*tables.reshape(-1, 2).T)
+    for row, number, is_so in zip(rows, operations.tolist(), found.tolist(), strict=True):
+        _check_against_formulas(row, number, RELATIONS[is_so], source)
+    splits = [row.split for row in rows]
+    split = np.array(splits) if any(splits) else None
+    return LogicPairs(forest, label, np.minimum(operations, MOST_OPERATIONS), split)
+
+
+def _formulas(rows: Sequence[_Row], source: str) -> tuple[Forest, NDArray[np.uint64]]:
+    """The sides as trees, and their truth tables."""
+    lines = [row.line for row in rows for _ in range(2)]
+    sides = [side for row in rows for side in (row.left, row.right)]
+    forest = forest_of_bracketed(sides, source=source, lines=lines, parse=parse_logic)
+    try:
+        return forest, truth_tables(forest)
+    except GraphError:
+        _check_sides(rows, source)
+        raise
+
+
+def _check_sides(rows: Sequence[_Row], source: str) -> None:
+    """Raise a ``ParseError`` for the first side that is no formula."""
+    for row in rows:
+        for side in (row.left, row.right):
+            try:
+                parse_logic(side)
+            except ParseError as error:
+                raise error.at(row.line, source) from error
+
+
+def _check_against_formulas(row: _Row, operations: int, relation: str, source: str) -> None:
+    """Make sure that a line says the number of operations, where it says one, and the relation of its formulas."""
+    number, label = row.number, row.label
+    if number is not None and number.strip() not in (str(operations), str(min(operations, MOST_OPERATIONS))):
+        problem = f"{shorten(number.strip())} is said to be the number of operations, which is {operations}"
+        raise ParseError(problem, number, _first_character(number), str(operations), row.line, source)
+    if label.strip() not in ("", relation):
+        problem = f"the label {label.strip()!r} contradicts the formulas, whose relation is {relation!r}"
+        expected = f"{relation}, or other formulas"
+        raise ParseError(problem, label, _first_character(label), expected, row.line, source)

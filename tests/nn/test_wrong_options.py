@@ -1,0 +1,117 @@
+"""Options that are unknown, out of range or contradict each other raise an error that names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tree_strategies import VOCABULARY
+
+from treemem.errors import RecipeError
+from treemem.nn import (
+    LSTM,
+    ONLSTM,
+    ChildSumTreeLSTM,
+    ClassifierHead,
+    NumberDecoder,
+    OrderedMemory,
+    RelationHead,
+    StackTreeLSTM,
+    StackTreeRNN,
+    Transformer,
+    TreeCell,
+    TreeLSTM,
+    TreeRNN,
+    UniversalTransformer,
+)
+
+LAYERS = [
+    (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
+    (TreeLSTM, {"hidden_size": 0}, "hidden_size must be at least 1, not 0"),
+    (TreeLSTM, {"hidden_size": "4"}, "hidden_size must be a whole number, not '4'"),
+    (TreeLSTM, {"input_size": -1}, "input_size must be at least 0, not -1"),
+    (TreeLSTM, {"dropout": 1.5}, r"dropout must be a probability, a number from 0 to 1, not 1\.5"),
+    (TreeLSTM, {"vocabulary": ["x"]}, "vocabulary must be a Vocabulary, not list"),
+    (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
+    (TreeLSTM, {"engine": "fusd"}, "engine='fusd' is none of .*; did you mean fused"),
+    (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
+    (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
+    (ChildSumTreeLSTM, {"node_features": True}, "node_features needs input_size"),
+    (ChildSumTreeLSTM, {"shared_kinds": "no"}, "shared_kinds must be True or False, not 'no'"),
+    (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
+    (StackTreeRNN, {"stack_size": 0}, "stack_size must be at least 1"),
+    (StackTreeRNN, {"no_op": "stack"}, "no_op must be True or False, not 'stack'"),
+    (StackTreeRNN, {"read": "both"}, "read='both'"),
+    (StackTreeRNN, {"pop_zero": "never"}, "pop_zero='never'"),
+    (StackTreeRNN, {"top_k": 2}, 'top_k goes with read="own"'),
+    (StackTreeRNN, {"top_k": 9, "read": "own"}, "between 1 and stack_size=5"),
+    (StackTreeLSTM, {"stack_size": "5"}, "stack_size must be a whole number, not '5'"),
+    (StackTreeLSTM, {"actions": "vector"}, "actions='vector'"),
+    (StackTreeLSTM, {"normalize": "sum"}, "normalize='sum'"),
+    (StackTreeLSTM, {"queue": "yes"}, "queue must be True or False, not 'yes'"),
+    (StackTreeLSTM, {"top_k": 6}, "between 1 and stack_size=5"),
+    (StackTreeLSTM, {"no_op": True, "no_pop": True}, "does not go with no_op"),
+    (StackTreeLSTM, {"gated_top_k": True}, "top_k of at least 2"),
+    (StackTreeLSTM, {"actions": "scalar", "normalize": True}, "softmax already"),
+    (StackTreeLSTM, {"output_activation": "step"}, "activation='step' is none of"),
+    (LSTM, {"vocabulary": None}, "needs a Vocabulary, not NoneType"),
+    (LSTM, {"num_layers": 0}, "num_layers must be at least 1"),
+    (LSTM, {"dropout": 0.1}, "dropout is between layers, and there is one; for dropout inside it give update_dropout"),
+    (LSTM, {"embedding_size": 0}, "embedding_size must be at least 1"),
+    (LSTM, {"embedding_bound": -1}, "embedding_bound must be above 0"),
+    (LSTM, {"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
+    (LSTM, {"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
+    (ONLSTM, {"chunk_size": 5}, "chunk_size=5 does not divide a layer of 8; 1, 2, 4 would"),
+    (ONLSTM, {"layer_sizes": [1, 8], "chunk_size": 1}, "leaves a layer of 1 one master unit"),
+    (ONLSTM, {"chunk_size": 8}, "chunk_size=8 leaves a layer of 8 one master unit"),
+    (ONLSTM, {"layer_sizes": [6, 4]}, r"the last of layer_sizes=\[6, 4\] must be hidden_size=8"),
+    (ONLSTM, {"layer_sizes": 8}, "layer_sizes must be a list of whole numbers, not 8"),
+    (ONLSTM, {"layer_sizes": [4, 8], "num_layers": 3}, "num_layers=3, but layer_sizes has 2"),
+    (ONLSTM, {"chunk_size": 2, "dropout": 0.4}, "dropout is between layers, and there is one"),
+    (ONLSTM, {"chunk_size": 2, "weight_dropout_scaling": "both"}, "='both' is none of published, inverted"),
+    (Transformer, {"num_heads": 3}, "num_heads=3 does not divide hidden_size=8"),
+    (Transformer, {"feedforward_size": 0}, "feedforward_size must be at least 1"),
+    (Transformer, {"read": "middle"}, "read='middle' is none of extract, mean, first, last"),
+    (Transformer, {"read": "mean", "joint": True}, "joint=True is read at its extract vector; leave out read='mean'"),
+    (Transformer, {"positions": "rotary"}, "positions='rotary' is none of sinusoidal, learned"),
+    (Transformer, {"positions": "learned"}, 'max_length goes with positions="learned"'),
+    (Transformer, {"max_length": 9}, 'max_length goes with positions="learned"'),
+    (UniversalTransformer, {"num_steps": 0}, "num_steps must be at least 1"),
+    (UniversalTransformer, {"threshold": 1.5}, "threshold must be a probability"),
+    (UniversalTransformer, {"act": "no"}, "act must be True or False, not 'no'"),
+    (OrderedMemory, {"slots": 0}, "slots must be at least 1"),
+    (OrderedMemory, {"memory_dropout": -1}, "memory_dropout must be a probability"),
+    (OrderedMemory, {"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
+    (OrderedMemory, {"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),
+    (OrderedMemory, {"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
+]
+
+HEADS = [
+    (RelationHead, {"num_classes": -1}, "num_classes must be at least 1"),
+    (RelationHead, {"layer_size": -1}, "layer_size must be at least 0"),
+    (RelationHead, {"layer_size": 0, "feature_dropout": 0.1}, "with layer_size=0 there is none"),
+    (RelationHead, {"activation": "gelu"}, "activation='gelu' is none of"),
+    (ClassifierHead, {"dropout": 2}, "dropout must be a probability"),
+    (NumberDecoder, {"hidden_size": 0}, "hidden_size must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("layer", "options", "message"), LAYERS, ids=str)
+def test_a_wrong_option_of_a_layer_is_named(layer: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        layer(**{"hidden_size": 8, "vocabulary": VOCABULARY, **options})
+
+
+@pytest.mark.parametrize(("head", "options", "message"), HEADS, ids=str)
+def test_a_wrong_option_of_a_head_is_named(head: Any, options: dict[str, Any], message: str) -> None:
+    given = {"hidden_size": 4} if head is NumberDecoder else {"hidden_size": 4, "num_classes": 3}
+    with pytest.raises(RecipeError, match=message):
+        head(**{**given, **options})
+
+
+def test_an_option_that_is_set_later_is_checked_too() -> None:
+    layer = OrderedMemory(8, VOCABULARY, slots=6)
+    for name in ("slots", "evaluation_slots"):
+        with pytest.raises(RecipeError, match=f"{name} must be at least 1, not 0"):
+            setattr(layer, name, 0)
+    assert layer.slots == layer.options["slots"] == 6

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treemem.errors import GraphError, RecipeError
+from treemem.tasks.equation_verification.completion import blank_out, make_candidates, read_blanked
+from treemem.tasks.equation_verification.completion.readers import blanked_test
+from treemem.tasks.equation_verification.generation.generator import generate_equations
+from treemem.trees.preorder import format_preorder
+
+
+def write(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_blanks_of_a_file_stand_where_it_says_spelled_as_they_were(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "equations.jsonl",
+        {"id": "a", "preorder": "Equality Add Symbol:var_0 Rational:0 Symbol:var_0", "blank_node": 3, "label": 1},
+        {"id": "false", "preorder": "Equality Symbol:var_0 Integer:2", "blank_node": 1, "label": 0},
+        {"id": "root", "preorder": "Equality Symbol:var_0 Symbol:var_0", "blank_node": 0, "label": 1},
+        {"id": "none", "preorder": "Equality Symbol:var_0 Symbol:var_0", "label": 1},
+        {"id": "b", "equation": "z + sin(y) = z + sin(y)", "blank_node": 3},
+    )
+    candidates = make_candidates()
+    found = read_blanked(file, candidates)
+    assert found.ids == ["a", "b"]
+    assert [format_preorder(candidates.forest[number]) for number in found.blanks.original.tolist()] == [
+        "Rational:0",
+        "sin Symbol:var_1",
+    ]
+    assert found.forest.begin[found.blanks.tree].tolist() == [0, 5]
+    assert found.blanks.node.tolist() == [1, 7]
+
+
+def test_a_file_without_blanks_gets_them_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "equations.txt"
+    file.write_text("x + 1 = 1 + x\t1\nx = y\t0\nsin(x) = sin(x)\t1\n")
+    found = read_blanked(file, make_candidates(), seed=1)
+    assert found.ids == [1, 3]
+    assert found.digest == read_blanked(file, make_candidates(), seed=1).digest
+    others = [read_blanked(file, make_candidates(), seed=seed) for seed in range(2, 12)]
+    for other in others:
+        same = other.blanks.node.tolist() == found.blanks.node.tolist()
+        assert (other.digest == found.digest) == same
+    assert len({other.digest for other in others}) > 1
+
+
+def test_wrong_files_say_what_is_wrong(tmp_path: Path) -> None:
+    candidates = make_candidates()
+    with pytest.raises(RecipeError, match=r"missing\.jsonl"):
+        read_blanked(tmp_path / "missing.jsonl", candidates)
+    false = {"preorder": "Equality Symbol:var_0 Integer:2", "blank_node": 1, "label": 0}
+    with pytest.raises(RecipeError, match=r"no equation of .* is true and has a blank"):
+        read_blanked(write(tmp_path / "false.jsonl", false), candidates)
+    with pytest.raises(GraphError, match="record 1: blank_node is 'left'"):
+        read_blanked(write(tmp_path / "left.jsonl", {**false, "blank_node": "left"}), candidates)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(RecipeError, match="no equations in"):
+        read_blanked(tmp_path / "empty.jsonl", candidates)
+
+
+@pytest.mark.parametrize(
+    ("blank", "problem"),
+    [
+        (99, "blank at place 99 in preorder: it has no such node"),
+        (1, "blank at place 1 in preorder: it is none of the 1470 candidates"),
+        (-1, "blank_node is '-1'; it must be a place, from 0"),
+        (10**30, "blank_node is '1000000000000000000000000000000'; it must be a place, from 0"),
+    ],
+)
+def test_a_wrong_blank_is_told_with_the_file_and_the_record(tmp_path: Path, blank: int, problem: str) -> None:
+    good = {"equation": "x = x", "blank_node": 1}
+    wrong = {"equation": "x + sin(y) = sin(y) + x", "blank_node": blank}
+    false = {"equation": "x = y", "blank_node": 1, "label": 0}
+    file = write(tmp_path / "named.jsonl", good, false, {"id": "b", **wrong})
+    with pytest.raises(GraphError, match=f"named.jsonl, record 'b'[,:] {problem}"):
+        read_blanked(file, make_candidates())
+    file = tmp_path / "lines.jsonl"
+    file.write_text(f"{json.dumps(good)}\n\n{json.dumps(false)}\nno record\n{json.dumps(wrong)}\n")
+    with pytest.raises(GraphError, match=f"lines.jsonl, record 5[,:] {problem}"):
+        read_blanked(file, make_candidates())
+
+
+def published_record(blank: str) -> dict[str, Any]:
+    """sin(x)*1 = 1*sin(x), its nodes numbered level by level."""
+    equation = {
+        "func": "Equality,Mul,sin,Symbol,#,#,#,One,#,#,Mul,One,#,#,sin,Symbol,#,#,#",
+        "vars": ",,,var_0,#,#,#,1,#,#,,1,#,#,,var_0,#,#,#",
+        "nodeNum": "0,1,3,7,#,#,#,4,#,#,2,5,#,#,6,8,#,#,#",
+    }
+    return {"equation": equation, "label": "1", "blankNodeNum": blank}
+
+
+def test_published_blanks_are_looked_up_by_their_number(tmp_path: Path) -> None:
+    file, candidates = tmp_path / "published.json", make_candidates()
+    file.write_text(json.dumps([[], [published_record("4"), published_record("6")]]))
+    found = read_blanked(file, candidates)
+    assert found.ids == ["depth 1, record 1", "depth 1, record 2"]
+    originals = [format_preorder(candidates.forest[number]) for number in found.blanks.original.tolist()]
+    assert originals == ["One:1", "sin Symbol:var_0"]
+    file.write_text(json.dumps([[], [published_record("9")]]))
+    with pytest.raises(GraphError, match="depth 1, record 1: no node has the blank's number '9'"):
+        read_blanked(file, candidates)
+    file.write_text(json.dumps([[], [published_record("4")], [published_record("6"), published_record("0")]]))
+    assert len(read_blanked(file, candidates)) == 2, "a blank root is left out"
+    no_candidate = {
+        "equation": {
+            "func": "Equality,sin,sin,Symbol,#,#,#,#,Symbol,#,#",
+            "vars": ",,,var_0,#,#,#,#,var_0,#,#",
+            "nodeNum": "0,1,3,4,#,#,#,#,2,#,#",
+        },
+        "blankNodeNum": "1",
+    }
+    file.write_text(json.dumps([[], [published_record("4")], [published_record("6"), no_candidate]]))
+    with pytest.raises(GraphError, match=r"published\.json, depth 2, record 2, blank at place 1 .*none of the 1470"):
+        read_blanked(file, candidates)
+    unnumbered = published_record("4")
+    del unnumbered["equation"]["nodeNum"]
+    file.write_text(json.dumps([[], [unnumbered]]))
+    with pytest.raises(GraphError, match="no node has the blank's number '4'; nodeNum is None"):
+        read_blanked(file, candidates)
+
+
+def test_published_records_that_are_no_equations_or_numeric_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_equation = {"equation": {"func": "Equality,sin", "vars": ",", "nodeNum": "0,1"}, "blankNodeNum": "1"}
+    numeric = {
+        "equation": {"func": "Equality,Number,#,#,Number,#,#", "vars": ",2.5,#,#,2.5,#,#", "nodeNum": "0,1,#,#,2,#,#"},
+        "label": "1",
+        "blankNodeNum": "1",
+    }
+    file = tmp_path / "published.json"
+    file.write_text(json.dumps([[], [no_equation, published_record("4"), numeric]]))
+    with caplog.at_level("INFO"):
+        assert read_blanked(file, make_candidates()).ids == ["depth 1, record 2"]
+    assert "1 of 3 records are no equations; first" in caplog.text
+    assert "1 numeric equations left out" in caplog.text
+
+
+def test_published_blanks_are_candidates(shared_data: Path) -> None:
+    file = shared_data / "equations" / "published_sample.jsonl"
+    if not file.exists():
+        pytest.skip(f"there is no {file}")
+    found, candidates = read_blanked(file, make_candidates()), make_candidates()
+    assert len(found) == 1040
+    for line, original in zip(file.read_text().splitlines(), found.blanks.original.tolist(), strict=True):
+        record = json.loads(line)
+        rest = " ".join(record["preorder"].split()[record["blank_node"] :])
+        assert f"{rest} ".startswith(f"{format_preorder(candidates.forest[original])} ")
+
+
+def test_generated_test_equations_are_the_true_deep_ones() -> None:
+    data = generate_equations(400, seed=2)
+    found = blanked_test(data.forest, make_candidates())
+    assert len(found) == ((data.forest.tree_data["split"] == "test") & (data.forest.tree_data["label"] == 1)).sum()
+    assert found.forest.tree_data["depth"].min() == 8
+    assert [data.forest[number] for number in found.ids] == list(found.forest)
+
+
+def test_a_part_is_spread_over_the_whole() -> None:
+    whole = blank_out(generate_equations(400, seed=2).forest, make_candidates())
+    part = whole.spread(10)
+    assert [whole.ids.index(each) for each in part.ids] == [len(whole) * number // 10 for number in range(10)]
+    assert part.blanks.original.tolist() == [whole.blanks.original[whole.ids.index(each)] for each in part.ids]
+    assert len(whole.spread(10_000)) == len(whole)

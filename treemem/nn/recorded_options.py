@@ -1,0 +1,65 @@
+"""Layers that know the options they were made with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class RecordedOptions:
+    """A mixin that records the arguments of the constructor, defaults included.
+
+    Attributes:
+        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one. Plain data: lists
+            in place of tuples.
+    """
+
+    options: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Record the arguments that there are; copying and unpickling give none."""
+        layer = super().__new__(cls)
+        bound = _signature(cls).bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name != "vocabulary"}
+        object.__setattr__(layer, "options", {name: _plain(value) for name, value in given.items()})
+        return layer
+
+    def extra_repr(self) -> str:
+        """The options, for printing."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+
+
+class SettableOption(Generic[Value]):
+    """An option that may be set at any time; its value stands in the layer's ``options``.
+
+    Args:
+        check: returns a value if it is valid, and raises :class:`RecipeError` if not.
+    """
+
+    def __init__(self, check: Callable[[str, Any], Value]) -> None:
+        self._check = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: RecordedOptions | None, owner: type) -> Any:
+        return self if layer is None else layer.options[self._name]
+
+    def __set__(self, layer: RecordedOptions, value: Value) -> None:
+        layer.options[self._name] = self._check(self._name, value)
+
+
+def _signature(layer_class: type) -> inspect.Signature:
+    """Return the signature of the constructor; of one that takes ``*args`` or ``**kwargs``, that of its base class."""
+    signature = inspect.signature(layer_class)
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in signature.parameters.values()):
+        return _signature(layer_class.__mro__[1])
+    return signature
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,80 @@
+"""A function of tensors that keeps its inputs only, and is run once more when it is run backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from treemem.ops.autograd_step import drawn_again, random_state
+from treemem.ops.cell import has_gradients
+from treemem.ops.once import differentiable_once
+
+Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+def checkpointed(
+    function: Function, inputs: Sequence[torch.Tensor], parameters: Callable[[], Sequence[torch.Tensor]]
+) -> Sequence[torch.Tensor]:
+    """``function(inputs)``, of which the backward pass runs ``function`` a second time, with the same random numbers.
+
+    Args:
+        function: whatever is differentiable in ``inputs`` and ``parameters``.
+        inputs: its arguments.
+        parameters: gives the learned tensors that it reads besides; they must be the same ones both times.
+
+    Returns:
+        What ``function`` returns, differentiable once.
+    """
+    learned = [parameter for parameter in parameters() if parameter.requires_grad]
+    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in (*inputs, *learned)):
+        return function(inputs)
+    return _Again.apply(function, parameters, len(inputs), *inputs, *learned)
+
+
+class _Again(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        function: Function,
+        parameters: Callable[[], Sequence[torch.Tensor]],
+        num_inputs: int,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        device = tensors[0].device
+        ctx.function, ctx.parameters, ctx.num_inputs = function, parameters, num_inputs
+        ctx.learned = [id(parameter) for parameter in parameters() if parameter.requires_grad]
+        ctx.random = random_state(device)
+        ctx.autocast = device.type, torch.get_autocast_dtype(device.type), torch.is_autocast_enabled(device.type)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        outputs = tuple(function(tensors[:num_inputs]))
+        ctx.mark_non_differentiable(*(output for output in outputs if not has_gradients(output)))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        tensors = ctx.saved_tensors
+        learned = [parameter for parameter in ctx.parameters() if parameter.requires_grad]
+        if [id(parameter) for parameter in learned] != ctx.learned:
+            raise RuntimeError("the parameters are other tensors now than when the rows were run; keep them in place")
+        inputs = [
+            tensor.detach().requires_grad_(wanted)
+            for tensor, wanted in zip(tensors[: ctx.num_inputs], ctx.needs_input_grad[3:], strict=False)
+        ]
+        device, dtype, enabled = ctx.autocast
+        with torch.enable_grad(), drawn_again(ctx.random), torch.autocast(device, dtype, enabled=enabled):
+            outputs = ctx.function(inputs)
+        reached = [
+            (output, gradient)
+            for output, gradient in zip(outputs, gradients, strict=True)
+            if gradient is not None and output.requires_grad
+        ]
+        wanted = [tensor for tensor in (*inputs, *learned) if tensor.requires_grad]
+        found: list[torch.Tensor | None] = [None] * len(wanted)
+        if reached:
+            of_outputs, own_gradients = zip(*reached, strict=True)
+            found = list(torch.autograd.grad(of_outputs, wanted, own_gradients, allow_unused=True))
+        by_tensor = iter(differentiable_once(found))
+        return None, None, None, *(next(by_tensor) if each.requires_grad else None for each in (*inputs, *learned))
