@@ -14,7 +14,6 @@ from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import evaluate
 from treemem.runs.options import TrainingOptions
 from treemem.runs.seeds import fit_seeds
-from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -142,16 +141,8 @@ def test_seeds_are_not_trained_where_the_split_to_evaluate_is_missing(tmp_path: 
 
 
 def test_scoring_uses_the_threads_that_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    forward = KindSum.forward
-
-    def telling(self: KindSum, batch: TreeBatch) -> torch.Tensor:
-        seen.append(torch.get_num_threads())
-        return forward(self, batch)
-
-    monkeypatch.setattr(KindSum, "forward", telling)
-    before = torch.get_num_threads()
+    seen, before = scored_batches(monkeypatch), torch.get_num_threads()
     for threads in (2, 1, None):
         evaluate(toy_model(), toy_data(10), threads=threads)
-    assert seen == [2, 1, before]
+    assert seen == [(10, 2), (10, 1), (10, before)]
     assert torch.get_num_threads() == before
