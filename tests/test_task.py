@@ -11,7 +11,8 @@ from toy_task import KindSum, MoreX, toy_data
 
 import treemem
 from treemem.data.examples import label_numbers, split_numbers
-from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError, VocabularyError
+from treemem.data.loader import BatchOptions
+from treemem.errors import CellError, CheckpointError, GraphError, ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NETWORKS, NetworkConfig
 from treemem.nn import RowCache
@@ -301,12 +302,30 @@ def test_outputs_with_rows_kept_across_batches_are_the_same() -> None:
     examples = MoreX().examples(toy_data(60))
     torch.manual_seed(0)
     model = Model(MoreX(), NetworkConfig("StackTreeLSTM", {"hidden_size": 3, "stack_size": 2})).double()
-    cache = RowCache(model.encoder, SubtreeIndex(examples.forest, model.vocabulary))
+    cache = RowCache(model.encoder, examples.index(model.vocabulary))
     expected = model.outputs(examples, batch_size=7)
-    torch.testing.assert_close(model.outputs(examples, batch_size=7, cache=cache), expected, rtol=0, atol=1e-12)
+    for chosen in (None, np.array([5, 3, 20])):
+        loader = model.loader(examples, chosen, BatchOptions(7))
+        found = model.outputs_of(examples, loader, cache=cache)
+        torch.testing.assert_close(found, expected if chosen is None else expected[chosen], rtol=0, atol=1e-12)
     assert cache.hits > 0
-    chosen = np.array([5, 3, 20])
-    found = model.outputs(examples, chosen, batch_size=2, index=cache.index, cache=cache)
-    torch.testing.assert_close(found, expected[chosen], rtol=0, atol=1e-12)
+    other = RowCache(model.encoder, SubtreeIndex(examples.forest, model.vocabulary))
     with pytest.raises(RecipeError, match="the cache is one of another network"):
-        model.outputs(examples, index=SubtreeIndex(examples.forest, model.vocabulary), cache=cache)
+        model.outputs_of(examples, loader, cache=other)
+
+
+def test_outputs_of_a_part_of_the_plan_come_in_its_order() -> None:
+    model, examples = toy_model(), MoreX().examples(toy_data(30))
+    loader = model.loader(examples, None, BatchOptions(7, sort_by_height=True))
+    whole, seen = model.outputs(examples), []
+    plan = loader.plan()[2:0:-1]
+    found = model.outputs_of(examples, loader, plan=plan, on_output=lambda batch, output: seen.append((batch, output)))
+    torch.testing.assert_close(found, whole[np.concatenate(plan)])
+    assert [batch.example_ids.tolist() for batch, _ in seen] == [places.tolist() for places in plan]
+    torch.testing.assert_close(torch.cat([output.outputs for _, output in seen]), found)
+    assert model.outputs_of(examples, loader, plan=[]).shape == (0,)
+    with torch.no_grad():
+        model.head.read.bias.fill_(float("nan"))
+    assert model.outputs_of(examples, loader, allow_nan=True).isnan().all()
+    with pytest.raises(CellError, match=r"output for example \d+ is not a number"):
+        model.outputs_of(examples, loader)

@@ -11,8 +11,9 @@ from toy_task import MoreX, toy_data
 
 import treemem
 from treemem import checkpoint
+from treemem.checkpoint import RunFolder
 from treemem.errors import CheckpointError, RecipeError
-from treemem.metrics.calibration import LARGEST_TEMPERATURE, fit_temperature, reliability
+from treemem.metrics.calibration import LARGEST_TEMPERATURE, least_loss_temperature, reliability
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, fit
@@ -48,16 +49,16 @@ def test_the_temperature_by_which_outputs_were_spoilt_is_found(temperature: floa
     draw = np.random.default_rng(0)
     score = torch.from_numpy(draw.normal(0, 2, 20_000))
     label = (draw.random(20_000) < score.sigmoid().numpy()).astype(np.int64)
-    assert fit_temperature(MoreX(), score * temperature, {"label": label}) == pytest.approx(temperature, rel=0.05)
+    assert MoreX().fitted_temperature(score * temperature, {"label": label}) == pytest.approx(temperature, rel=0.05)
     logits = torch.from_numpy(draw.normal(0, 2, (20_000, 10)))
     place = (logits.softmax(1).cumsum(1).numpy() < draw.random((20_000, 1))).sum(1).clip(max=9)
-    assert fit_temperature(ListOps(), logits * temperature, {"label": place}) == pytest.approx(temperature, rel=0.05)
+    assert ListOps().fitted_temperature(logits * temperature, {"label": place}) == pytest.approx(temperature, rel=0.05)
 
 
-def test_examples_that_set_no_temperature_leave_it_at_one() -> None:
+def test_examples_that_set_no_temperature_give_none() -> None:
     right = {"label": np.array([1, 0, 1])}
-    assert fit_temperature(MoreX(), torch.tensor([1.0, -1.0, 2.0]), right) == 1.0
-    assert fit_temperature(MoreX(), torch.empty(0), {"label": np.empty(0, np.int64)}) == 1.0
+    assert MoreX().fitted_temperature(torch.tensor([1.0, -1.0, 2.0]), right) is None
+    assert MoreX().fitted_temperature(torch.empty(0), {"label": np.empty(0, np.int64)}) is None
 
 
 def test_a_temperature_changes_no_answer_and_no_decoded_number() -> None:
@@ -67,16 +68,22 @@ def test_a_temperature_changes_no_answer_and_no_decoded_number() -> None:
     after = model.predict(data)
     assert ((after > 0.5) == (before > 0.5)).all()
     assert (np.abs(after - 0.5) < np.abs(before - 0.5)).all()
-    numeric = EquationVerification(numeric=True).tempered(torch.tensor([[4.0, 0.3, 0.6]]), 2.0)
+    numeric = EquationVerification(numeric=True).temperature_scaled(torch.tensor([[4.0, 0.3, 0.6]]), 2.0)
     torch.testing.assert_close(numeric, torch.tensor([[2.0, 0.3, 0.6]]))
 
 
-def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_else(tmp_path: Path) -> None:
+def test_the_temperature_of_least_loss_lies_within_bounds() -> None:
+    assert least_loss_temperature(lambda temperature: (temperature - 3) ** 2) == pytest.approx(3, rel=1e-3)
+    assert least_loss_temperature(lambda temperature: -temperature) == LARGEST_TEMPERATURE
+    for sets_none in (lambda temperature: temperature, lambda temperature: 0.0, lambda temperature: float("nan")):
+        assert least_loss_temperature(sets_none) is None
+
+
+def test_calibrating_writes_a_temperature_beside_the_checkpoint_and_changes_nothing_else(tmp_path: Path) -> None:
     model, data = too_sure_model(), noisy_data()
-    checkpoint.save(tmp_path / "model", model, training_state={"step": 3}, metrics=[{"epoch": 1}])
+    checkpoint.save(tmp_path / "model", model)
     assert "temperature" not in yaml.safe_load((tmp_path / "model" / "config.yaml").read_text())
     assert treemem.load(tmp_path / "model").temperature == 1.0
-    (tmp_path / "model" / "CARD.md").write_text("what it is")
     before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
     found = calibrate(tmp_path / "model", data)
     assert found > 1.5
@@ -85,9 +92,8 @@ def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_e
     model.temperature = found
     np.testing.assert_array_equal(loaded.predict(data), model.predict(data))
     after = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
-    assert [name for name in before if after[name] != before[name]] in (
-        ["config.yaml", "manifest.json"], ["manifest.json", "config.yaml"]
-    )  # fmt: skip
+    assert json.loads(after.pop("temperature.json")) == found
+    assert after == before
     checkpoint.save(tmp_path / "again", loaded)
     assert treemem.load(tmp_path / "again").temperature == found
     with pytest.raises(RecipeError, match="no split 'tset'"):
@@ -96,7 +102,7 @@ def test_a_temperature_is_saved_with_the_model_and_calibrating_changes_nothing_e
 
 def test_outputs_that_are_sure_and_wrong_get_the_largest_temperature() -> None:
     mostly_wrong = torch.tensor([8.0, -8.0, 8.0, 8.0])
-    assert fit_temperature(MoreX(), mostly_wrong, {"label": np.array([0, 1, 0, 1])}) == LARGEST_TEMPERATURE
+    assert MoreX().fitted_temperature(mostly_wrong, {"label": np.array([0, 1, 0, 1])}) == LARGEST_TEMPERATURE
 
 
 def test_examples_that_set_no_temperature_leave_a_checkpoint_as_it_is(tmp_path: Path) -> None:
@@ -110,12 +116,13 @@ def test_examples_that_set_no_temperature_leave_a_checkpoint_as_it_is(tmp_path: 
 
 
 def test_of_a_run_the_best_checkpoint_is_calibrated(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path / "run" / "best", too_sure_model())
-    checkpoint.save(tmp_path / "run" / "last", too_sure_model())
-    found = calibrate(tmp_path / "run", noisy_data())
+    for best in (True, False):
+        RunFolder(tmp_path).save(checkpoint.files_of(too_sure_model()), best=best)
+    found = calibrate(tmp_path, noisy_data())
     assert found > 1.5
-    assert treemem.load(tmp_path / "run").temperature == treemem.load(tmp_path / "run" / "best").temperature == found
-    assert treemem.load(tmp_path / "run" / "last").temperature == 1.0
+    assert treemem.load(tmp_path).temperature == found
+    temperatures = [treemem.load(tmp_path / "checkpoints" / name).temperature for name in ("000001", "000002")]
+    assert temperatures == [found, 1.0]
 
 
 def test_a_model_that_comes_along_is_not_calibrated_in_its_place() -> None:
@@ -131,7 +138,7 @@ def test_weights_in_half_precision_are_calibrated_in_single(tmp_path: Path) -> N
     assert next(treemem.load(tmp_path / "half").parameters()).dtype == torch.float16
 
 
-@pytest.mark.parametrize("temperature", [0, -1.0, float("inf"), True, "hot"])
+@pytest.mark.parametrize("temperature", [0, -1.0, float("inf"), float("nan"), "hot"])
 def test_a_temperature_that_is_no_positive_number_is_refused(tmp_path: Path, temperature: object) -> None:
     checkpoint.save(tmp_path / "model", toy_model())
     with pytest.raises(CheckpointError, match="a temperature must be a positive number"):
@@ -139,9 +146,8 @@ def test_a_temperature_that_is_no_positive_number_is_refused(tmp_path: Path, tem
     model = toy_model()
     model.temperature = temperature  # type: ignore[assignment]  # likewise
     checkpoint.save(tmp_path / "other", model)
-    if temperature is not True:
-        with pytest.raises(CheckpointError, match="a temperature must be a positive number"):
-            treemem.load(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="a temperature must be a positive number"):
+        treemem.load(tmp_path / "other")
 
 
 def test_training_gives_the_best_model_the_temperature_of_the_validation_split(tmp_path: Path) -> None:
@@ -150,9 +156,9 @@ def test_training_gives_the_best_model_the_temperature_of_the_validation_split(t
     model = fit(MoreX(), NetworkConfig("KindSum", {"hidden_size": 3}), data, options, output=tmp_path).model
     examples = MoreX().examples(data)
     chosen = examples.part("validation")
-    expected = fit_temperature(MoreX(), model.outputs(examples, chosen), examples.targets_of(chosen))
+    expected = MoreX().fitted_temperature(model.outputs(examples, chosen), examples.targets_of(chosen))
     assert model.temperature == pytest.approx(expected, rel=1e-3)
-    assert treemem.load(tmp_path / "last").temperature == 1.0
+    assert treemem.load(tmp_path).temperature == model.temperature
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])["epoch"] == 1
 
 

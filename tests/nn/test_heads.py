@@ -116,19 +116,6 @@ def test_relation_dropouts_are_before_the_comparison_layer_and_before_the_classi
     torch.testing.assert_close(features.eval()(encodings), plain(encodings))
 
 
-def test_what_is_left_of_the_features_is_scaled_up() -> None:
-    torch.manual_seed(0)
-    head = RelationHead(1, 1, layer_size=1, feature_dropout=0.75)
-    assert head.compare is not None
-    with torch.no_grad():
-        for layer in (head.compare, head.classify):
-            layer.weight.fill_(1.0)
-            layer.bias.zero_()
-    encodings = torch.full((64, 2, 1), 0.125)
-    expected = torch.tensor([0.0, 0.5, 1.0]).tanh()
-    torch.testing.assert_close(head(encodings).unique(), expected, msg="none, one or both of two features")
-
-
 def test_a_classifier_reads_roots_or_every_node() -> None:
     batch = TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
     states = TreeLSTM(4, VOCABULARY)(batch)

@@ -128,6 +128,13 @@ def test_a_state_of_other_sequences_or_layers_is_refused(engine: Engine) -> None
         stack(torch.zeros(4, 3, 6))
 
 
+def test_a_second_derivative_is_refused() -> None:
+    stack, inputs = OnLSTMStack(5, [6], chunk_size=2), torch.zeros(4, 3, 5, requires_grad=True)
+    (gradient,) = torch.autograd.grad(stack(inputs).h.sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        gradient.sum().backward()
+
+
 def test_the_trace_tells_the_master_gates_of_all_layers() -> None:
     torch.manual_seed(0)
     encoder = ONLSTM(4, VOCABULARY, layer_sizes=[6, 4], chunk_size=2)

@@ -17,6 +17,7 @@ from toy_task import MoreX, toy_data
 from treemem.networks import NetworkConfig
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
+from treemem.runs.trainer import Trainer
 
 
 def die_at(owner: Any, name: str, count: int) -> None:
@@ -35,7 +36,7 @@ def die_at(owner: Any, name: str, count: int) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        owners = {"step": sys.modules["treemem.runs.fit"]._Run, "fsync": os, "rename": Path}
+        owners = {"step": Trainer, "fsync": os, "rename": Path}
         die_at(owners[sys.argv[2]], sys.argv[2], int(sys.argv[3]))
     network = NetworkConfig("StackTreeLSTM", {"hidden_size": 6, "stack_size": 3, "dropout": 0.2})
     options = TrainingOptions(

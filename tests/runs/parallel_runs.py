@@ -15,23 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from test_data_parallel import DROPOUT, NETWORK, OPTIONS, PRECISE, TOKENS, TOYS
+from test_data_parallel import DROPOUT, NETWORK, OPTIONS, PONDERING, PRECISE, TOKENS, TOYS
 from torch import nn
 from toy_task import MoreX, toy_data
 
-from treemem import checkpoint
+from treemem.checkpoint import RunFolder
 from treemem.cli import main
 from treemem.data_parallel import joined_processes
 from treemem.errors import CellError, CheckpointError, TreememError
 from treemem.model import Model
 from treemem.model_digest import weights_digest
-from treemem.networks import NetworkConfig
 from treemem.runs import fit
+from treemem.runs.trainer import Trainer
 
 PROCESSES = joined_processes()
 LEFT = TOKENS.replace(padding="left")
-PONDERING = NetworkConfig("UniversalTransformer", {"hidden_size": 4, "num_heads": 1, "act": True, "ponder_weight": 0.1})
-FIT = sys.modules["treemem.runs.fit"]
 
 
 class Stopped(Exception):
@@ -55,6 +53,9 @@ def run(folder: Path, name: str, *, count: int = TOYS, resume: bool = False, **c
     return {
         "loss": [record["loss"] for record in result.records],
         "validation_loss": [record["validation_loss"] for record in result.records],
+        "auxiliary": {
+            name: [record[name] for record in result.records] for name in result.records[0] if name == "ponder_loss"
+        },
         "best_epoch": result.best_epoch,
         "weights": weights_digest(result.model),
         "temperature": result.model.temperature,
@@ -72,7 +73,7 @@ def error_of(action: Any) -> str:
 
 def leave(folder: Path, name: str, **changed: Any) -> None:
     """Begin a run that every process leaves in its 18th step."""
-    step, left = FIT._Run.step, 18
+    step, left = Trainer.step, 18
 
     def stopping(*arguments: Any) -> Any:
         nonlocal left
@@ -81,7 +82,7 @@ def leave(folder: Path, name: str, **changed: Any) -> None:
             raise Stopped
         return step(*arguments)
 
-    with replaced(FIT._Run, "step", stopping), contextlib.suppress(Stopped):
+    with replaced(Trainer, "step", stopping), contextlib.suppress(Stopped):
         run(folder, name, checkpoint_steps=4, **changed)
 
 
@@ -93,27 +94,24 @@ def errors(folder: Path) -> dict[str, str]:
         raise CellError("no number in the last process")
 
     found = {"a run is there": error_of(lambda: run(folder, "float32"))}
-    with replaced(checkpoint, "save", full):
+    with replaced(RunFolder, "save", full):
         found["the first cannot write"] = error_of(lambda: run(folder, "full"))
-    with replaced(Model, "outputs", Model.outputs if PROCESSES.is_first else not_a_number):
+    with replaced(Model, "outputs_of", Model.outputs_of if PROCESSES.is_first else not_a_number):
         found["the last cannot evaluate"] = error_of(lambda: run(folder, "unlike"))
     found["other data"] = error_of(lambda: run(folder, "others", count=TOYS + PROCESSES.rank))
-    for name, network in (("padding", LEFT), ("ponder_weight", PONDERING)):
-        found[name] = error_of(lambda network=network: run(folder, "divided", network=network))
+    found["padding"] = error_of(lambda: run(folder, "divided", network=LEFT))
+    found["no such loss"] = error_of(lambda: run(folder, "unknown loss", auxiliary_losses={"ponder": 0.1}))
     found["diverged"] = error_of(lambda: run(folder, "diverged", learning_rate=1e30, evaluate_every=9, epochs=2))
     return found
 
 
-def summed_gradients() -> dict[str, Any]:
+def summed_gradients() -> list[Any]:
     """Of parameters that all processes use, that the last one uses, and that none uses."""
     parameters = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(1))]
     used = parameters[:1] if PROCESSES.is_first else parameters[:2]
     torch.stack([each.sum() for each in used]).sum().mul(PROCESSES.rank + 1).backward()
-    total = PROCESSES.sum_gradients(parameters, torch.tensor(0.5 + PROCESSES.rank))
-    return {
-        "loss": total.item(),
-        "gradients": [None if each.grad is None else each.grad.tolist() for each in parameters],
-    }
+    PROCESSES.sum_gradients(parameters)
+    return [None if each.grad is None else each.grad.tolist() for each in parameters]
 
 
 def command(*words: str) -> dict[str, Any]:
@@ -136,6 +134,7 @@ if __name__ == "__main__":
         "float64": run(own, "float64", **PRECISE),
         "by nodes": run(own, "by nodes", batch_size=8, nodes_per_batch=20, sort_by_height=True, **PRECISE),
         "tokens": run(own, "tokens", network=TOKENS, sort_by_length=True, **PRECISE),
+        "auxiliary loss": run(own, "auxiliary loss", network=PONDERING, auxiliary_losses={"ponder": 0.3}, **PRECISE),
         "taken over": run(own, "of_one_process", resume=True),
         "unbroken": run(own, "unbroken", network=DROPOUT),
         "broken": run(own, "broken", network=DROPOUT, resume=True),

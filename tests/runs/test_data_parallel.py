@@ -14,18 +14,21 @@ import numpy as np
 import pytest
 import torch
 from toy_task import MoreX, toy_data
+from training_runs import last_state
 
 import treemem
-from treemem import checkpoint, data_parallel
+from treemem import data_parallel
 from treemem.data_parallel import Processes, ProcessLostError, joined_processes, launched_processes
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
 from treemem.runs import FitResult, TrainingOptions, fit, run_study
+from treemem.runs.trainer import Trainer
 
 SCRIPT = Path(__file__).with_name("parallel_runs.py")
 TOYS = 60
 NETWORK = NetworkConfig("StackTreeLSTM", {"hidden_size": 4, "stack_size": 2})
 DROPOUT = NETWORK.replace(dropout=0.3)
+PONDERING = NetworkConfig("UniversalTransformer", {"hidden_size": 4, "num_heads": 1, "act": True})
 TOKENS = NetworkConfig("OrderedMemory", {"hidden_size": 4, "slots": 3})
 # 36 trees to train on: batches of 7 and a last one of 1, which one of two processes does alone
 OPTIONS = TrainingOptions(
@@ -58,7 +61,8 @@ def alone(output: Path, *, resume: bool = False, **changed: Any) -> FitResult:
 
 
 def last_weights(folder: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load_training_state(folder / "last")[1]
+    state, average, _ = last_state(folder)
+    return {**average, **{f"own {name}": weight for name, weight in state["weights"].items()}}
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +71,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shared = tmp_path_factory.mktemp("parallel")
     (shared / "toy.yaml").write_text(RECIPE)
     with pytest.MonkeyPatch.context() as patch:  # the run is stopped after its second epoch
-        run = sys.modules["treemem.runs.fit"]._Run
-        end_epoch = run.end_epoch
+        end_epoch = Trainer.end_epoch
 
         def stopping(self: Any) -> None:
             end_epoch(self)
             if self.progress.epoch == 2:
                 raise InterruptedError
 
-        patch.setattr(run, "end_epoch", stopping)
+        patch.setattr(Trainer, "end_epoch", stopping)
         with pytest.raises(InterruptedError):
             alone(shared / "of-0" / "of_one_process")
     done = launch(str(SCRIPT), str(shared))
@@ -96,6 +99,7 @@ def seen(folder: Path) -> list[dict[str, Any]]:
         ("float64", PRECISE, 1e-10),
         ("by nodes", {"batch_size": 8, "nodes_per_batch": 20, "sort_by_height": True, **PRECISE}, 1e-10),
         ("tokens", {"network": TOKENS, "sort_by_length": True, **PRECISE}, 1e-10),
+        ("auxiliary loss", {"network": PONDERING, "auxiliary_losses": {"ponder": 0.3}, **PRECISE}, 1e-10),
         ("taken over", {}, 1e-5),
     ],
 )
@@ -110,6 +114,9 @@ def test_two_processes_have_the_losses_and_weights_of_one(
         validation = [record["validation_loss"] for record in result.records]
         np.testing.assert_allclose(each[name]["validation_loss"], validation, atol=tolerance, rtol=0)
         assert each[name]["best_epoch"] == result.best_epoch
+        for loss, values in each[name]["auxiliary"].items():
+            np.testing.assert_allclose(values, [record[loss] for record in result.records], atol=tolerance, rtol=0)
+    assert ("ponder_loss" in result.records[0]) == (name == "auxiliary loss")
     kept = folder / "of-0" / ("of_one_process" if name == "taken over" else name)
     ours, theirs = last_weights(kept), last_weights(tmp_path)
     for weight, value in theirs.items():
@@ -159,14 +166,13 @@ def test_an_error_that_one_process_meets_is_raised_in_both(folder: Path, seen: l
     assert first["the first cannot write"] == "CheckpointError: the disk is full"
     assert first["the last cannot evaluate"] == "CellError: no number in the last process"
     assert first["other data"].endswith("the first one and process 2 differ in data")
-    for option in ("padding='left'", "ponder_weight=0.1"):
-        error = first[option.partition("=")[0]]
-        assert error.startswith(f"RecipeError: {option} makes an example depend on the others of its batch")
+    assert first["padding"].startswith("RecipeError: padding='left' makes an example depend on the others of its batch")
+    assert first["no such loss"].endswith("names 'ponder'; the network's auxiliary losses: none")
     assert first["diverged"].startswith("DivergedError: the loss of epoch")
 
 
 def test_gradients_are_summed_and_what_none_uses_has_none(seen: list[dict[str, Any]]) -> None:
-    expected = {"loss": 2.0, "gradients": [[[3.0, 3.0], [3.0, 3.0]], [2.0, 2.0, 2.0], None]}
+    expected = [[[3.0, 3.0], [3.0, 3.0]], [2.0, 2.0, 2.0], None]
     assert [each["gradients"] for each in seen] == [expected, expected]
 
 
@@ -229,21 +235,17 @@ def test_a_process_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatc
         Processes(rank=1, count=2).gathered("own")
 
 
+def launch_as(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+    """Set what torchrun sets: rank, count, and both on this machine."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    for name, number in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), numbers, strict=True):
+        monkeypatch.setenv(name, str(number))
+
+
 def test_a_launch_of_one_process_is_a_single_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    launched = {
-        "TORCHELASTIC_RUN_ID": "none",
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-    }
-    for name, value in launched.items():
-        monkeypatch.setenv(name, value)
+    launch_as(monkeypatch, 0, 1, 0, 1)
     assert launched_processes() == Processes()
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("LOCAL_RANK", "1")
+    launch_as(monkeypatch, 3, 4, 1, 2)
     assert launched_processes() == Processes(rank=3, count=4, local_rank=1, local_count=2)
 
 
@@ -270,15 +272,7 @@ def test_memory_that_runs_out_is_not_taken_for_a_process_that_is_lost(monkeypatc
 
 
 def test_what_is_no_training_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    launched = {
-        "TORCHELASTIC_RUN_ID": "none",
-        "RANK": "0",
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "2",
-    }
-    for name, value in launched.items():
-        monkeypatch.setenv(name, value)
+    launch_as(monkeypatch, 0, 2, 0, 2)
     with pytest.raises(RecipeError, match="a study is not for torchrun"):
         run_study(MoreX(), [], {}, folder=tmp_path, results=tmp_path / "results.jsonl")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -9,13 +9,11 @@ import torch
 from toy_task import KindSum, MoreX, scored_batches, toy_data
 
 from treemem.errors import RecipeError, VocabularyError
-from treemem.metrics.score import Score, mean_scores
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import evaluate
 from treemem.runs.options import TrainingOptions
 from treemem.runs.seeds import fit_seeds
-from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -33,8 +31,8 @@ def test_scores_agree_with_the_predictions(caplog: pytest.LogCaptureFixture) -> 
         evaluation = evaluate(model, data, split="test", title="a network on a file")
     chosen = data.tree_data["split"] == "test"
     np.testing.assert_array_equal(evaluation.chosen, np.flatnonzero(chosen))
-    np.testing.assert_allclose(evaluation.probabilities, model.predict(data[chosen]), rtol=1e-5)
-    correct = (evaluation.probabilities > 0.5) == data.tree_data["label"][chosen]
+    np.testing.assert_allclose(evaluation.predicted, model.predict(data[chosen]), rtol=1e-5)
+    correct = (evaluation.predicted > 0.5) == data.tree_data["label"][chosen]
     assert evaluation.overall.accuracy == correct.mean()
     assert evaluation.overall.examples == len(evaluation.chosen) == evaluation.num_trees
     assert evaluation.trees_per_second == pytest.approx(evaluation.examples_per_second)
@@ -49,7 +47,7 @@ def test_how_the_examples_are_batched_does_not_change_what_is_said_about_them() 
     expected = evaluate(model, data, batch_size=16)
     found = evaluate(model, data, batch_size=16, sort_by_height=True, prefetch=2)
     np.testing.assert_array_equal(found.chosen, expected.chosen)
-    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
+    np.testing.assert_allclose(found.predicted, expected.predicted, rtol=1e-5)
     assert found.scores == expected.scores
 
 
@@ -64,8 +62,8 @@ def test_a_network_that_reads_an_example_by_its_batch_is_given_examples_of_simil
     in_file_order = np.concatenate([model.predict(data[first : first + 8]) for first in range(0, 30, 8)])
     assert not np.allclose(in_file_order, expected, atol=1e-4)
     for found in (
-        evaluate(model, data, batch_size=8).probabilities,
-        evaluate(model, data, batch_size=8, sort_by_height=True).probabilities,
+        evaluate(model, data, batch_size=8).predicted,
+        evaluate(model, data, batch_size=8, sort_by_height=True).predicted,
         model.predict(data, batch_size=8),
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -77,7 +75,7 @@ def test_rows_kept_across_batches_change_no_score(caplog: pytest.LogCaptureFixtu
     expected = evaluate(model, data, batch_size=16)
     with caplog.at_level(logging.INFO):
         found = evaluate(model, data, batch_size=16, cache_bytes=2**20)
-    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
+    np.testing.assert_allclose(found.predicted, expected.predicted, rtol=1e-5)
     assert found.scores == expected.scores
     assert expected.cache is None
     assert found.cache is not None
@@ -143,27 +141,8 @@ def test_seeds_are_not_trained_where_the_split_to_evaluate_is_missing(tmp_path: 
 
 
 def test_scoring_uses_the_threads_that_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    forward = KindSum.forward
-
-    def telling(self: KindSum, batch: TreeBatch) -> torch.Tensor:
-        seen.append(torch.get_num_threads())
-        return forward(self, batch)
-
-    monkeypatch.setattr(KindSum, "forward", telling)
-    before = torch.get_num_threads()
+    seen, before = scored_batches(monkeypatch), torch.get_num_threads()
     for threads in (2, 1, None):
         evaluate(toy_model(), toy_data(10), threads=threads)
-    assert seen == [2, 1, before]
+    assert seen == [(10, 2), (10, 1), (10, before)]
     assert torch.get_num_threads() == before
-
-
-def test_the_mean_of_scores_of_a_worked_example() -> None:
-    runs = [[Score("all", 4, 0.5, 0.6, 0.2, 0.4, None)], [Score("all", 4, 0.7, 0.6, 0.4, 0.6, None)]]
-    (mean,) = mean_scores(runs)
-    assert mean.accuracy == pytest.approx(0.6)
-    assert mean.deviation == pytest.approx(0.02**0.5)
-    assert (mean.precision, mean.recall, mean.f1) == (pytest.approx(0.3), pytest.approx(0.5), None)
-    assert mean_scores(runs[:1])[0].deviation is None
-    with pytest.raises(RecipeError, match="different groups"):
-        mean_scores([[Score(1, 1, 1, 1)], [Score(2, 1, 1, 1)]])

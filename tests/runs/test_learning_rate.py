@@ -59,7 +59,7 @@ RATES = [8.0, 8.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 2.0]
 
 def test_the_rate_falls_after_more_evaluations_than_patience_without_a_better_accuracy() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, accuracies=[])
+    scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, mode="max", values=[])
     found = []
     for accuracy in ACCURACIES:
         scheduler.step(accuracy)
@@ -70,7 +70,7 @@ def test_the_rate_falls_after_more_evaluations_than_patience_without_a_better_ac
 def test_a_plateau_scheduler_that_has_seen_accuracies_goes_on_as_the_whole_one() -> None:
     for seen in range(len(ACCURACIES) + 1):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATES[seen - 1] if seen else 1.0)
-        scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, accuracies=ACCURACIES[:seen])
+        scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, mode="max", values=ACCURACIES[:seen])
         found = [optimizer.param_groups[0]["lr"]]
         for accuracy in ACCURACIES[seen:]:
             scheduler.step(accuracy)
@@ -78,7 +78,13 @@ def test_a_plateau_scheduler_that_has_seen_accuracies_goes_on_as_the_whole_one()
         assert found == [8.0, *RATES][seen:]
 
 
+def test_a_metric_that_should_fall_lowers_the_rate_when_it_rises() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    plateau_scheduler(optimizer, 8.0, 0.5, 0, mode="min", values=[0.5, 0.4, 0.45, 0.3])
+    assert optimizer.param_groups[0]["lr"] == 4.0
+
+
 def test_a_small_rate_falls_on_a_plateau_like_a_large_one() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    plateau_scheduler(optimizer, 2e-8, 0.5, 0, accuracies=[0.5, 0.5, 0.5])
+    plateau_scheduler(optimizer, 2e-8, 0.5, 0, mode="max", values=[0.5, 0.5, 0.5])
     assert optimizer.param_groups[0]["lr"] == 0.5e-8

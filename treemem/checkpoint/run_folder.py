@@ -152,6 +152,8 @@ class RunFolder:
             (self.path / _POINTERS).unlink(missing_ok=True)
         for left in (self.path / _CHECKPOINTS).glob(".*.tmp"):
             shutil.rmtree(left, ignore_errors=True)
+        for left in self.path.glob(".*.tmp"):
+            left.unlink()
 
     def temporary(self, number: int) -> Path:
         """Return where the checkpoint of that number is written before it gets its name."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
+from treemem.nn.encoder import Encoder
+from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RelationHead
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.number_encoder import NumberEncoder
@@ -28,6 +30,8 @@ __all__ = [
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",
+    "Encoder",
+    "EncoderOutput",
     "EqualityHead",
     "LeafEncoder",
     "NumberDecoder",

@@ -20,7 +20,7 @@ def root_states(
     rows_at_once: int,
     learned: Callable[[], Iterator[torch.Tensor]],
 ) -> State:
-    """The states of the roots, ``[trees, ...]``; of all other rows only what later parts read is kept.
+    """Return the states of the roots, ``[trees, ...]``; of other rows only what later parts read is kept.
 
     Args:
         run: the states of all rows of a part's schedule, from those of its given rows.

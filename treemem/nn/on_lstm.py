@@ -258,7 +258,7 @@ class ONLSTM(SequenceEncoder):
         distances = dict.fromkeys(("forget_distance", "input_distance"), ("sequences", "layers", "tokens"))
         return distances | dict.fromkeys(("master_forget", "master_input"), ("sequences", "tokens", "units"))
 
-    def induced_trees(  # type: ignore[override]
+    def induced_trees(
         self, batch: TreeBatch, *, layer: int | None = None, gate: Literal["forget", "input"] = "forget"
     ) -> list[Tree]:
         """Return the tree that the distances split each sequence into, without dropout.

@@ -199,7 +199,7 @@ class OrderedMemory(SequenceEncoder):
         names = ("pointers", "cumulative", "backward_pointers", "backward_cumulative")
         return dict.fromkeys(names if self.backward_memory is not None else names[:2], ("sequences", "tokens", "slots"))
 
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:  # type: ignore[override]
+    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
         """Return the tree that the pointers build over each sequence, read as if alone and without dropout.
 
         Raises:

@@ -11,7 +11,7 @@ from treemem.trees.vocabulary import Vocabulary
 
 
 class SetsByArity:
-    """Sets of parameters of which there are as many for each arity as it has kinds.
+    """A set of parameters for each kind of each arity.
 
     Parameters of all kinds of one arity are stacked. With a vocabulary every kind has a set of its own, or all kinds of
     one arity share one; without, there is one set for each arity.
@@ -23,8 +23,7 @@ class SetsByArity:
         max_arity: nodes of more children get no parameters, since these grow with the square of the arity.
 
     Raises:
-        RecipeError: an arity that is no whole number or below 1, arities beside a vocabulary, which has its own, or a
-            ``shared`` that is no flag.
+        RecipeError: an arity below 1, or arities beside a vocabulary, which has its own.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class SetsOfAnyArity:
         shared: whether all nodes share one set; otherwise each kind, leaves included, has its own.
 
     Raises:
-        RecipeError: kinds with sets of their own, and no vocabulary to name them, or a ``shared`` that is no flag.
+        RecipeError: kinds with sets of their own, and no vocabulary to name them.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
@@ -114,10 +113,10 @@ class SetsOfAnyArity:
         return self._sets
 
     def check(self, schedule: Schedule, layer: str) -> None:
-        """Nothing can be missing but a kind that the vocabulary does not have.
+        """Make sure that the vocabulary has every kind.
 
         Raises:
-            GraphError: there is one; the message names the node.
+            GraphError: a kind that it does not have; the message names the node.
         """
         if self._sets is None:
             return

@@ -40,7 +40,7 @@ class SplitTreeCell(torch.nn.Module):
         dropout: probability of dropout, in training.
 
     Raises:
-        RecipeError: a size that is no whole number, a hidden size below 1, or a dropout that is no probability.
+        RecipeError: a size or a dropout out of range.
 
     Attributes:
         reads: names of the children's states that the step reads.

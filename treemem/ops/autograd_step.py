@@ -74,7 +74,7 @@ def random_state(device: torch.device) -> tuple[torch.Tensor, torch.device, torc
 
 @contextmanager
 def drawn_again(memo: tuple[torch.Tensor, torch.device, torch.Tensor | None] | None) -> Iterator[None]:
-    """Random numbers as they were drawn from the state ``memo`` on, and afterwards as if none had been."""
+    """Draw the random numbers that followed the state ``memo`` again; restore the generator afterwards."""
     if memo is None:
         yield
         return

@@ -28,7 +28,7 @@ _broken = False
 
 @contextmanager
 def compile_steps(compiled: bool) -> Iterator[None]:
-    """Compile the steps of the fused engine in this block, or do not; whatever ``TREEMEM_COMPILE`` says.
+    """Compile the steps of the fused engine in this block, or do not, in place of ``TREEMEM_COMPILE``.
 
     Outside such a block the environment variable decides: ``1`` compiles, ``0`` does not, and ``auto``, the default,
     compiles for training and evaluation that are long enough for it to pay. Compiled or not, the numbers are the same

@@ -1,4 +1,4 @@
-"""A cell that takes up where an earlier run ended."""
+"""A cell that continues an earlier run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treemem.schedule.schedule import GIVEN
 
 
 class GivenRows:
-    """``cell``, whose leaves of the kind ``GIVEN`` have the states of rows that were run before.
+    """A cell whose leaves of the kind ``GIVEN`` have the states of rows that were run before.
 
     Args:
         cell: runs all other rows.

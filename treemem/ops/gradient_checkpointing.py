@@ -1,4 +1,8 @@
-"""A function of tensors that keeps its inputs only, and is run once more when it is run backwards."""
+"""Gradient checkpointing of a function that reads learned tensors besides its inputs.
+
+``torch.utils.checkpoint`` loses something here: its reentrant form refuses ``torch.autograd.grad``, and its other form
+keeps the small autograd graphs that the engine makes for a cell of one's own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 
 from treemem.ops.autograd_step import drawn_again, random_state
 from treemem.ops.cell import has_gradients
-from treemem.ops.once import differentiable_once
+from treemem.ops.second_derivative import without_second_derivative
 
 Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -17,7 +21,7 @@ Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 def checkpointed(
     function: Function, inputs: Sequence[torch.Tensor], parameters: Callable[[], Sequence[torch.Tensor]]
 ) -> Sequence[torch.Tensor]:
-    """``function(inputs)``, of which the backward pass runs ``function`` a second time, with the same random numbers.
+    """Return ``function(inputs)``; the backward pass runs ``function`` again, with the same random numbers.
 
     Args:
         function: whatever is differentiable in ``inputs`` and ``parameters``.
@@ -76,5 +80,5 @@ class _Again(torch.autograd.Function):
         if reached:
             of_outputs, own_gradients = zip(*reached, strict=True)
             found = list(torch.autograd.grad(of_outputs, wanted, own_gradients, allow_unused=True))
-        by_tensor = iter(differentiable_once(found))
+        by_tensor = iter(without_second_derivative(found))
         return None, None, None, *(next(by_tensor) if each.requires_grad else None for each in (*inputs, *learned))

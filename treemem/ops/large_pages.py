@@ -15,7 +15,7 @@ _ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 def empty_rows(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    """``like.new_empty(shape)``; what is large is made of large pages where the system grants them.
+    """Return ``like.new_empty(shape)``, in large pages if it is large and the system grants them.
 
     New memory is handed out page by page, when a page is first written. With pages of 4 kB that takes longer for a
     million rows than what is computed of them.
@@ -33,7 +33,7 @@ def empty_rows(like: torch.Tensor, *shape: int) -> torch.Tensor:
 
 @cache
 def _advise() -> Any:
-    """The system's ``madvise``, or None; it is advice, so that nothing depends on whether it is taken."""
+    """Return the system's ``madvise``, or None. Nothing depends on whether the system takes the advice."""
     if _ADVICE is None or not sys.platform.startswith("linux"):
         return None
     return getattr(ctypes.CDLL(None), "madvise", None)

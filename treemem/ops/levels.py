@@ -10,7 +10,7 @@ import torch
 from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.level_run import Features, Kept, LevelRun, Weights
-from treemem.ops.once import differentiable_once, refuse_transforms
+from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import Schedule
 
@@ -115,7 +115,7 @@ class _Levels(torch.autograd.Function):
             gradient.of_rows(slice(last - ctx.num_given, last)) if is_wanted else None
             for gradient, is_wanted in zip(gradients.values(), of_states, strict=True)
         ]
-        return None, *differentiable_once([*feature_gradients, *leaf_gradients, *weight_gradients])
+        return None, *without_second_derivative([*feature_gradients, *leaf_gradients, *weight_gradients])
 
 
 def _graph_is_retained() -> bool:

@@ -10,7 +10,7 @@ from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, cell_name, checked_state, foreign_tensor, has_gradients, leaf_states
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import level_plan
-from treemem.ops.once import differentiable_once, refuse_transforms
+from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.schedule.schedule import Schedule, Segment
 
 
@@ -189,7 +189,7 @@ class _Segments(torch.autograd.Function):
             gradient[: run.num_leaves] if wanted else None
             for gradient, wanted in zip(gradients.values(), of_tensors, strict=False)
         ]
-        return None, *differentiable_once([x_gradient, *leaf_gradients, *found])
+        return None, *without_second_derivative([x_gradient, *leaf_gradients, *found])
 
 
 def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:

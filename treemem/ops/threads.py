@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch compute with ``count`` threads, and as before afterwards; None changes nothing.
+    """Let torch compute with ``count`` threads inside the block; None changes nothing.
 
     The levels of a batch are many small operations. Their threads wait busily for one another, so that a second thread
     gains little below a thousand examples a batch, and costs a hundredfold where another process has the core.

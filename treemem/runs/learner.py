@@ -129,7 +129,7 @@ class Learner:
         """Return the sums and counts of all processes together, by name. Waits for all."""
         if self.processes.count == 1:
             return dict(losses)
-        own = {name: (float(loss.sum), float(loss.count)) for name, loss in losses.items()}
+        own = {name: (float(loss.sum.detach()), float(loss.count)) for name, loss in losses.items()}
         found: dict[str, SumCount] = {}
         for name, (total, count) in (pair for each in self.processes.gathered(own) for pair in each.items()):
             found[name] = found.get(name, SumCount.zero()) + SumCount(torch.tensor(total, dtype=torch.float64), count)

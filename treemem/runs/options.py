@@ -153,11 +153,11 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
         if any(len(pair) != 2 or not all(map(_is_whole, pair)) or pair[1] < 1 for pair in pairs):
             raise RecipeError(
                 "the stages of a curriculum must be pairs of a difficulty and a number of epochs, at least 1, such as "
-                f"[[5, 20], [10, 2]], not {given!r}"
+                f"[[5, 20], [10, 2]], not {given!r:.100}"
             )
         stages = tuple((int(most), int(count)) for most, count in pairs)
         if any(after[0] <= before[0] for before, after in pairwise(stages)):
-            raise RecipeError(f"the stages of a curriculum must become more difficult one by one, not {given!r}")
+            raise RecipeError(f"the stages of a curriculum must become more difficult one by one, not {given!r:.100}")
         total = sum(count for _, count in stages)
         if total >= epochs:
             raise RecipeError(
@@ -166,7 +166,7 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
             )
         return stages
     if not _is_whole(given):
-        raise RecipeError(f"curriculum must be a whole number or pairs such as [[5, 20], [10, 2]], not {given!r}")
+        raise RecipeError(f"curriculum must be a whole number or pairs such as [[5, 20], [10, 2]], not {given!r:.100}")
     if given < 0:
         raise RecipeError(f"curriculum must be 0 or more, not {given}")
     if given > epochs:

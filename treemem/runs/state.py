@@ -124,7 +124,9 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
         for name in {**saved, **asked}
         if saved.get(name) != asked.get(name)
     }
-    if "epochs" in different and saved.get("epochs") is not None and asked.get("epochs") is not None:
+    if "epochs" in different and not ("epochs" in saved and "epochs" in asked):
+        del different["epochs"]  # one of the schedules leaves them free; the schedule is what differs
+    elif "epochs" in different:
         by = f"schedule={options.schedule!r}" + (f" and warmup={options.warmup}" if options.warmup else "")
         different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
     if different:

@@ -9,6 +9,7 @@ import torch
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
+from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.sequence_lengths import Packing
 
 
@@ -94,11 +95,18 @@ class _Run(torch.autograd.Function):
         return states, masters, torch.cat(ended_hidden[::-1]), torch.cat(ended_cell[::-1])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(
         ctx: Any, d_states: torch.Tensor, _: torch.Tensor, d_hidden: torch.Tensor, d_cell: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
+        with torch.no_grad():
+            found = _Run._gradients(ctx, d_states, d_hidden, d_cell)
+        return (*without_second_derivative(found), None, None, None)
+
+    @staticmethod
+    def _gradients(
+        ctx: Any, d_states: torch.Tensor, d_hidden: torch.Tensor, d_cell: torch.Tensor
+    ) -> list[torch.Tensor | None]:
         inputs, hidden, cell, input_weight, hidden_weight, states = ctx.saved_tensors
         blocks, masters, softmax, gates, cells, tanh_cells = ctx.kept
         sizes: list[int] = ctx.sizes
@@ -124,17 +132,8 @@ class _Run(torch.autograd.Function):
             torch.mm(d_block, hidden_weight, out=d_now)
         before_hidden = [hidden, *states.split(sizes)]
         previous = torch.cat([part[:size] for part, size in zip(before_hidden[:-1], sizes, strict=True)] or [states])
-        return (
-            d_blocks @ input_weight,
-            d_hidden,
-            d_cell,
-            d_blocks.t() @ inputs,
-            d_blocks.sum(0),
-            d_blocks.t() @ previous,
-            None,
-            None,
-            None,
-        )
+        of_weights = [d_blocks.t() @ inputs, d_blocks.sum(0), d_blocks.t() @ previous]
+        return [d_blocks @ input_weight, d_hidden, d_cell, *of_weights]
 
 
 def _memory_of_steps(

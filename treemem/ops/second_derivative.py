@@ -1,4 +1,4 @@
-"""Gradients that cannot be differentiated again, and say so."""
+"""Gradients that cannot be differentiated again, and raise an error if they are."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ class _Refusal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
         raise RuntimeError(
-            "the fused engine has no second derivative; set layer.engine to 'naive' or 'recursive', which have one"
+            "the fused engine has no second derivative; set layer.engine to another one, such as 'naive', which has one"
         )
 
 
 def refuse_transforms() -> None:
-    """Make sure that no transform of ``torch.func`` is under way, which hand-written backward passes know nothing of.
-
-    Raises:
-        RuntimeError: one is.
-    """
+    """Raise RuntimeError within a transform of ``torch.func``, which a hand-written backward pass does not support."""
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is not None and active():
         raise RuntimeError(
@@ -34,8 +30,8 @@ def refuse_transforms() -> None:
         )
 
 
-def differentiable_once(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """``gradients`` of a hand-written backward pass, refusing to be differentiated where a graph of it is made.
+def without_second_derivative(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Return the gradients of a hand-written backward pass; differentiating them raises an error.
 
     ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradients require gradients;
     otherwise the second derivative would be missing in silence.

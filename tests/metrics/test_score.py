@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.metrics.score import Monitor, Score, mean_scores, row_group, row_score, score_row, scores_by_group
+
+RESULTS = sorted((Path(__file__).parents[2] / "docs" / "results").rglob("*.jsonl"))
+
+
+def test_a_metric_is_an_attribute_and_one_that_is_not_there_is_none() -> None:
+    score = Score(8, 10, {"perplexity": 3.5, "accuracy": None})
+    assert (score.perplexity, score.accuracy, score.f1) == (3.5, None, None)
+    with pytest.raises(AttributeError):
+        score._repr_html_  # noqa: B018
+    assert Score(**dataclasses.asdict(score)) == score
+
+
+def test_the_mean_of_scores_of_a_worked_example() -> None:
+    runs = [
+        [Score("all", 4, {"accuracy": 0.5, "precision": 0.2, "f1": None})],
+        [Score("all", 4, {"accuracy": 0.7, "precision": 0.4, "f1": None})],
+    ]
+    (mean,) = mean_scores(runs)
+    assert mean.accuracy == pytest.approx(0.6)
+    assert mean.deviation == pytest.approx(0.02**0.5)
+    assert (mean.precision, mean.f1) == (pytest.approx(0.3), None)
+    assert mean_scores(runs[:1])[0].deviation is None
+    with pytest.raises(RecipeError, match="different groups"):
+        mean_scores([[Score(1, 1, {})], [Score(2, 1, {})]])
+
+
+def test_the_deviation_is_that_of_the_first_metric() -> None:
+    (mean,) = mean_scores([[Score("all", 4, {"bleu": value, "accuracy": 0.5})] for value in (0.1, 0.2, 0.4)])
+    assert mean.deviation == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1))
+
+
+def test_scores_by_group_are_in_order_and_the_last_is_of_all() -> None:
+    value = np.array([1.0, 2.0, 4.0])
+    found = scores_by_group(np.array([9, 2, 9]), lambda chosen: {"mean": float(value[chosen].mean())})
+    assert found == [Score(2, 1, {"mean": 2.0}), Score(9, 2, {"mean": 2.5}), Score("all", 3, {"mean": 7 / 3})]
+
+
+@pytest.mark.parametrize(("mode", "better"), [("max", 0.6), ("min", 0.4)])
+def test_a_monitor_compares_in_its_direction(mode: str, better: float) -> None:
+    monitor = Monitor("metric", mode)  # type: ignore[arg-type]  # one of its modes
+    assert monitor.is_better(0.5, None)
+    assert monitor.is_better(better, 0.5)
+    assert not monitor.is_better(1 - better, 0.5)
+    assert not monitor.is_better(0.5, 0.5)
+    assert not monitor.is_better(math.nan, 0.5)
+
+
+def test_a_monitor_shows_a_fraction_in_percent_and_another_number_as_it_is() -> None:
+    assert Monitor("accuracy").shown(0.5, 0.01) == "50.00 ± 1.00"
+    assert Monitor("perplexity", "min", percent=False).shown(3.456) == "3.46"
+    assert Monitor("accuracy").shown(None) == ""
+
+
+@pytest.mark.parametrize("group", ["depth", "set of expressions", "group"])
+def test_a_row_gives_its_score_and_group_back(group: str) -> None:
+    for score in (
+        Score(8, 10, {"accuracy": 0.5, "majority": 0.6}),
+        Score("all", 10, {"perplexity": 3.5, "accuracy": None}, 0.4),
+    ):
+        row = score_row("Tree-LSTM", score, group)
+        assert row["network"] == "Tree-LSTM"
+        assert row_group(row) == group
+        assert row_score(row, group) == score
+        assert row_score(json.loads(json.dumps(row)), group) == score
+
+
+def test_a_row_of_another_form_is_refused() -> None:
+    row = score_row("Tree-LSTM", Score(8, 10, {"accuracy": 0.5}), "depth")
+    with pytest.raises(RecipeError, match="needs the field 'length'; this one has network, depth, examples, accuracy"):
+        row_score(row, "length")
+    del row["depth"]
+    with pytest.raises(RecipeError, match="has the fields network, GROUP, examples; this one has network, examples"):
+        row_group(row)
+
+
+def rows_in(record: Any) -> Iterator[dict[str, Any]]:
+    """The rows of scores in a record of a study, however deep."""
+    if isinstance(record, dict) and {"network", "examples", "deviation"} <= record.keys():
+        yield record
+    elif isinstance(record, (dict, list)):
+        for value in record.values() if isinstance(record, dict) else record:
+            yield from rows_in(value)
+
+
+def test_every_committed_row_of_scores_is_written_again_as_it_was() -> None:
+    records = [json.loads(line) for path in RESULTS for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = list(rows_in(records))
+    assert len(rows) > 1000
+    for row in rows:
+        assert score_row(row["network"], row_score(row, row_group(row)), row_group(row)) == row
