@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from treemem.errors import RecipeError
+from treemem.plain_yaml import load_yaml
 
 if TYPE_CHECKING:
     import optuna
