@@ -23,7 +23,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
     for command in COMMANDS.values():
-        assert f"    {command.name} " in printed
+        assert f"    {command.name}" in printed
         assert command.summary in " ".join(printed.split())
 
 
