@@ -14,7 +14,7 @@ from treemem.data.examples import Examples, TaskData, split_numbers
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.nn import ClassifierHead
-from treemem.runs.learner import Learner
+from treemem.runs import Learner
 from treemem.task import ClassificationTask
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest

@@ -10,6 +10,7 @@ from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
 from treemem.runs.fit_result import FitResult
+from treemem.runs.learner import Learner
 from treemem.runs.networks_folder import gathered_rows, scores_by_network, take_back_results, write_results
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
@@ -22,6 +23,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "FitResult",
+    "Learner",
     "OddsCount",
     "Processes",
     "Recipe",
