@@ -23,7 +23,6 @@ from treemem.runs.study_file import StudyResults
 from treemem.trees.tree import Tree
 
 BASELINES: tuple[Branching, ...] = ("left", "right", "balanced", "random")
-_INDUCERS = ("OrderedMemory", "ONLSTM")
 _SENTENCES_ON_A_PAGE = 8
 
 
@@ -42,7 +41,7 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
         RecipeError: the folder of a run is gone, or has other weights than its record.
     """
     known = {record["network"]: record["weights"] for record in before}
-    rows = dict.fromkeys(run.row for run in done.runs if run.network.network in _INDUCERS)
+    rows = dict.fromkeys(run.row for run in done.runs if getattr(run.network.constructor(), "can_induce_trees", False))
     examples: Examples | None = None
     for name in rows:
         own = {f"seed {record['training']['seed']}": record for record in done.records if record["row"] == name}

@@ -98,7 +98,7 @@ def test_a_revision_is_loaded_where_the_address_names_one(hub: FakeHub) -> None:
 
 def test_the_card_says_what_the_model_is_and_the_owners_own_card_stays(saved: Path, hub: FakeHub) -> None:
     checkpoint.set_temperature(saved, 1.5)
-    treemem.hub.push(saved, "me/more-x", scores=[Score("all", 10, 0.75, 0.5)])
+    treemem.hub.push(saved, "me/more-x", scores=[Score("all", 10, {"accuracy": 0.75, "majority": 0.5})])
     _, head, text = hub.files["me/more-x"]["main"]["README.md"].decode().split("---\n", 2)
     assert yaml.safe_load(head) == {"library_name": "treemem", "tags": ["treemem", "more_x", "KindSum"]}
     weights = sum(parameter.numel() for parameter in new_model().parameters())

@@ -136,7 +136,8 @@ def model_card(files: Mapping[str, bytes], *, repository: str = "", scores: Sequ
         parameters=parameters,
         temperature=config.get("temperature"),
         best=validated[-1] if validated else None,
-        metric=monitor.metric + (", %" if monitor.percent else ""),
+        metric=monitor.metric,
+        unit="%" if monitor.percent else "",
         scores=[(score, monitor.shown(score.metrics.get(monitor.metric))) for score in scores],
         address=f"{hub_client.SCHEME}{repository}" if repository else "",
     )

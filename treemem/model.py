@@ -171,6 +171,8 @@ class Model(nn.Module):
             return
         state: Any = None
         for batch in loader.batches(plan):
+            if not batch.num_examples:  # of a process that has no part in it
+                continue
             batch = batch.to(self.device)
             if isinstance(batch, TokenBatch) and batch.continues:
                 batch = batch.with_state(state)

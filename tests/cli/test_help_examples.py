@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from published_state_dicts import whole_equation_network
 
 from treemem.cli import main
 from treemem.cli.program import COMMANDS
-from treemem.tasks.equation_verification import task as equations
+from treemem.tasks.equation_verification import data as equations
 
 BUDGET = {
     "train equation_verification/small": ["data.size=200", "training.epochs=1", "training.accelerator=cpu"],
@@ -39,6 +40,7 @@ def test_the_examples_of_help_run_in_order(
     once = functools.cache(equations.generate_equations)  # four of the examples want the same ones
     monkeypatch.setattr(equations, "generate_equations", once)
     torch.save(whole_equation_network(4), folder / "model-97.checkpoint")
+    shutil.copytree(Path(__file__).parents[2] / "docs" / "results", folder / "docs" / "results")
     for command in COMMANDS.values():
         assert command.examples
         for example in command.examples:

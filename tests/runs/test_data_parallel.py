@@ -273,7 +273,7 @@ def test_memory_that_runs_out_is_not_taken_for_a_process_that_is_lost(monkeypatc
 
 def test_what_is_no_training_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     launch_as(monkeypatch, 0, 2, 0, 2)
-    with pytest.raises(RecipeError, match="a study is not for torchrun"):
+    with pytest.raises(RecipeError, match="a study runs without torchrun"):
         run_study(MoreX(), [], {}, folder=tmp_path, results=tmp_path / "results.jsonl")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(RecipeError, match="2 processes were launched on a machine with 1 CUDA devices"):

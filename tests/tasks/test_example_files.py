@@ -156,8 +156,17 @@ def test_a_file_without_examples_is_told(name: str, tmp_path: Path) -> None:
 def test_a_task_that_says_nothing_of_files_is_named() -> None:
     with pytest.raises(RecipeError, match="more_x does not say how its examples are written"):
         MoreX().records_of(toy_data(3))
-    with pytest.raises(RecipeError, match="more_x does not say how its examples are read"):
-        MoreX().read_examples("nowhere.jsonl")
+
+
+def test_a_task_that_says_nothing_of_files_reads_examples_without_labels(tmp_path: Path) -> None:
+    path = tmp_path / "trees.txt"
+    path.write_text("(f x y)\n(g x)\n")
+    assert [str(tree) for tree in MoreX().read_examples(path)] == ["(f x y)", "(g x)"]
+    path.write_text("(f x y)\n(f\n")
+    with pytest.raises(ParseError, match="line 2"):
+        MoreX().read_examples(path)
+    with pytest.raises(RecipeError, match="cannot read"):
+        MoreX().read_examples(tmp_path / "nowhere.jsonl")
 
 
 @pytest.mark.parametrize(

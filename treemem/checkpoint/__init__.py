@@ -124,7 +124,7 @@ def _model_of(
         _check_weights(weights, weights_of(task, network, vocabulary, networks=networks), folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
-        model.temperature = _temperature_of(config, folder)
+        model.temperature = _checked_temperature(config.get("temperature", 1.0))
     except (TreememError, *MALFORMED) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -290,11 +290,15 @@ def set_temperature(folder: Path, temperature: float) -> None:
         temporary.write_text(json.dumps(_checked_temperature(temperature)) + "\n", encoding="utf-8")
 
 
-def _temperature_of(config: Mapping[str, Any], folder: Path) -> float:
-    given = config.get("temperature", 1.0)
-    if (folder / TEMPERATURE).is_file():
-        given = json.loads((folder / TEMPERATURE).read_bytes())
-    return _checked_temperature(given)
+def _calibrated(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files of a checkpoint, with the temperature that was set later in its configuration."""
+    if not (folder / TEMPERATURE).is_file():
+        return files
+    try:
+        temperature = _checked_temperature(json.loads((folder / TEMPERATURE).read_bytes()))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder / TEMPERATURE} is damaged: {in_a_line(error)}") from error
+    return {**files, CONFIG: dump_yaml({**load_yaml(files[CONFIG]), "temperature": temperature}).encode()}
 
 
 def _checked_temperature(given: object) -> float:
@@ -341,10 +345,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
     packaged = pretrained_folder(os.fspath(path)) if is_pretrained_name(path) else None
     folder = Path(path) if packaged is None else packaged
     if is_checkpoint(folder):
-        return folder, verified_files(folder, with_training_state=False)
+        return folder, _calibrated(folder, verified_files(folder, with_training_state=False))
     found = RunFolder(folder).find("best")
     if found is not None:
-        return found[1:]
+        return found[1], _calibrated(found[1], found[2])
     runs = sorted({sign.parent for depth in ("*", "*/*") for sign in _glob(folder, f"{depth}/checkpoints.json")})
     if len(runs) == 1:
         return read(runs[0])

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -124,22 +123,6 @@ def add_overrides(parser: CommandParser, example: str) -> None:
         "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
         help=f"override a field, such as {example}; may be repeated",
     )  # fmt: skip
-
-
-def check_place(path: Path, overwrite: bool, is_folder: bool = False) -> None:
-    """Refuse a place to write to before work is done for it.
-
-    Raises:
-        RecipeError: it exists, or its folder does not.
-    """
-    if path.exists() and not overwrite and not (is_folder and path.is_dir() and not any(path.iterdir())):
-        raise RecipeError(f"{path} exists; choose another name, or write over it with --overwrite")
-    if is_folder and path.exists() and not path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a file, and a folder is asked for")
-    if not is_folder and path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def overrides_as_options(words: Sequence[str], parser: CommandParser) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides, check_place
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
 
 if TYPE_CHECKING:
     from treemem.runs.trained_networks import TrainedNetwork
@@ -30,13 +29,14 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table, plot_accuracy
+    from treemem.records import check_writable
     from treemem.runs.recipe import load_recipe
     from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names, with_answers
 
     if options.set and options.recipe is None:
         raise UsageError("--set is about the recipe; name it with --recipe")
     if options.output is not None:
-        check_place(Path(options.output), options.overwrite)
+        check_writable(options.output, overwrite=options.overwrite)
     recipe = None if options.recipe is None else load_recipe(options.recipe, options.set)
     found = [network for run in options.runs for network in networks_of_run(run)]
     check_one_task(found)

@@ -19,7 +19,6 @@ from treemem.cli.command import (
     add_device,
     add_input_format,
     add_overrides,
-    check_place,
 )
 from treemem.errors import RecipeError, near_names
 
@@ -55,7 +54,7 @@ def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import accuracy_table
     from treemem.metrics.calibration import reliability
-    from treemem.records import replacing
+    from treemem.records import check_writable, replacing
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate
     from treemem.runs.recipe_run import network_folder_of
@@ -71,7 +70,7 @@ def _run(options: Namespace) -> None:
         known = (*SPLITS, _EVERYTHING)
         raise RecipeError(f"no split {split!r}; there are {', '.join(known)}{near_names(split, known)}")
     if options.json is not None:
-        check_place(Path(options.json), options.overwrite)
+        check_writable(options.json, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     folder = network_folder_of(options.checkpoint)
     model.task, forest = _task_and_data(model, folder, options)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides, check_place
+from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
 from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
-    from treemem.records import format_of, write_records
+    from treemem.records import check_writable, format_of, write_records
     from treemem.runs.recipe import load_task_data
 
     if options.output is None:
@@ -45,7 +45,7 @@ def _run(options: Namespace) -> None:
     is_folder = name != "-" and (name.endswith(("/", "\\")) or Path(name).is_dir() or not Path(name).suffix)
     form = format_of("folder.jsonl" if is_folder else name, options.format)
     if name != "-":
-        check_place(Path(name), options.overwrite, is_folder)
+        check_writable(name, overwrite=options.overwrite, is_folder=is_folder)
     task, data_options = load_task_data(options.task, options.set)
     data = task.make_data(data_options)
     if is_folder:

@@ -62,7 +62,7 @@ COMMAND = Command(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. Each run is recorded\n"
         "when it is done and is not run again; the same command continues after an interruption."
     ),
-    examples=("treemem reproduce listops", "treemem reproduce listops small --processes 2"),
+    examples=("treemem reproduce listops",),
     add_arguments=_add_arguments,
     run=_run,
     stopped="the same command continues where it stopped",

@@ -26,6 +26,8 @@ def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor, input_size: int
         raise GraphError(f"inputs must be [sequences, longest, {input_size}], not {list(inputs.shape)}")
     sequences, longest = inputs.shape[:2]
     on_cpu = lengths.cpu()
+    if on_cpu.is_floating_point() or on_cpu.dtype == torch.bool:
+        raise GraphError(f"lengths must be whole numbers, torch.int64, not {on_cpu.dtype}")
     if on_cpu.shape != (sequences,) or (sequences and not 0 <= int(on_cpu.min()) <= int(on_cpu.max()) <= longest):
         shown = str(on_cpu.flatten().tolist()[:_SHOWN]) + "..." * (on_cpu.numel() > _SHOWN)
         raise GraphError(

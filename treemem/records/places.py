@@ -75,6 +75,7 @@ def locked(place: Path, *, wait: bool = True) -> Iterator[None]:
 
     lock = FileLock(lock_path(place), timeout=-1 if wait else 0)
     with writing(place):
+        lock_path(place).touch()  # raises where filelock would wait for ever, as in a folder of /proc
         try:
             lock.acquire()
         except Timeout as error:

@@ -64,7 +64,7 @@ def test_false_equations_and_those_with_decimal_numbers_get_no_blank() -> None:
         draw_blanks(forest[:2], make_candidates())
 
 
-@pytest.mark.parametrize("seed", [-1, 0.5, True])
+@pytest.mark.parametrize("seed", [-1, 0.5])
 def test_a_seed_that_draws_nothing_is_refused(seed: object) -> None:
     with pytest.raises(RecipeError, match="seed must be"):
         draw_blanks(forest_of("x = x"), make_candidates(), seed=seed)
