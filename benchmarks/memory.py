@@ -42,6 +42,6 @@ def least_bytes(problem: Problem) -> int:
     for level in schedule.levels[1:]:
         for segment in level.segments:
             for product in cell.products(segment.arity):
-                rows = (segment.end - segment.begin) * product.reading.copies(segment.arity)
+                rows = (segment.end - segment.begin) * product.source.copies(segment.arity)
                 numbers += rows * sum(weights[product.weights].shape[1:])
     return numbers * next(iter(weights.values())).element_size()

@@ -131,7 +131,7 @@ def _runs(problem: Problem, schedule: Schedule) -> list[Run]:
         for segment in level.segments:
             for product in cell.products(segment.arity):
                 used = 0 if product.set_of_kind is None else product.set_of_kind[segment.kind]
-                rows = (segment.end - segment.begin) * product.reading.copies(segment.arity)
+                rows = (segment.end - segment.begin) * product.source.copies(segment.arity)
                 begin = done[product.weights]
                 done[product.weights] = begin + rows
                 key = product.weights, used
