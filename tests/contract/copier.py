@@ -39,13 +39,10 @@ class Copy(Task):
 
     name: ClassVar[str] = "copy_letters"
     version: ClassVar[str] = "1"
-    group: ClassVar[str] = "length"
     monitor: ClassVar[Monitor] = Monitor("exact match", "max")
     data_options: ClassVar[type] = PairOptions
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(["<end>", *LETTERS], [])
+    vocabulary: ClassVar[Vocabulary] = Vocabulary(["<end>", *LETTERS], [])
 
     def make_data(self, options: PairOptions, *, progress: bool | None = None) -> TaskData:
         draw = np.random.default_rng(1)
@@ -62,8 +59,7 @@ class Copy(Task):
     def examples(self, data: Forest) -> SequenceExamples:
         sides = data.split_roots()
         split = split_numbers(data.tree_data.get("split"))
-        length = np.diff(sides.begin)[::2] - 1
-        return SequenceExamples(sides, 2, {}, length, np.ones(len(data), bool), split)
+        return SequenceExamples(sides, 2, {}, np.diff(sides.begin)[::2] - 1, np.ones(len(data), bool), split)
 
     def examples_to_predict(self, data: Forest) -> Examples:
         return SequenceExamples(data, 1, {}, np.diff(data.begin) - 1, np.ones(len(data), bool))
@@ -78,8 +74,7 @@ class Copy(Task):
 
     def kept(self, output: ModelOutput, batch: TokenBatch, targets: Mapping[str, Tensor]) -> list[Any]:
         gold = targets["tokens"].tolist() if targets else [[]] * batch.num_examples
-        rows = [[token for token in row if token >= 0] for row in gold]
-        return list(zip(output.encoded.decoded, rows, strict=True))
+        return list(zip(output.encoded.decoded, [[each for each in row if each >= 0] for row in gold], strict=True))
 
     def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         exact = np.array([written == gold for written, gold in kept])
