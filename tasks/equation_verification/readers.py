@@ -1,4 +1,4 @@
-"""Equations out of users' files and out of the published JSON files."""
+"""Read equations from users' files and from the published JSON files."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ import logging
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
-from treemem.records import Record, open_source, read_records
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.records import open_source, read_records
 from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_labels import (
-    BINARY_FUNCTIONS,
-    EQUALITY,
-    FUNCTION_ARITIES,
-    LEAF_LABELS,
-    NUMBER,
-    UNARY_FUNCTIONS,
-    UNIFIED_LABELS,
-)
+from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.equation_names import VariableNames
 from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
@@ -38,10 +30,12 @@ _logger = logging.getLogger(__name__)
 _CHUNK = 20_000
 _FORMS = "equation, lhs and rhs, preorder, or tree"
 _LABELS = {"1": 1, "0": 0, "true": 1, "false": 0, "-1": -1, "": -1}
+_PUBLISHED_FORM = "a list over depth of lists of records"
+_MISSING = "#"  # stands for a child that is not there
 
 
 def equation_vocabulary(*, numeric: bool = False) -> Vocabulary:
-    """25 unary and 4 binary functions, each with parameters of its own, and 34 leaves.
+    """Return the 25 unary and 4 binary functions, each with its own parameters, and the 34 leaves.
 
     Args:
         numeric: whether ``Number`` leaves, which carry a value, are known too.
@@ -52,11 +46,11 @@ def equation_vocabulary(*, numeric: bool = False) -> Vocabulary:
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that is no equation.
+    """A record that is not an equation.
 
     Attributes:
-        place: where it stands, such as ``"line 7"``.
-        id: what its ``id`` field says, else its line number.
+        place: where it is, such as ``"line 7"``.
+        id: its ``id`` field, else its line number.
         error: what is wrong with it.
     """
 
@@ -67,13 +61,13 @@ class BadRecord:
 
 @dataclass(frozen=True, eq=False)
 class EquationFile:
-    """What a file of equations holds.
+    """The equations of a file.
 
     Attributes:
-        forest: the good equations in order; ``tree_data["label"]`` is 1 for correct, 0 for incorrect, -1 for not said.
-        ids: what the ``id`` fields say, else line numbers; one for each of ``forest``.
+        forest: the good equations in order; ``tree_data["label"]`` is 1 for correct, 0 for incorrect, -1 for unknown.
+        ids: the ``id`` field or line number of each equation of ``forest``.
         bad: the other records, in order.
-        dropped: equations left out on purpose: those with decimal numbers where numeric ones were not asked for.
+        dropped: number of equations left out because they have decimal numbers and ``numeric`` is not set.
     """
 
     forest: Forest
@@ -93,85 +87,62 @@ def read_equations(
 ) -> EquationFile:
     """Read a file of equations.
 
-    A text line is an equation, and after a tab its label if it has one. Of a record of CSV, JSONL or Parquet the first
-    of the fields ``equation``, ``lhs`` and ``rhs``, ``preorder``, ``tree`` that is present is read, and ``label`` and
-    ``id`` if it has them. A file named ``.json`` (or ``.json.gz``) is one in the published format.
+    A text line is an equation, optionally followed by a tab and its label. In CSV, JSONL and Parquet, the first of the
+    fields ``equation``, ``lhs`` and ``rhs``, ``preorder``, ``tree`` that is present is read, and ``label`` and ``id``
+    if present. A file named ``.json`` (or ``.json.gz``) is read in the published format; see :func:`read_published`.
 
     Args:
         source: a path, or ``"-"`` for standard input.
-        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; by default the name tells.
+        format: ``"text"``, ``"csv"``, ``"jsonl"``, ``"parquet"`` or ``"published"``; by default the name decides.
         variables: ``"appearance"`` numbers the variables of infix text in order of first appearance; ``"indexed"``
             reads the published names x y z w v4 v5 ..., which keep their index.
         numeric: keep decimal numbers as they are, in ``Number`` leaves.
-        keep: other fields of the records to keep, as text, in ``tree_data``; empty if a record does not have one.
-        strict: raise at the first record that is no equation; by default it is collected in ``bad``.
+        keep: other fields to keep, as text, in ``tree_data``; empty if a record does not have one.
+        strict: raise at the first record that is not an equation; by default it is collected in ``bad``.
 
     Raises:
-        RecipeError: there is no such file, its format cannot be told, or it is a table without a column of equations.
-        ParseError: the file as a whole is damaged, or (with ``strict``) a record is no equation.
+        RecipeError: the file does not exist, its format is unknown, or it is a table without a column of equations.
+        ParseError: the file as a whole is damaged, or (with ``strict``) a record is not an equation.
         VocabularyError, GraphError: with ``strict``, an equation with an unknown label or of the wrong form.
     """
     name = os.fspath(source)
     if format is None and name.lower().removesuffix(".gz").endswith(".json"):
-        file = read_published(source, numeric=numeric, strict=strict)
-        absent = {field: np.full(len(file.forest), "") for field in keep}
-        return replace(file, forest=file.forest.with_data(tree_data={**absent, **file.forest.tree_data}))
+        format = "published"
+    rows = _published_rows(source) if format == "published" else _record_rows(source, format, strict)
     collector = _Collector(name, numeric, strict, keep)
-    reader = EquationRecords
-    for record in read_records(
-        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=strict
-    ):
-        identity = record.fields.get("id")
-        row = _Row(f"line {record.line}", record.line if identity is None else identity, record.line)
-        try:
-            if record.error is not None:
-                raise record.error
-            row.nodes = nodes_of_fields(record.fields, variables=variables, numeric=numeric)
-            row.label = _label_of(record)
-            row.kept = ["" if record.fields.get(field) is None else str(record.fields[field]) for field in keep]
-            if "split" in keep:
-                row.kept[keep.index("split")] = split_of(record.fields)
-        except TreememError as error:
-            row.error = error
-        collector.add(row)
+    for row in rows:
+        if row.error is None:
+            try:
+                row.nodes = nodes_of_fields(row.fields, variables=variables, numeric=numeric)
+                row.label = _label_of(row.fields)
+                row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
+                if "split" in keep:
+                    row.kept[keep.index("split")] = split_of(row.fields)
+            except TreememError as error:
+                row.error = error
+        has_numbers = format == "published" and any(value is not None for _, _, value in row.nodes)
+        if has_numbers and (not numeric or row.label == 0):
+            collector.dropped += 1
+        else:
+            collector.add(row)
     return collector.finish()
 
 
 def read_published(source: str | os.PathLike[str], *, numeric: bool = False, strict: bool = False) -> EquationFile:
     """Read a file in the published JSON format: a list over depth of lists of records.
 
-    Leaves that say the same are read as one (``One:1`` as ``Integer:1``, ``Rational:0`` as ``Integer:0``). Equations
-    with ``Number`` leaves are left out unless ``numeric``, and incorrect ones among them always.
+    Leaves of equal meaning are unified (``One:1`` is ``Integer:1``, ``Rational:0`` is ``Integer:0``). Equations with
+    ``Number`` leaves are left out unless ``numeric``; incorrect ones among them are always left out.
 
     Args:
-        source: a path.
-        numeric: keep equations with ``Number`` leaves.
-        strict: raise at the first record that is no equation; by default it is collected in ``bad``.
+        source, numeric, strict: as for :func:`read_equations`.
 
     Raises:
-        RecipeError: there is no such file.
-        ParseError: it is no JSON, or not of this form.
-        VocabularyError, GraphError: with ``strict``, a record with an unknown token or of the wrong form.
+        RecipeError: the file does not exist.
+        ParseError: it is not JSON, or not of this form.
+        ParseError, VocabularyError, GraphError: with ``strict``, a record that is not an equation.
     """
-    collector = _Collector(os.fspath(source), numeric, strict)
-    for place, record in read_published_records(source):
-        row = _Row(place, place)
-        try:
-            tree, row.label = published_tree(record)
-            row.nodes = tree_nodes(tree)
-        except (GraphError, VocabularyError) as error:
-            row.error = error
-        else:
-            if has_numbers(tree) and (not numeric or row.label == 0):
-                collector.dropped += 1
-                continue
-        collector.add(row)
-    return collector.finish()
-
-
-def has_numbers(tree: Tree) -> bool:
-    """Return whether a tree has ``Number`` leaves."""
-    return any(leaf.value is not None for leaf in tree.leaves())
+    return read_equations(source, format="published", numeric=numeric, strict=strict)
 
 
 def nodes_of_fields(
@@ -180,9 +151,9 @@ def nodes_of_fields(
     """Return the equation of one record as nodes in post-order; its root is ``Equality``.
 
     Raises:
-        ParseError: the record has none of the fields, or its text is no equation.
-        GraphError: a tree whose root is not ``Equality`` over two sides.
-        VocabularyError: more variables than there are.
+        ParseError: the record has none of the fields, or its text is not an equation.
+        GraphError: the root of a tree is not ``Equality`` over two sides.
+        VocabularyError: too many variables.
     """
     if fields.get("equation") is not None:
         return equation_nodes(text_of(fields, ["equation"]), variables=variables, numeric=numeric)
@@ -231,15 +202,6 @@ class EquationRecords(RecordReader):
         return Tree(EQUALITY, trees)
 
 
-def _label_of(record: Record) -> int:
-    """Return 1 for correct, 0 for incorrect, -1 if the record does not say."""
-    given = record.fields.get("label")
-    label = "" if given is None or given != given else str(given).strip().lower().removesuffix(".0")
-    if label not in _LABELS:
-        raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
-    return _LABELS[label]
-
-
 @dataclass
 class _Row:
     """A record: an equation, or what is wrong with it."""
@@ -247,16 +209,97 @@ class _Row:
     place: str
     id: Any
     line: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    error: TreememError | None = None
     nodes: list[Node] = field(default_factory=list)
     label: int = -1
     kept: list[str] = field(default_factory=list)
-    error: TreememError | None = None
+
+
+def _record_rows(source: str | os.PathLike[str], format: str | None, strict: bool) -> Iterator[_Row]:
+    reader = EquationRecords
+    for record in read_records(
+        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=strict
+    ):
+        identity = record.fields.get("id")
+        identity = record.line if identity is None else identity
+        yield _Row(f"line {record.line}", identity, record.line, record.fields, record.error)
+
+
+def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
+    """Yield the records of a published file; the first record of a depth is number 1.
+
+    Raises:
+        RecipeError: the file does not exist.
+        ParseError: it is not JSON, or not a list of lists.
+    """
+    name = os.fspath(source)
+    with open_source(source) as stream:
+        try:
+            text = stream.read().decode("utf-8-sig")
+            depths = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ParseError(f"no JSON here ({error.msg})", text, error.pos, _PUBLISHED_FORM, source=name) from error
+        except (UnicodeDecodeError, ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ParseError(f"no JSON file ({error})", expected=_PUBLISHED_FORM, source=name) from error
+    if not isinstance(depths, list) or not all(isinstance(records, list) for records in depths):
+        raise ParseError("JSON of another form", expected=_PUBLISHED_FORM, source=name)
+    for depth, records in enumerate(depths):
+        for number, record in enumerate(records, start=1):
+            row = _Row(f"depth {depth}, record {number}", f"depth {depth}, record {number}")
+            try:
+                row.fields = _published_fields(record)
+            except GraphError as error:
+                row.error = error
+            yield row
+
+
+def _published_fields(record: Any) -> dict[str, Any]:
+    """Return the fields ``preorder``, ``label`` and ``blank_node`` (place in preorder) of a published record.
+
+    Published trees are in preorder, with two children for each node; ``#`` stands for a missing child.
+
+    Raises:
+        GraphError: the equation is missing, or its columns do not fit together.
+    """
+    equation = record.get("equation") if isinstance(record, Mapping) else None
+    columns = [equation.get(name) for name in ("func", "vars")] if isinstance(equation, Mapping) else []
+    if not columns or not all(isinstance(column, str) for column in columns):
+        raise GraphError("it has no field 'equation' with comma-separated text in 'func' and 'vars'")
+    functions, variables = (column.split(",") for column in columns)
+    if len(functions) != len(variables):
+        raise GraphError(f"'func' has {len(functions)} entries and 'vars' {len(variables)}")
+    words = [
+        f"{function}:{variable}" if variable else function
+        for function, variable in zip(functions, variables, strict=True)
+        if function != _MISSING
+    ]
+    missing = len(functions) - len(words)
+    if missing != len(words) + 1:
+        raise GraphError(
+            f"{len(words)} nodes have {len(words) + 1} missing children; 'func' has {missing} {_MISSING!r}"
+        )
+    fields = {"preorder": " ".join(words), "label": record.get("label")}
+    if record.get("blankNodeNum") is not None:
+        blank, given = str(record["blankNodeNum"]), str(equation.get("nodeNum"))
+        numbers = [number for number in given.split(",") if number != _MISSING]
+        fields["blank_node"] = numbers.index(blank) if blank in numbers else f"number {blank}, which no node has"
+    return fields
+
+
+def _label_of(fields: Mapping[str, Any]) -> int:
+    """Return 1 for correct, 0 for incorrect, -1 if the record does not say."""
+    given = fields.get("label")
+    label = "" if given is None or given != given else str(given).strip().lower().removesuffix(".0")
+    if label not in _LABELS:
+        raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
+    return _LABELS[label]
 
 
 class _Collector:
-    """Turns rows into forests, some thousands at a time, and separates those with errors or unknown labels."""
+    """Turns rows into forests, chunk by chunk, and separates those with errors or unknown labels."""
 
-    def __init__(self, name: str, numeric: bool, strict: bool, keep: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, numeric: bool, strict: bool, keep: Sequence[str]) -> None:
         self.name, self.strict, self.keep = name, strict, keep
         self.vocabulary = equation_vocabulary(numeric=numeric)
         self.dropped = 0
@@ -297,8 +340,9 @@ class _Collector:
         self._rows = []
 
     def _refuse(self, row: _Row, error: TreememError) -> None:
-        if isinstance(error, (ParseError, VocabularyError)) and row.line is not None:
-            located: TreememError = error.at(row.line, self.name)
+        located: TreememError
+        if isinstance(error, (ParseError, VocabularyError)):
+            located = error.at(row.line, self.name) if row.line else error.at(1, f"{self.name}, {row.place}")
         else:
             located = type(error)(f"{self.name}, {row.place}: {error}")
         if self.strict:
@@ -307,108 +351,7 @@ class _Collector:
 
 
 def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, VocabularyError]:
-    """Return the error of each equation that has a label the vocabulary does not know, by its number."""
+    """Return the error of each equation with an unknown label, by the number of the equation."""
     sides = forest.split_roots()
     refused = find_refused(len(forest), lambda begin, end: vocabulary.encode(sides[2 * begin : 2 * end]))
     return {equation: VocabularyError(str(error).partition(": ")[2]) for equation, error in refused.items()}
-
-
-MISSING = "#"
-"""Stands for a child that is not there."""
-
-_LEAF_CLASSES = frozenset(label.partition(":")[0] for label in LEAF_LABELS)
-_PUBLISHED_FORM = "a list over depth of lists of records"
-
-
-def read_published_records(source: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
-    """Each record of a file with its place, such as ``"depth 8, record 2"``; the first record of a depth is number 1.
-
-    Raises:
-        RecipeError: there is no such file.
-        ParseError: it is no JSON, or not a list of lists.
-    """
-    name = os.fspath(source)
-    with open_source(source) as stream:
-        try:
-            text = stream.read().decode("utf-8-sig")
-            depths = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ParseError(f"no JSON here ({error.msg})", text, error.pos, _PUBLISHED_FORM, source=name) from error
-        except (UnicodeDecodeError, ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ParseError(f"no JSON file ({error})", expected=_PUBLISHED_FORM, source=name) from error
-    if not isinstance(depths, list) or not all(isinstance(records, list) for records in depths):
-        raise ParseError("JSON of another form", expected=_PUBLISHED_FORM, source=name)
-    for depth, records in enumerate(depths):
-        for number, record in enumerate(records, start=1):
-            yield f"depth {depth}, record {number}", record
-
-
-def published_tree(record: Any) -> tuple[Tree, int]:
-    """The equation of a record, and 1 if it is correct, 0 if not, -1 if the record does not say.
-
-    Raises:
-        GraphError: the record's fields, or the arities that they say, do not make a tree.
-        VocabularyError: a function or leaf that the published data do not have.
-    """
-    equation = record.get("equation") if isinstance(record, Mapping) else None
-    if not isinstance(equation, Mapping):
-        raise GraphError("it has no field 'equation' with 'func' and 'vars'")
-    columns = []
-    for name in ("func", "vars"):
-        if not isinstance(equation.get(name), str):
-            raise GraphError(f"its equation has no field {name!r} of comma-separated text")
-        columns.append(equation[name].split(","))
-    functions, variables = columns
-    if len(functions) != len(variables):
-        raise GraphError(f"'func' has {len(functions)} entries and 'vars' {len(variables)}")
-    label = str(record.get("label", "-1")).strip()
-    if label not in ("1", "0", "-1"):
-        raise GraphError(f"its label is {label!r}; expected 1, 0 or -1")
-    tree = _tree_of(functions, variables)
-    if tree.label != EQUALITY:
-        raise GraphError(f"the root is {tree.label!r}; it must be {EQUALITY!r}")
-    return tree, int(label)
-
-
-def _tree_of(functions: list[str], variables: list[str]) -> Tree:
-    """The tree of a preorder in which every node has two places for children, ``#`` standing for a missing child."""
-    pending: list[Tree | None] = []
-    for position in range(len(functions) - 1, -1, -1):
-        function = functions[position]
-        if function == MISSING:
-            pending.append(None)
-            continue
-        if len(pending) < 2:
-            raise GraphError(f"entry {position} ({function!r}) lacks the entries of its two children")
-        first, second = pending.pop(), pending.pop()
-        if first is None and second is not None:
-            raise GraphError(f"entry {position} ({function!r}) has a second child without a first")
-        children = [child for child in (first, second) if child is not None]
-        pending.append(_node(function, variables[position], children, position))
-    if len(pending) != 1 or pending[0] is None:
-        raise GraphError(f"its entries make {len(pending)} trees, not one")
-    return pending[0]
-
-
-def _node(function: str, variable: str, children: list[Tree], position: int) -> Tree:
-    if children:
-        arity = FUNCTION_ARITIES.get(function)
-        if arity is None:
-            raise VocabularyError(
-                f"entry {position}: unknown function {function!r}{near_names(function, FUNCTION_ARITIES)}"
-            )
-        if arity != len(children):
-            raise GraphError(f"entry {position}: {function!r} has {len(children)} children, not {arity}")
-        return Tree(function, children)
-    if function == NUMBER:
-        try:
-            value = float(variable)
-        except ValueError as error:
-            raise VocabularyError(f"entry {position}: {variable!r} is no number") from error
-        return Tree(NUMBER, value=value)
-    label = f"{function}:{variable}"
-    if label not in LEAF_LABELS:
-        known = LEAF_LABELS if function in _LEAF_CLASSES else (*sorted(_LEAF_CLASSES), *FUNCTION_ARITIES)
-        near = near_names(label if function in _LEAF_CLASSES else function, known)
-        raise VocabularyError(f"entry {position}: unknown leaf {label!r}{near}")
-    return Tree(UNIFIED_LABELS.get(label, label))

@@ -1,30 +1,23 @@
-"""Equations with blanks out of files: with the published blanks where the file has them, else with drawn ones."""
+"""Read equations with blanks from files: the blanks that the file gives, else drawn ones."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from treemem.errors import GraphError, RecipeError, TreememError
+from treemem.errors import GraphError, RecipeError
 from treemem.runs.state import data_digest
 from treemem.tasks.equation_verification import EquationVerification, read_equations
-from treemem.tasks.equation_verification.completion.blanks import (
-    Blanks,
-    draw_blanks,
-    place_blanks,
-)
+from treemem.tasks.equation_verification.completion.blanks import Blanks, draw_blanks, place_blanks
 from treemem.tasks.equation_verification.completion.candidates import Candidates
-from treemem.tasks.equation_verification.readers import MISSING, has_numbers, published_tree, read_published_records
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
-from treemem.trees.tree import Tree
 
 _logger = logging.getLogger(__name__)
 _LONGEST_PLACE = 9  # digits; no equation has so many nodes
@@ -77,12 +70,11 @@ def blanked_test(equations: Forest, candidates: Candidates, *, seed: int = 0) ->
 def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
     """Read true equations and their blanks.
 
-    A file is read as :func:`treemem.tasks.equation_verification.read_equations` does, with the published names of
-    variables. A field ``blank_node`` says which node is blank, as a place in the preorder of the equation, whose root
-    is 0; in a file in the published format ``blankNodeNum`` does, as one of the numbers in ``nodeNum``. Where no record
-    has it, blanks are drawn. Records that are no equations, false equations, blank roots and, in the published format,
-    equations with decimal numbers are left out, and the log says how many. Elsewhere decimal numbers are composed, as
-    :func:`treemem.trees.parse_equation` does.
+    :func:`treemem.tasks.equation_verification.read_equations` reads the file, with the published names of variables.
+    The field ``blank_node`` gives the blank, as a place in the preorder of the equation, whose root is 0. The published
+    format gives ``blankNodeNum``, one of the numbers in ``nodeNum``. If no record has a blank, blanks are drawn. Bad
+    records, false equations, blank roots and, in the published format, equations with decimal numbers are left out; the
+    log says how many.
 
     Args:
         source: a path.
@@ -90,107 +82,36 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
         seed: of drawn blanks.
 
     Raises:
-        RecipeError: there is no such file, no true equation that can have a blank, or a seed that is no whole number
-            from 0.
+        RecipeError: the file does not exist, no true equation can have a blank, or the seed is not an integer from 0.
         ParseError: the file as a whole is damaged.
-        GraphError: a blank that is none of the candidates, or lies outside of its equation; says which record's.
+        GraphError: a blank is not a candidate or not in its equation; names the record.
     """
     name = os.fspath(source)
-    published = name.lower().removesuffix(".gz").endswith(".json")
-    rows = list(_published_rows(source) if published else _rows(source))
-    if not rows:
+    file = read_equations(source, variables="indexed", keep=["blank_node", "preorder"])
+    if not len(file.forest):
         raise RecipeError(f"there are no equations in {name}")
-    forest = Forest.from_trees([row.tree for row in rows], tree_data={"label": [row.label for row in rows]})
-    place = np.array([-1 if row.place is None else row.place for row in rows])
+    label, given, preorder = (file.forest.tree_data[column] for column in ("label", "blank_node", "preorder"))
+    forest = file.forest.with_data(tree_data={"label": label})
+    names = [f"{name}, record {identity!r}" for identity in file.ids]
+    for record, blank in zip(names, given.tolist(), strict=True):
+        if blank and not (blank.isdecimal() and len(blank) <= _LONGEST_PLACE):
+            raise GraphError(f"{record}: blank_node is {blank!r:.100}; it must be a place, from 0")
+    place = np.array([int(blank or -1) for blank in given.tolist()])
     if (place < 0).all():
         blanks = draw_blanks(forest, candidates, seed=seed)
     else:
-        usable = np.flatnonzero((place > 0) & (forest.tree_data["label"] != 0))
-        spelled = Forest.from_trees([row.spelled for row in rows])
-        blanks = place_blanks(forest, candidates, place[usable], usable, spelled, [row.name for row in rows])
+        usable = np.flatnonzero((place > 0) & (label != 0))
+        spelled = Forest.from_trees(
+            parse_preorder(text, unify=False) if text and parse_preorder(text) == tree else tree
+            for tree, text in zip(forest, preorder.tolist(), strict=True)
+        )
+        blanks = place_blanks(forest, candidates, place[usable], usable, spelled, names)
     if not len(blanks):
         raise RecipeError(f"no equation of {name} is true and has a blank beside its root")
-    if len(blanks) < len(rows):
-        _logger.info(
-            "%s: %d of %d equations left out: false, or without a blank", name, len(rows) - len(blanks), len(rows)
-        )
-    return _kept(forest, blanks, [rows[tree].id for tree in blanks.tree.tolist()])
-
-
-class _Row(NamedTuple):
-    """An equation of a file.
-
-    Attributes:
-        id: what its ``id`` field says, else where it stands.
-        name: the file, and which record it is, for errors.
-        tree: the equation.
-        spelled: the same tree, with its leaves as they were spelled.
-        label: 1 for true, 0 for false, -1 for not said.
-        place: of the blank, in preorder; None where the file does not say.
-    """
-
-    id: Any
-    name: str
-    tree: Tree
-    spelled: Tree
-    label: int
-    place: int | None
-
-
-def _rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
-    file = read_equations(source, variables="indexed", keep=["blank_node", "preorder"])
-    columns = (file.forest.tree_data[name].tolist() for name in ("label", "blank_node", "preorder"))
-    for identity, tree, label, blank, text in zip(file.ids, file.forest, *columns, strict=True):
-        name = f"{os.fspath(source)}, record {identity!r}"
-        if blank and not (blank.isdecimal() and len(blank) <= _LONGEST_PLACE):
-            raise GraphError(f"{name}: blank_node is {blank!r:.100}; it must be a place, from 0")
-        spelled = parse_preorder(text, unify=False) if text and parse_preorder(text) == tree else tree
-        yield _Row(identity, name, tree, spelled, label, int(blank) if blank else None)
-
-
-def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
-    bad: list[str] = []
-    total = numeric = 0
-    for place, record in read_published_records(source):
-        total += 1
-        name = f"{os.fspath(source)}, {place}"
-        try:
-            tree, label = published_tree(record)
-        except TreememError as error:
-            bad.append(f"{name}: {error}")
-            continue
-        if has_numbers(tree):
-            numeric += 1
-            continue
-        yield _Row(place, name, tree, _spelled(record), label, _published_place(record, name))
-    if bad:
-        _logger.warning("%s: %d of %d records are no equations; first %s", os.fspath(source), len(bad), total, bad[0])
-    if numeric:
-        _logger.info("%s: %d numeric equations left out", os.fspath(source), numeric)
-
-
-def _spelled(record: Mapping[str, Any]) -> Tree:
-    """The equation of a record that is known to have one, its leaves as they are spelled."""
-    entries = zip(*(record["equation"][name].split(",") for name in ("func", "vars")), strict=True)
-    words = [
-        f"{function}:{variable}" if variable else function for function, variable in entries if function != MISSING
-    ]
-    return parse_preorder(" ".join(words), unify=False)
-
-
-def _published_place(record: Mapping[str, Any], where: str) -> int | None:
-    """The place of a record's blank in preorder, looked up by its number; None where it has none.
-
-    Raises:
-        GraphError: no node has this number.
-    """
-    blank, numbers = record.get("blankNodeNum"), record["equation"].get("nodeNum")
-    if blank is None:
-        return None
-    known = [number for number in str(numbers).split(",") if number != MISSING]
-    if str(blank) not in known:
-        raise GraphError(f"{where}: no node has the blank's number {blank!r}; nodeNum is {numbers!r:.100}")
-    return known.index(str(blank))
+    if len(blanks) < len(forest):
+        left_out = len(forest) - len(blanks)
+        _logger.info("%s: %d of %d equations left out: false, or without a blank", name, left_out, len(forest))
+    return _kept(forest, blanks, [file.ids[tree] for tree in blanks.tree.tolist()])
 
 
 def _kept(forest: Forest, blanks: Blanks, ids: list[Any]) -> BlankedEquations:
