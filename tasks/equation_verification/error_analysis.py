@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError
 from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
@@ -20,23 +19,15 @@ Groups = dict[str, NDArray[np.bool_]]
 
 
 def equation_groups(equations: Forest) -> dict[str, Groups]:
-    """Equations told apart in three ways.
+    """Return groups of equations by label and edit, by function and by number of variables.
 
     Args:
-        equations: trees with root ``Equality``; ``tree_data`` as in
-            :class:`treemem.tasks.equation_verification.EquationData`.
+        equations: trees with root ``Equality``, with ``label`` and ``edit`` in their ``tree_data``.
 
     Returns:
-        ``"label and edit"``, ``"function"`` (an equation is in the group of every function that it holds) and
-        ``"variables"`` (how many there are): each a dict of groups, bool ``[equations]``, those without members left
-        out.
-
-    Raises:
-        RecipeError: ``tree_data`` does not say which edits made the false equations.
+        ``"label and edit"``, ``"function"`` (an equation is in the group of each of its functions) and
+        ``"variables"``: each a dict of masks, bool ``[equations]``, without empty groups.
     """
-    absent = [name for name in ("label", "edit") if name not in equations.tree_data]
-    if absent:
-        raise RecipeError(f'equations are told apart by tree_data["label"] and ["edit"]; there is no {absent[0]!r}')
     true, edit = equations.tree_data["label"] == 1, equations.tree_data["edit"]
     holds = np.zeros((len(equations), len(equations.labels)), bool)
     holds[np.repeat(np.arange(len(equations)), np.diff(equations.begin)), equations.label] = True

@@ -1,16 +1,14 @@
-"""How far one gets with an equation without reading its structure: boosted trees on counts of tokens."""
+"""A baseline that does not read the structure of equations: boosted trees on counts of tokens."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import score_row
 from treemem.runs.state import data_digest
@@ -20,38 +18,18 @@ from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
 
-@dataclass(frozen=True)
-class ShallowResult:
-    """What a shallow reader reached on equations deeper than those it learnt from; fractions.
-
-    Attributes:
-        features: ``"tokens of the equation"`` or ``"tokens of each side"``; both with lengths and depths.
-        accuracy: on the deeper equations.
-        majority: accuracy of always giving the commoner answer there.
-        training_accuracy: on those it learnt from.
-    """
-
-    features: str
-    accuracy: float
-    majority: float
-    training_accuracy: float
-
-
-def token_counts(
-    equations: Forest, labels: Sequence[str] | None = None
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Features of equations that tell nothing about their structure.
+def token_counts(equations: Forest, labels: Sequence[str]) -> NDArray[np.float32]:
+    """Return features of equations that say nothing about their structure.
 
     Args:
         equations: trees with root ``Equality``.
-        labels: what to count; by default the labels of ``equations``. Others are counted in length and depth only.
+        labels: what to count. Other labels count in length and depth only.
 
     Returns:
-        Counts of each label in the whole equation, its length and its depth: ``[equations, labels + 2]``; and the same
-        of the longer side, of the shorter side and the differences of the two: ``[equations, 3 * (labels + 2)]``.
+        Counts of each label, length and depth of the longer side, of the shorter side and their absolute differences:
+        ``[equations, 3 * (labels + 2)]``.
     """
     sides = equations.split_roots()
-    labels = sides.labels if labels is None else labels
     num_sides, num_labels = len(sides), len(labels)
     column_of = {label: column for column, label in enumerate(labels)}
     column = np.array([column_of.get(label, num_labels) for label in sides.labels])[sides.label]
@@ -62,35 +40,32 @@ def token_counts(
     counts = cells.reshape(num_sides, num_labels)
     depth = sides.height()[sides.begin[1:] - 1]
     by_side = np.column_stack([counts, length, depth]).astype(np.float32).reshape(-1, 2, num_labels + 2)
-    total = by_side.sum(1)
-    total[:, -1] = by_side[:, :, -1].max(1)
     swap = by_side[:, 0, -2] < by_side[:, 1, -2]
     by_side[swap] = by_side[swap, ::-1]
     longer, shorter = by_side[:, 0], by_side[:, 1]
-    return total, np.concatenate([longer, shorter, np.abs(longer - shorter)], axis=1)
+    return np.concatenate([longer, shorter, np.abs(longer - shorter)], axis=1)
 
 
 class TokenReader:
     """Gradient-boosted trees on the token counts, lengths and depths of the two sides of equations.
 
     Args:
-        equations: to learn from, trees with root ``Equality`` and ``tree_data["label"]``.
+        equations: to learn from: trees with root ``Equality`` and ``tree_data["label"]``.
         seed: of the learner.
-
-    Raises:
-        RecipeError: they have not both labels.
     """
 
     def __init__(self, equations: Forest, seed: int = 0) -> None:
-        self._labels = equations.labels
-        label = equations.tree_data["label"]
-        _check_labels(label, "to learn from")
-        self._trees = _fitted(token_counts(equations)[1], label, seed)
+        from sklearn.ensemble import HistGradientBoostingClassifier
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+        self._labels = equations.split_roots().labels
+        self._trees = HistGradientBoostingClassifier(max_iter=300, random_state=seed)
+        with threadpool_limits(1):  # its threads wait busily: ten times slower if another process has a core
+            self._trees.fit(token_counts(equations, self._labels), equations.tree_data["label"])
 
     def predict(self, equations: Forest) -> NDArray[np.bool_]:
-        """Whether each equation is judged true, ``[equations]``."""
-        predicted = self._trees.predict(token_counts(equations, self._labels)[1])
-        return np.asarray(predicted).astype(bool)
+        """Return whether each equation is judged true, ``[equations]``."""
+        return np.asarray(self._trees.predict(token_counts(equations, self._labels))).astype(bool)
 
 
 def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -125,41 +100,3 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
         "seconds": time.perf_counter() - begin,
         **{name: {**(known or {}).get(name, {}), **value} for name, value in by_part.items()},
     }
-
-
-def shallow_results(equations: Forest, training_depth: int = 7, seed: int = 0) -> list[ShallowResult]:
-    """Train gradient-boosted trees on counts of tokens of the equations to ``training_depth``, test them on the deeper.
-
-    Args:
-        equations: trees with root ``Equality`` and ``tree_data["label"]``.
-        training_depth: the greatest depth to learn from.
-        seed: of the learner.
-
-    Raises:
-        RecipeError: not both labels on both sides of ``training_depth``.
-    """
-    label = equations.tree_data["label"]
-    training = equations.height()[equations.begin[1:] - 1] <= training_depth
-    for part, place in ((training, "to"), (~training, "beyond")):
-        _check_labels(label[part], f"{place} depth {training_depth}")
-    results = []
-    for name, features in zip(("tokens of the equation", "tokens of each side"), token_counts(equations), strict=True):
-        reader = _fitted(features[training], label[training], seed)
-        deeper, learnt = (float(reader.score(features[part], label[part])) for part in (~training, training))
-        share = float(label[~training].mean())
-        results.append(ShallowResult(name, deeper, max(share, 1 - share), learnt))
-    return results
-
-
-def _check_labels(label: NDArray[Any], place: str) -> None:
-    """Raises ``RecipeError`` unless both labels are there."""
-    if set(np.unique(label).tolist()) != {0, 1}:
-        raise RecipeError(f"a shallow reader needs true and false equations {place}")
-
-
-def _fitted(features: NDArray[np.float32], label: NDArray[Any], seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    with threadpool_limits(1):  # its threads wait busily: ten times slower where another process has a core
-        return HistGradientBoostingClassifier(max_iter=300, random_state=seed).fit(features, label)

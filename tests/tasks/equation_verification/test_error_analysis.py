@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from treemem.errors import RecipeError
 from treemem.runs import packed_answers
 from treemem.runs.results_page import error_table
 from treemem.tasks.equation_verification.error_analysis import equation_groups
@@ -37,8 +35,3 @@ def test_errors_are_counted_by_kind() -> None:
         [cell.strip() for cell in line.split("|")[1:-1]] for line in error_table({"net": [run]}, kinds).splitlines()
     ]
     assert lines[2:] == [["_function_", "", ""], ["Add", "1", "100.00"], ["sin", "2", "50.00"]]
-
-
-def test_edits_must_be_known() -> None:
-    with pytest.raises(RecipeError, match="there is no 'edit'"):
-        equation_groups(Forest.from_trees(TREES, tree_data={"label": [1, 0, 1, 0]}))
