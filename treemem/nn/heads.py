@@ -1,4 +1,4 @@
-"""Task heads: what is said about trees, read from their encodings."""
+"""Task heads: predictions about trees from their encodings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIRST_BIAS = {"dot": 0.0, "cosine": 0.0, "distance": 1.0}
 
 
 class EqualityHead(torch.nn.Module):
-    """Whether the two trees of an example say the same: ``z = similarity + bias``, ``P = sigmoid(z)``.
+    """Predict whether two trees are equal: ``z = similarity + bias``, ``P = sigmoid(z)``.
 
     Args:
         similarity: of the encodings ``l`` and ``r``. ``"dot"``: ``<l, r>``, with a bias that starts at 0, as in
@@ -49,7 +49,7 @@ class EqualityHead(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set bias and scale to where they start."""
+        """Set bias and scale to their initial values."""
         torch.nn.init.constant_(self.bias, _FIRST_BIAS[self.similarity])
         if self.scale is not None:
             torch.nn.init.constant_(self.scale, _FIRST_SCALE[self.similarity])
@@ -95,22 +95,19 @@ class EqualityHead(torch.nn.Module):
 
     @classmethod
     def prediction(cls, scores: torch.Tensor) -> torch.Tensor:
-        """Whether equal is what the head says, ``P > 0.5``, ``[examples]``; :meth:`correct` has the rule at 0.5."""
+        """The prediction ``P > 0.5`` (equal), ``[examples]``."""
         return cls.probability(scores) > 0.5
 
     @staticmethod
     def correct(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Whether each label is right, ``[examples]``: ``P(label) > 0.5``, strictly, as the published code counts.
-
-        At ``z = 0`` both labels have probability 0.5, and neither is right: a head that cannot decide earns nothing.
-        """
+        """Whether ``P(label) > 0.5``, ``[examples]`` as published. At ``z = 0`` neither label is correct."""
         return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
 
 
 class ComparisonHead(DrawnAnew):
-    """Whether two trees say the same, by a layer that compares them: ``z = w . tanh(W [l * r; |l - r|] + b) + bias``.
+    """Predict whether two trees are equal with a comparison layer: ``z = w . tanh(W [l * r; |l - r|] + b) + bias``.
 
-    What is compared does not change when the sides are swapped (the features of Tai et al. 2015, section 4.2).
+    The features are symmetric (Tai et al. 2015, section 4.2).
     :class:`EqualityHead` has the loss and the probability of its scores.
 
     Args:
