@@ -240,8 +240,7 @@ class ClassifierHead(DrawnAnew):
         self, hidden_size: int, num_classes: int, *, nodes: Literal["root", "every"] = "root", dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if nodes not in ("root", "every"):
-            raise RecipeError(f"nodes={nodes!r} is none of root, every")
+        checked_choice("nodes", nodes, ("root", "every"))
         checked_count("hidden_size", hidden_size)
         checked_count("num_classes", num_classes)
         checked_probability("dropout", dropout)
