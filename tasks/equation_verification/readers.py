@@ -263,10 +263,9 @@ def _published_fields(record: Any) -> dict[str, Any]:
         GraphError: the equation is missing, or its columns do not fit together.
     """
     equation = record.get("equation") if isinstance(record, Mapping) else None
-    columns = [equation.get(name) for name in ("func", "vars")] if isinstance(equation, Mapping) else []
-    if not columns or not all(isinstance(column, str) for column in columns):
+    if not isinstance(equation, Mapping) or not all(isinstance(equation.get(name), str) for name in ("func", "vars")):
         raise GraphError("it has no field 'equation' with comma-separated text in 'func' and 'vars'")
-    functions, variables = (column.split(",") for column in columns)
+    functions, variables = (equation[name].split(",") for name in ("func", "vars"))
     if len(functions) != len(variables):
         raise GraphError(f"'func' has {len(functions)} entries and 'vars' {len(variables)}")
     words = [
