@@ -25,7 +25,6 @@ from treemem.explore import accuracy_table, overall_table, plot_accuracy
 from treemem.records import write_records
 from treemem.runs import (
     FitResult,
-    data_digest,
     default_folder,
     evaluate,
     gathered_rows,
@@ -110,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
             rows = [row for file, forest in files.items() for row in evaluation_rows(name, result.fits, file, forest)]
             write_records(output / name / EVALUATION, rows)
 
-    digest = data_digest(task.examples(data.forest))
+    digest = task.examples(data.forest).digest()
     rows = gathered_rows(output, networks, digest)
     scores = scores_by_network(rows, "depth")
     print("\nTest equations: accuracy in %\n")

@@ -27,7 +27,6 @@ from treemem.errors import RecipeError
 from treemem.explore import accuracy_table
 from treemem.runs import (
     Recipe,
-    data_digest,
     default_folder,
     gathered_rows,
     load_recipe,
@@ -94,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
     check_folder(output)
     results = dict(train_recipe(recipe, task, data, output, overwrite=options.overwrite))
     examples = task.examples(data.forest)
-    digest = data_digest(examples)
+    digest = examples.digest()
     rows = gathered_rows(output, list(results), digest)
     write_results(output, rows, data.card, digest)
     print("\nTest expressions, by the most tokens that they have: accuracy in %\n")

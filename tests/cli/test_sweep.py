@@ -10,7 +10,7 @@ from toy_task import MoreX, toy_data
 
 from treemem.checkpoint import RunFolder, training_state_of
 from treemem.cli import main
-from treemem.runs import data_digest, sweep
+from treemem.runs import sweep
 from treemem.runs.sweep import without_test
 
 SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
@@ -29,8 +29,8 @@ def test_trials_are_recorded_and_the_best_is_told_with_a_command_that_trains_it(
     assert f"best: trial {first['trial']}, {100 * best:.2f} %, training.learning_rate=" in said.out
     _, place, files = RunFolder(folder / "trials" / "trial-001").find("last", with_training_state=True)
     seen, _, _ = training_state_of(files, place)
-    assert seen["fingerprint"]["data"] == data_digest(MoreX().examples(without_test(toy_data())))
-    assert seen["fingerprint"]["data"] != data_digest(MoreX().examples(toy_data()))
+    assert seen["fingerprint"]["data"] == MoreX().examples(without_test(toy_data())).digest()
+    assert seen["fingerprint"]["data"] != MoreX().examples(toy_data()).digest()
     command = shlex.split(said.out.split("to train it: ")[1].splitlines()[0])
     assert main([*command[1:], "-o", "best"]) == 0
     assert f"validation accuracy {best:.4f}" in capsys.readouterr().err

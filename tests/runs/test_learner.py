@@ -18,8 +18,8 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.runs.fit import fit
-from treemem.runs.fit_result import FitResult
 from treemem.runs.learner import Learner, detached
+from treemem.runs.trainer import FitResult
 from treemem.schedule.tree_batch import TreeBatch
 
 NETWORK = NetworkConfig("Penalized", {"hidden_size": 3})

@@ -25,7 +25,6 @@ from treemem.records import write_records
 from treemem.runs import (
     StudyRun,
     TrainingOptions,
-    data_digest,
     evaluate,
     read_study,
     recorded_scores,
@@ -254,7 +253,7 @@ def record_of(run: StudyRun, data: Forest) -> dict[str, Any]:
         "row": run.row,
         "network": dataclasses.asdict(run.network),
         "training": dataclasses.asdict(run.training),
-        "data": {"name": run.data, "hash": data_digest(MoreX().examples(data))},
+        "data": {"name": run.data, "hash": MoreX().examples(data).digest()},
         "scores": {"train": [], "validation": [], "test": []},
     }
 

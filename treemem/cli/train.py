@@ -66,9 +66,8 @@ def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> 
     from treemem.runs.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
     from treemem.runs.recipe_run import write_text
     from treemem.runs.run_folder import LOG
-    from treemem.runs.state import data_digest
 
-    digest = data_digest(task.examples(data.forest))
+    digest = task.examples(data.forest).digest()
     rows = gathered_rows(output, list(recipe.networks), digest)
     scores = scores_by_network(rows, task.group)
     table = _tables(task, scores)

@@ -9,15 +9,14 @@ from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
-from treemem.runs.fit_result import FitResult
 from treemem.runs.learner import Learner
 from treemem.runs.networks_folder import gathered_rows, scores_by_network, take_back_results, write_results
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.runs.recipe_run import default_folder, train_recipe
 from treemem.runs.seeds import SeedsResult, fit_seeds
-from treemem.runs.state import data_digest
 from treemem.runs.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
+from treemem.runs.trainer import FitResult
 
 __all__ = [
     "Comparison",
@@ -33,7 +32,6 @@ __all__ = [
     "binary_scores",
     "class_scores",
     "compare",
-    "data_digest",
     "default_folder",
     "evaluate",
     "fit",

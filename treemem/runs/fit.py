@@ -17,10 +17,9 @@ from treemem.networks import NetworkConfig
 from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
 from treemem.records import writing
-from treemem.runs.fit_result import FitResult
 from treemem.runs.options import TrainingOptions
-from treemem.runs.state import check_same_training
-from treemem.runs.trainer import Trainer
+from treemem.runs.same_run import check_same_training
+from treemem.runs.trainer import FitResult, Trainer
 from treemem.task import Task
 from treemem.trees.forest import Forest
 

@@ -41,7 +41,7 @@ def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, di
         folder: of the network, or of all.
         rows: those of :func:`treemem.runs.score_row`.
         card: of the data.
-        digest: the :func:`treemem.runs.data_digest` of the data.
+        digest: the hash of the data, :meth:`treemem.data.Examples.digest`.
 
     Raises:
         RecipeError: they cannot be written.
@@ -66,7 +66,7 @@ def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = R
     Args:
         output: the folder of the networks' folders.
         first: names of networks.
-        digest: the :func:`treemem.runs.data_digest` of the data.
+        digest: the hash of the data, :meth:`treemem.data.Examples.digest`.
         file: where a network's rows are.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How to train: every choice that changes the numbers or the hours, in one dataclass."""
+"""Options of a training run, and the curriculum."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 
 Curriculum = int | tuple[tuple[int, int], ...]
-"""Epochs until all groups have come in, or stages of a difficulty and a number of epochs each."""
+"""A number of epochs until all groups are in, or stages: pairs of a difficulty and a number of epochs."""
 
 
 _INFINITY = float("inf")
@@ -28,7 +30,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
     **dict.fromkeys(("averaging", "plateau_factor"), (5e-324, 1, "above 0 and below 1")),
     "seed": (0, 2**63, "from 0 to 2^63 - 1"),
 }  # fmt: skip
-"""The least value of a number, the bound that it must stay below, and how a message says so."""
+"""For each number: the least value, the exclusive upper bound, and both in words."""
 
 _CHOICES = {
     "optimizer": ("adam", "adamw"),
@@ -43,54 +45,45 @@ class TrainingOptions:
     """Options of a training run.
 
     Attributes:
-        epochs: how often to go through the training examples.
-        batch_size: examples for one step of the optimiser, in all processes together where there are several.
-        nodes_per_batch: in place of ``batch_size``: most nodes for one step, equal subtrees counted each time.
-        sort_by_height: make each batch of examples of similar height; see :class:`treemem.schedule.TreeLoader`.
-        sort_by_length: make each batch of examples of similar length, for networks that read tokens; see there.
-        optimizer: ``"adam"`` (Kingma & Ba 2015), or ``"adamw"``: the same with decoupled weight decay (Loshchilov &
-            Hutter 2019).
-        learning_rate: of the optimiser.
-        beta1, beta2: decay of the optimiser's averages of gradients and of their squares.
-        epsilon: what it adds to the root of the latter.
-        schedule: ``"constant"``, or how the rate falls from ``learning_rate`` to near 0 over all steps of the run:
-            ``"cosine"`` or ``"linear"``. The rate then depends on ``epochs``, so a run cannot be given more of them.
-            ``"plateau"``: the rate is multiplied by ``plateau_factor`` each time that more than ``plateau_patience``
-            evaluations in a row brought no better validation accuracy (torch's ``ReduceLROnPlateau``).
-        warmup: the fraction of all steps, the first ones, over which the rate rises in a straight line from near 0.
-            With any schedule but ``"plateau"``; ``epochs`` is then fixed likewise.
+        epochs: passes over the training examples.
+        batch_size: examples in a step, over all processes together.
+        nodes_per_batch: the most nodes in a step, instead of ``batch_size``; equal subtrees count each time.
+        sort_by_height, sort_by_length: make batches of examples of similar height or number of tokens; see
+            :class:`treemem.schedule.TreeLoader`.
+        optimizer: ``"adam"`` (Kingma & Ba 2015) or ``"adamw"`` (decoupled weight decay, Loshchilov & Hutter 2019).
+        learning_rate: the highest learning rate.
+        beta1, beta2, epsilon: of Adam.
+        schedule: ``"constant"``; ``"cosine"`` or ``"linear"``, which fall to 0 over the whole run, so that ``epochs``
+            is fixed when a run is resumed; or ``"plateau"`` (torch's ``ReduceLROnPlateau`` on the monitored metric).
+        plateau_factor, plateau_patience: after more than ``plateau_patience`` evaluations in a row without a better
+            value, multiply the rate by ``plateau_factor``.
+        warmup: fraction of all steps over which the rate rises linearly from 0. Not with ``"plateau"``. It fixes
+            ``epochs`` too.
         auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; 0 by default.
-            All are logged.
-        weight_decay: of every parameter. With ``"adam"`` an L2 penalty, whose gradient goes through Adam; with
-            ``"adamw"`` each step takes the rate times ``weight_decay`` of each weight away from it.
-        averaging: decay of an exponential moving average of the weights over the steps (Tarvainen & Valpola 2017), at
-            most ``(1 + t) / (10 + t)`` after t steps. The averaged weights are what is evaluated and kept as the best.
-            None: the weights themselves.
-        curriculum: over the first so many epochs the training examples come in by group (for equations: depth), the
-            lowest first. With m groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``); the
-            epochs after these on all. 0: all from the first. Or stages, pairs of a difficulty and a number of epochs:
-            ``[[5, 20], [10, 2]]`` trains for 20 epochs on examples of difficulty 5 at most, for 2 on those of 10, and
-            then on all. The difficulty of an expression of ListOps is how many tokens it has; elsewhere the group is.
+        weight_decay: an L2 penalty on all parameters with ``"adam"``, decoupled with ``"adamw"``.
+        averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
+            steps. The averaged weights are evaluated and saved. None: no EMA.
+        curriculum: a number of epochs over which the groups (for equations: depths) come in, the lowest first: with m
+            groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``). Or stages: ``[[5, 20],
+            [10, 2]]`` trains 20 epochs on examples of difficulty 5 at most, 2 epochs on 10 at most, then on all.
+            Difficulty is the number of tokens in ListOps, the group elsewhere. 0: all examples from the start.
         seed: of the weights, the order of the examples and dropout.
-        clip: largest norm of a step's gradient; longer ones are scaled down. None: no limit.
-        patience: stop after so many evaluations without a better validation accuracy. None: never.
-        share_subtrees: run equal subtrees of a batch once; sooner, and the same numbers but for rounding. With dropout
-            equal subtrees then lose the same units, so the numbers are others.
-        evaluate_every: evaluate on the validation examples after every so many epochs, and after the last.
-        evaluation_batch_size: examples that run together in evaluation: of the validation examples, and when what was
-            trained is scored on the test.
-        prefetch: how many batches a thread makes ahead of their use; the same numbers. Seldom pays on a CPU.
-        checkpoint_seconds: write a checkpoint within an epoch too when so many seconds went by. None: only at its end.
-        checkpoint_steps: likewise after every so many steps.
+        clip: the largest norm of a gradient; longer ones are scaled down. None: no limit.
+        patience: stop after this many evaluations without a better value. None: never.
+        share_subtrees: compute equal subtrees of a batch once. Results are the same except for rounding; with dropout,
+            equal subtrees drop the same units.
+        evaluate_every: epochs between two evaluations on the validation examples. The last epoch is always evaluated.
+        evaluation_batch_size: examples in a batch of evaluation.
+        prefetch: batches that a thread makes ahead. Rarely pays on a CPU.
+        checkpoint_seconds, checkpoint_steps: write a checkpoint within an epoch after this many seconds or steps.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        threads: of torch on the CPU, in each process, in training and in scoring; also what makes the numbers
-            independent of how many cores there are. None: as many as torch was told to use, which pays for batches of
-            thousands or hidden sizes of hundreds.
-        precision: as lightning-fabric names it: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
-        tensorboard: write event files beside the log.
+        threads: torch threads on the CPU, in each process. A fixed number makes results independent of the machine's
+            number of cores. None: as many as torch is set to, which pays for batches of thousands.
+        precision: as in lightning-fabric: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
+        tensorboard: write TensorBoard event files beside the log.
 
     Raises:
-        RecipeError: a value of another type, or a number outside its range.
+        RecipeError: a value has the wrong type or range.
     """
 
     epochs: int = 30
@@ -142,12 +135,12 @@ class TrainingOptions:
 
     @property
     def rate_varies(self) -> bool:
-        """Whether the learning rate of a step depends on how many steps the whole run has."""
+        """Whether the learning rate depends on the number of steps of the whole run."""
         return self.schedule in ("cosine", "linear") or self.warmup > 0
 
 
 def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
-    """``given`` if it is a number of epochs, or stages that leave their order and the run's epochs as they are."""
+    """Return a curriculum as an int or as stages in order of difficulty that leave at least one epoch for all."""
     if isinstance(given, (list, tuple)) and given:
         pairs = [list(stage) if isinstance(stage, (list, tuple)) else [] for stage in given]
         if any(len(pair) != 2 or not all(map(_is_whole, pair)) or pair[1] < 1 for pair in pairs):
@@ -179,7 +172,7 @@ def _is_whole(given: Any) -> bool:
 
 
 def _within(name: str, declared: str, value: Any) -> Any:
-    """Return ``value`` as a plain number of the declared type (``"int | None"``) within its limits, or raise."""
+    """Return ``value`` as an int or float, as declared (``"int | None"``), within its limits."""
     type_name, _, optional = declared.partition(" | ")
     if value is None and optional:
         return None
@@ -192,3 +185,36 @@ def _within(name: str, declared: str, value: Any) -> Any:
     if not least <= plain < below:
         raise RecipeError(f"{name} must be {wanted}, not {value}")
     return plain
+
+
+def examples_of_epoch(
+    chosen: NDArray[np.int64], examples: Examples, epoch: int, curriculum: Curriculum
+) -> NDArray[np.int64]:
+    """Return the numbers of the examples that an epoch trains on.
+
+    Args:
+        chosen: numbers of all training examples.
+        examples: the whole data set.
+        epoch: counted from 0.
+        curriculum: as in :class:`TrainingOptions`.
+
+    Raises:
+        RecipeError: a stage has no examples.
+    """
+    if isinstance(curriculum, int):
+        if epoch >= curriculum:
+            return chosen
+        groups = np.unique(examples.group[chosen])
+        count = -(-len(groups) * (epoch + 1) // curriculum)
+        return chosen[examples.group[chosen] <= groups[count - 1]]
+    difficulty = (examples.group if examples.difficulty is None else examples.difficulty)[chosen]
+    for most, epochs in curriculum:
+        if epoch < epochs:
+            if not (difficulty <= most).any():
+                raise RecipeError(
+                    f"no training example is for the stage of the curriculum up to {most}: the easiest has "
+                    f"{int(difficulty.min())}; begin with that"
+                )
+            return chosen[difficulty <= most]
+        epoch -= epochs
+    return chosen

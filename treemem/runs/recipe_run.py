@@ -22,7 +22,6 @@ from treemem.runs.networks_folder import RESULTS, recorded_digest, take_back_res
 from treemem.runs.recipe import Recipe, format_recipe
 from treemem.runs.run_folder import check_empty
 from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
-from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers
 from treemem.task import Task
 from treemem.trees.record_reader import SPLITS
@@ -91,7 +90,7 @@ def train_recipe(
     seeds = recipe.seeds or [recipe.training.seed]
     examples = task.examples(data.forest)
     examples.scorable_part(TEST)
-    digest = data_digest(examples)
+    digest = examples.digest()
     if overwrite:
         for name, network in recipe.networks.items():
             check_fit(task, network, data.forest, recipe.training, output=Path(output) / name)

@@ -16,8 +16,8 @@ from treemem.metrics.score import Score, mean_scores
 from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
-from treemem.runs.fit_result import FitResult
 from treemem.runs.options import TrainingOptions
+from treemem.runs.trainer import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
 

@@ -1,26 +1,34 @@
-"""Where a run stands, and whether a saved run is the one that is asked for."""
+"""Everything that changes during a run, and its checkpoints."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from treemem.data.examples import Examples
-from treemem.errors import RecipeError
+from treemem import checkpoint
+from treemem.checkpoint.run_folder import RunFolder
+from treemem.data_parallel import Processes
+from treemem.errors import CheckpointError, TreememError
 from treemem.model import Model
+from treemem.runs.learner import learner_of
+from treemem.runs.optimisation import averaged_model
 from treemem.runs.options import TrainingOptions
+from treemem.runs.same_run import check_epochs, check_same_run
 
-_FREE_TO_CHANGE = frozenset({
-    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
-})  # fmt: skip
-_ANOTHER_RUN = "choose another output folder (--output), or begin anew in place of that run (--overwrite)"
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -28,15 +36,15 @@ class Progress:
     """How far a run has come.
 
     Attributes:
-        epoch: epochs that are finished.
-        step: steps done of the epoch after these.
-        losses: of the epoch's steps so far: by name, the sum and the count.
-        seconds: spent on this epoch's steps.
-        loader_seconds: of these, what the steps waited for their batches.
-        items: examples done in this epoch.
-        best_epoch, best_value: the best evaluation so far, by the task's monitor; epoch 0 and None: none yet.
-        evaluations_since_best: how many evaluations came after it.
-        records: the log's records, one an epoch.
+        epoch: number of finished epochs.
+        step: steps done in the current epoch.
+        losses: of these steps: by name, the sum and the count.
+        seconds: time of these steps.
+        loader_seconds: the part of that time spent waiting for batches.
+        items: examples done in the current epoch.
+        best_epoch, best_value: the best evaluation so far; 0 and None without any.
+        evaluations_since_best: evaluations after that.
+        records: the log, one record an epoch.
     """
 
     epoch: int = 0
@@ -51,36 +59,165 @@ class Progress:
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def finished(self, options: TrainingOptions) -> bool:
-        """Return whether no step is left: all epochs are done, or patience has run out."""
+        """Return whether all epochs are done, or patience has run out."""
         out_of_patience = options.patience is not None and self.evaluations_since_best >= options.patience
         return self.epoch >= options.epochs or (self.step == 0 and out_of_patience)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers without the records, which are kept in the log."""
+        """Return all fields except the records, which the checkpoint holds in its log."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "records"}
 
     def begin_epoch(self) -> None:
-        """Forget the sums of the epoch before."""
+        """Reset the sums of the current epoch."""
         self.step, self.items, self.seconds, self.loader_seconds, self.losses = 0, 0, 0.0, 0.0, {}
 
 
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of the generators that dropout draws from."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
+class RunState:
+    """Weights, EMA, optimisers, random generators and progress of a run, new or from its last checkpoint.
+
+    Args:
+        model: the new model.
+        options: of the training.
+        processes: those that train together.
+        fabric: precision and device.
+        folder: of the run.
+        fingerprint: see :func:`treemem.runs.same_run.fingerprint`.
+
+    Raises:
+        RecipeError: the folder holds another run, or one of more epochs.
+        CheckpointError: there are checkpoints, and no one is whole; or a training state of another form.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        options: TrainingOptions,
+        processes: Processes,
+        fabric: Fabric,
+        folder: RunFolder,
+        fingerprint: Mapping[str, Any],
+    ) -> None:
+        self.model, self.options, self.processes, self.folder = model, options, processes, folder
+        self.device, self.fingerprint = fabric.device, fingerprint
+        self.monitored = f"validation_{model.task.monitor.metric}"
+        self.progress = Progress()
+        _seed_generators(options.seed, processes.rank)
+        saved = processes.in_first(self._saved)
+        if saved is not None:
+            state, weights, records = saved
+            with _reading(folder.path):
+                check_same_run(state["fingerprint"], fingerprint, options, str(folder.path))
+                self.progress = Progress(**state["progress"], records=records)
+                check_epochs(self.progress.epoch, records, options, self.monitored, str(folder.path))
+        elif processes.count > 1:
+            model.load_state_dict(processes.in_first(model.state_dict))
+        self.learner = learner_of(model)(model, options, processes, fabric)
+        self.average = None if options.averaging is None else averaged_model(model, options.averaging)
+        if saved is not None:
+            with _reading(folder.path):
+                self._restore(state, weights)
+            self._find_best()
+        self.saved_at = time.perf_counter()
+
+    @property
+    def kept_model(self) -> Model:
+        """The model that is evaluated and saved: with an EMA, the one with averaged weights."""
+        return self.model if self.average is None else cast(Model, self.average.module)
+
+    def tell(self, message: str, *values: object) -> None:
+        """Log a message in the first process."""
+        if self.processes.is_first:
+            _logger.info(message, *values)
+
+    def _saved(self) -> tuple[dict[str, Any], dict[str, Tensor], list[dict[str, Any]]] | None:
+        """Return training state, weights and records of the last whole checkpoint; None for a new run."""
+        self.folder.drop_damaged()
+        found = self.folder.find("last", with_training_state=True)
+        return None if found is None else checkpoint.training_state_of(found[2], found[1])
+
+    def _restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+        progress, rank = self.progress, self.processes.rank
+        if self.average is None:
+            self.model.load_state_dict(weights)
+        else:
+            self.model.load_state_dict(state["weights"])
+            self.average.load_state_dict(state["average"])
+        self.learner.load_state_dict(state["learner"])
+        each = state["processes"]
+        if len(each) != self.processes.count:
+            self.tell("%d processes trained until here, %d go on", len(each), self.processes.count)
+        if rank < len(each):
+            random = each[rank]["random"]
+            torch.set_rng_state(random["cpu"])
+            if self.device.type == "cuda" and "cuda" in random:
+                torch.cuda.set_rng_state(random["cuda"], self.device)
+            self.learner.state = each[rank]["state"]
+        else:
+            _seed_generators(self.options.seed, rank, progress.epoch, progress.step)
+
+    def _find_best(self) -> None:
+        """Look for the best checkpoint. If it is damaged, the one before it counts, or the next evaluation."""
+        progress = self.progress
+
+        def epoch_of_best() -> int:
+            found = None if self.folder.number_of("best") is None else self.folder.find("best")
+            return 0 if found is None else len(checkpoint.records_of(found[2], found[1]))
+
+        epoch = self.processes.in_first(epoch_of_best)
+        if epoch != progress.best_epoch:
+            kept = f"that of epoch {epoch} is the best now" if epoch else "the best is chosen anew from here on"
+            self.tell("the best checkpoint, of epoch %d, is lost; %s", progress.best_epoch, kept)
+            progress.best_epoch = epoch
+            progress.best_value = progress.records[epoch - 1].get(self.monitored) if epoch else None
+        if progress.finished(self.options):
+            self.tell("%s is finished: epoch %d was its last", self.folder.path, progress.epoch)
+        else:
+            step = f" after step {progress.step}" if progress.step else ""
+            self.tell("resuming %s in epoch %d%s", self.folder.path, progress.epoch + 1, step)
+
+    def save(self, *, best: bool, temperature: float = 1.0) -> None:
+        """Write a checkpoint.
+
+        Args:
+            best: whether it is the best one so far.
+            temperature: of the model.
+        """
+        random = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        state: dict[str, Any] = {
+            "fingerprint": self.fingerprint,
+            "progress": self.progress.to_dict(),
+            "learner": self.learner.state_dict(),
+            "processes": self.processes.gathered({"random": random, "state": self.learner.state}),
+        }
+        if self.average is not None:
+            state["weights"] = self.model.state_dict()
+            state["average"] = dict(self.average.state_dict())
+        self.kept_model.temperature = temperature
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                files = checkpoint.files_of(self.kept_model, self.progress.records)
+                self.folder.save({**files, **checkpoint.training_files_of(state)}, best=best)
+        self.saved_at = time.perf_counter()
+
+    def best_model(self, networks: Mapping[str, Callable[..., nn.Module]] | None) -> Model:
+        """Return the model of the best checkpoint, in all processes."""
+        best, task = self.model, self.model.task
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                tasks = {task.name: type(task)}
+                best = checkpoint.load(self.folder.path, device=self.device, networks=networks, tasks=tasks)
+        if self.processes.count > 1:
+            weights = {name: each.cpu() for name, each in best.state_dict().items()}
+            weights, temperature = self.processes.in_first(lambda: (weights, best.temperature))
+            best.load_state_dict(weights)
+            best.temperature = temperature
+        return best.eval()
 
 
-def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Put the generators where :func:`random_state` found them."""
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def seed_generators(seed: int, rank: int, *moment: int) -> None:
-    """Seed the generators: in the first process with the seed itself, in each other one with a stream of its own.
+def _seed_generators(seed: int, rank: int, *moment: int) -> None:
+    """Seed torch: with the seed itself in the first process, with a stream of its own in each other one.
 
     Args:
         seed: of the run.
@@ -92,111 +229,21 @@ def seed_generators(seed: int, rank: int, *moment: int) -> None:
     torch.manual_seed(seed)
 
 
-def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
-    """Return what must be the same for a run to be resumed: task, network, data, options that change numbers."""
-    free = _FREE_TO_CHANGE - {"epochs"} if options.rate_varies else _FREE_TO_CHANGE
-    chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
-    return {
-        "task": model.task.name,
-        "task version": model.task.version,
-        "task options": dict(model.task.options),
-        "network": model.network.network,
-        "network options": dict(model.network.options),
-        "vocabulary": model.vocabulary.digest[:12],
-        "data": examples.digest(),
-        **chosen,
-    }
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Raise errors of a training state that lacks something as ``CheckpointError``."""
+    try:
+        yield
+    except TreememError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        problem = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
+        raise CheckpointError(
+            f"cannot resume from {folder}, whose training state is of another form: {problem}; choose another output "
+            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
+        ) from error
 
 
-def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: TrainingOptions, place: str) -> None:
-    """Refuse to go on with a run under other terms than it was begun with.
-
-    Args:
-        saved, asked: fingerprints.
-        options: of the run that is asked for.
-        place: the folder of the run.
-
-    Raises:
-        RecipeError: the message names each thing that differs.
-    """
-    different = {
-        name: _difference(name, saved.get(name), asked.get(name))
-        for name in {**saved, **asked}
-        if saved.get(name) != asked.get(name)
-    }
-    if "epochs" in different and not ("epochs" in saved and "epochs" in asked):
-        del different["epochs"]  # one of the schedules leaves them free; the schedule is what differs
-    elif "epochs" in different:
-        by = f"schedule={options.schedule!r}" + (f" and warmup={options.warmup}" if options.warmup else "")
-        different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
-    if different:
-        told = "; ".join(different.values())
-        raise RecipeError(f"{place} holds another run: {told}. Go on with the same as before, {_ANOTHER_RUN}")
-
-
-def check_epochs(progress: Progress, options: TrainingOptions, metric: str, place: str) -> None:
-    """Refuse a new number of epochs if it would change the result.
-
-    Args:
-        progress: of the run.
-        options: how many epochs are asked for, and how often to evaluate.
-        metric: the name of the monitored metric in the records.
-        place: the folder of the run.
-
-    Raises:
-        RecipeError: more epochs are done, or an epoch was evaluated because it was the last one then.
-    """
-    if progress.epoch > options.epochs:
-        raise RecipeError(
-            f"{place} holds a run of {progress.epoch} epochs, and epochs={options.epochs} asks for fewer; ask for as "
-            f"many or more, {_ANOTHER_RUN}"
-        )
-    for record in progress.records:
-        epoch = record["epoch"]
-        if metric in record and epoch % options.evaluate_every and epoch != options.epochs:
-            raise RecipeError(
-                f"{place} holds a run that was evaluated after epoch {epoch}, its last one then; with evaluate_every="
-                f"{options.evaluate_every} a run of {options.epochs} epochs is not evaluated there; {_ANOTHER_RUN}"
-            )
-
-
-def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse processes that were launched together and would train different things.
-
-    Args:
-        terms: of each process, fingerprint and options.
-
-    Raises:
-        RecipeError: the message names each thing that differs in the first such process.
-    """
-    for rank, own in enumerate(terms):
-        different = [
-            "data" if name == "data" else f"{name} ({terms[0][name]!r:.100} and {own[name]!r:.100})"
-            for name in own
-            if own[name] != terms[0][name]
-        ]
-        if different:
-            raise RecipeError(
-                "processes that train together were not given the same: the first one and process "
-                f"{rank + 1} differ in {'; '.join(different)}"
-            )
-
-
-def _difference(name: str, before: Any, now: Any) -> str:
-    if name == "data":
-        return "the data are others now"
-    if isinstance(before, dict) and isinstance(now, dict):  # options: those alone that differ
-        names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
-        before, now = ({option: options.get(option) for option in names} for options in (before, now))
-    return f"{name} was {before!r:.200} and is {now!r:.200} now"
-
-
-def defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
-    """Return the default values of the options that a class or function has."""
-    parameters = inspect.signature(made).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
-
-
-def data_digest(examples: Examples) -> str:
-    """Return the SHA-256 of trees, targets, groups and splits, in hexadecimal."""
-    return examples.digest()
+def data_digest(examples: Any) -> str:
+    """Return the hash of a data set."""
+    return str(examples.digest())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import logging
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -30,7 +31,6 @@ from treemem.runs.evaluate import evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
 from treemem.runs.run_folder import writing_alone
-from treemem.runs.state import data_digest, defaults_of
 from treemem.task import Task
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -112,11 +112,11 @@ def run_study(
     if processes < 1:
         raise RecipeError(f"processes must be at least 1, not {processes}")
     records = _recorded(results)
-    hashes = {name: data_digest(task.examples(forest)) for name, forest in forests.items()}
+    hashes = {name: task.examples(forest).digest() for name, forest in forests.items()}
     for run in runs:
         if run.name in records:
             check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
-    file_hashes = {name: data_digest(task.examples(forest)) for name, forest in files.items()}
+    file_hashes = {name: task.examples(forest).digest() for name, forest in files.items()}
     whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
     waiting = [run for run in runs if run.name not in whole]
     digests = {**hashes, **file_hashes}
@@ -147,7 +147,7 @@ def run_study(
 def _holds(path: Path, task: Task, digest: str) -> bool:
     """Return whether trees with this hash are saved there. Other processes may be reading them."""
     try:
-        return data_digest(task.examples(Forest.load(path))) == digest
+        return task.examples(Forest.load(path)).digest() == digest
     except TreememError:  # not there, or torn
         return False
 
@@ -343,7 +343,7 @@ def _trees(job: _Job, name: str, digest: str) -> Forest:
     """
     path = job.folder / _TREES / name
     forest = Forest.load(path)
-    if data_digest(job.task.examples(forest)) != digest:
+    if job.task.examples(forest).digest() != digest:
         raise RecipeError(
             f"{path} holds other trees than this study has: another study in the same folder wrote them; "
             "use another folder (--runs)"
@@ -398,7 +398,7 @@ def check_same(
         "data": data_hash,
     }
     then = {
-        "task": {**defaults_of(type(task)), **(record.get("task") or {})},
+        "task": {**_defaults_of(type(task)), **(record.get("task") or {})},
         "network": network_options(record["network"]),
         "training": {**asdict(TrainingOptions()), **record["training"]},
         "data": record["data"]["hash"],
@@ -412,10 +412,16 @@ def check_same(
         )
 
 
+def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
+    """Return the default values of the parameters of a class or function."""
+    parameters = inspect.signature(made).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+
+
 def network_options(network: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name of a recorded network and all its options, those at their defaults included."""
     config = NetworkConfig(**network)
-    return {"network": config.network, **defaults_of(config.constructor()), **config.options}
+    return {"network": config.network, **_defaults_of(config.constructor()), **config.options}
 
 
 def _of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

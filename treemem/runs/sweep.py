@@ -21,11 +21,10 @@ from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
 from treemem.runs.fit import fit
-from treemem.runs.fit_result import FitResult
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.run_folder import check_empty
 from treemem.runs.seeds import seed_folder
-from treemem.runs.trainer import DivergedError
+from treemem.runs.trainer import DivergedError, FitResult
 from treemem.runs.variation import Variation
 from treemem.trees.forest import Forest
 

@@ -22,7 +22,6 @@ from treemem.runs.networks_folder import RESULTS, recorded_digest
 from treemem.runs.recipe import Recipe, load_recipe
 from treemem.runs.recipe_run import ANSWERS, RECIPE, TEST
 from treemem.runs.seeds import seed_folder, seed_of
-from treemem.runs.state import data_digest
 from treemem.runs.study import read_study, right_answers
 
 _logger = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> Train
         runs = {seed: run for seed, run in runs.items() if seed in own}
     task = recipe.make_task()
     data = task.make_data(recipe.data)
-    digest = data_digest(task.examples(data.forest))
+    digest = task.examples(data.forest).digest()
     if recorded_digest(network.folder) not in ("", digest):
         raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
     evaluations = {

@@ -8,7 +8,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,15 +29,12 @@ from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.accelerator import fabric_of_process
-from treemem.runs.averaging import averaged_model
-from treemem.runs.curriculum import examples_of_epoch
-from treemem.runs.fit_result import FitResult
-from treemem.runs.learner import MAIN_LOSS, learner_of
-from treemem.runs.learning_rate import plateau_scheduler, rate_scheduler
-from treemem.runs.options import TrainingOptions
+from treemem.runs.learner import MAIN_LOSS
+from treemem.runs.optimisation import plateau_scheduler, rate_scheduler
+from treemem.runs.options import TrainingOptions, examples_of_epoch
 from treemem.runs.progress import RunLog, epoch_line, progress_bar, summary_writer
-from treemem.runs.resume import best_model, check_saved, save, saved_run, take_up
-from treemem.runs.state import Progress, fingerprint, seed_generators
+from treemem.runs.same_run import fingerprint
+from treemem.runs.state import RunState
 from treemem.task import Task
 from treemem.trees.forest import Forest
 
@@ -45,16 +44,53 @@ _CLOCK_STEPS = 16
 
 
 class DivergedError(RecipeError):
-    """A training whose loss is no longer a number."""
+    """The loss of a training run is not finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """A finished training run.
+
+    Attributes:
+        model: of the best epoch, in evaluation mode; with an EMA, its weights are the average.
+        folder: of log and checkpoints; ``treemem.load(folder)`` gives the same model.
+        best_epoch: the first epoch with the best monitored metric; the last epoch without validation examples.
+        validation: the scores of that epoch by group, last for all; empty without validation examples.
+        records: the log, one record an epoch.
+    """
+
+    model: Model
+    folder: Path
+    best_epoch: int
+    validation: list[Score]
+    records: list[dict[str, Any]]
+
+    @property
+    def trees_per_second(self) -> float:
+        """Training speed over all epochs."""
+        return self._total("trees") / self._total("seconds")
+
+    @property
+    def examples_per_second(self) -> float:
+        """Training speed over all epochs."""
+        return self._total("examples") / self._total("seconds")
+
+    @property
+    def loader_share(self) -> float:
+        """The fraction of the training time spent waiting for batches."""
+        return self._total("loader_seconds") / self._total("seconds")
+
+    def _total(self, name: str) -> float:
+        return sum(record[name] for record in self.records)
 
 
 class Trainer:
-    """One training run: the model and all that changes while it is trained.
+    """One training run.
 
     Args:
         task, network, data, options, networks: as of :func:`treemem.runs.fit`.
         folder: of the run.
-        shown: whether to show a progress bar; None: on a terminal only.
+        shown: whether to show a progress bar; None: only on a terminal.
     """
 
     def __init__(
@@ -93,9 +129,8 @@ class Trainer:
         self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
-        self.progress = Progress()
         self.monitored = f"validation_{task.monitor.metric}"
-        self.validated: tuple[Any, Mapping[str, Any]] | None = None  # what the last evaluation kept, and its targets
+        self.validated: tuple[Any, Mapping[str, Any]] | None = None  # outputs and targets of the last evaluation
 
     def loader_of(self, epoch: int) -> Loader:
         """Return the batches of an epoch, counted from 0, in its order."""
@@ -117,36 +152,40 @@ class Trainer:
         )
 
     def begin(self) -> None:
-        """Seed everything, or take up the state of the last checkpoint."""
+        """Seed everything, or restore the last checkpoint."""
         options = self.options
-        seed_generators(options.seed, self.processes.rank)
-        saved = self.processes.in_first(lambda: saved_run(self.folder))
-        if saved is None and self.processes.count > 1:
-            self.model.load_state_dict(self.processes.in_first(self.model.state_dict))
-        if saved is not None:
-            check_saved(self, saved)
-        self.learner = learner_of(self.model)(self.model, options, self.processes, self.fabric)
-        self.average = None if options.averaging is None else averaged_model(self.model, options.averaging)
-        if saved is not None:
-            take_up(self, saved)
-            self.judge_if_due()
-        schedules = [self.scheduler(optimizer) for optimizer in self.learner.optimizers] if options.rate_varies else []
-        self.schedulers: list[LambdaLR] = schedules
-        plateau = options.schedule == "plateau"
-        self.plateaus = [self.plateau(optimizer) for optimizer in self.learner.optimizers] if plateau else []
+        self.state = RunState(self.model, options, self.processes, self.fabric, self.folder, self.fingerprint)
+        self.progress, self.learner = self.state.progress, self.state.learner
+        self.judge_if_due()
+        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)] if options.rate_varies else []
+        done = sum(steps[: self.progress.epoch]) + self.progress.step
+        values = [record[self.monitored] for record in self.progress.records if self.monitored in record]
+        self.schedulers: list[LambdaLR] = []
+        self.plateaus: list[ReduceLROnPlateau] = []
+        for optimizer in self.learner.optimizers:
+            if options.rate_varies:
+                rate = rate_scheduler(
+                    optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+                )
+                self.schedulers.append(rate)
+            elif options.schedule == "plateau":
+                plateau = plateau_scheduler(
+                    optimizer,
+                    options.learning_rate,
+                    options.plateau_factor,
+                    options.plateau_patience,
+                    mode=self.model.task.monitor.mode,
+                    values=values,
+                )
+                self.plateaus.append(plateau)
         self.log: RunLog | None = None
         with self.processes.agreeing():
             if self.processes.is_first:
                 path = self.folder.path / "metrics.jsonl"
                 self.log = RunLog(path, self.progress.records, tensorboard=options.tensorboard)
-        self.note_save()
-
-    def note_save(self) -> None:
-        """Remember when a checkpoint was written."""
-        self.saved_at = time.perf_counter()
 
     def judge_if_due(self) -> None:
-        """Evaluate the last epoch of a resumed run that is asked for no more, if it was not, or nothing is the best."""
+        """Evaluate a finished run if its last epoch was not evaluated or its best checkpoint is lost."""
         progress = self.progress
         is_due = len(self.validation_ids) and progress.epoch == self.options.epochs
         is_judged = progress.best_epoch and not (is_due and self.monitored not in progress.records[-1])
@@ -162,38 +201,12 @@ class Trainer:
         is_best = value is None or monitor.is_better(value, progress.best_value) or not progress.best_epoch
         if is_best:
             progress.best_epoch, progress.best_value = progress.epoch, value
-        save(self, best=is_best)
+        self.save(best=is_best)
 
-    def tell(self, message: str, *values: object) -> None:
-        """Log what all processes have done, once."""
-        if self.processes.is_first:
-            _logger.info(message, *values)
-
-    def scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
-        """Return what sets the learning rate of the steps to come."""
-        progress, options = self.progress, self.options
-        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)]
-        done = sum(steps[: progress.epoch]) + progress.step
-        return rate_scheduler(
-            optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
-        )
-
-    def plateau(self, optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau:
-        """Return what lowers the learning rate after evaluations that brought nothing."""
-        options = self.options
-        return plateau_scheduler(
-            optimizer,
-            options.learning_rate,
-            options.plateau_factor,
-            options.plateau_patience,
-            mode=self.model.task.monitor.mode,
-            values=[record[self.monitored] for record in self.progress.records if self.monitored in record],
-        )
-
-    @property
-    def kept_model(self) -> Model:
-        """What is evaluated and kept: the model, or the EMA of its weights."""
-        return self.model if self.average is None else cast(Model, self.average.module)
+    def save(self, *, best: bool) -> None:
+        """Write a checkpoint."""
+        fitted = self.model.task.fitted_temperature(*self.validated) if best and self.validated is not None else None
+        self.state.save(best=best, temperature=1.0 if fitted is None else fitted)
 
     def train_epoch(self) -> None:
         """Do the epoch's remaining steps."""
@@ -222,12 +235,12 @@ class Trainer:
                 bar.update(len(places))
                 if self.checkpoint_is_due(now):
                     self.account(sums, now - begin)
-                    save(self, best=False)
+                    self.save(best=False)
                     begin = time.perf_counter()
         self.account(sums, time.perf_counter() - begin)
 
     def own_parts(self, plan: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.int64]]:
-        """Return what this process does of each batch."""
+        """Return the part of this process in each batch."""
         return plan if self.processes.count == 1 else self.loader.parts(plan, self.processes)
 
     def step(self, batch: Batch) -> Mapping[str, SumCount]:
@@ -236,12 +249,12 @@ class Trainer:
         losses = self.learner.training_step(batch.to(self.device), targets)
         for scheduler in self.schedulers:
             scheduler.step()
-        if self.average is not None:
-            self.average.update_parameters(self.model)
+        if self.state.average is not None:
+            self.state.average.update_parameters(self.model)
         return losses
 
     def account(self, sums: Mapping[str, tuple[Any, Any]], seconds: float) -> None:
-        """Enter the losses of the epoch so far, and how long the steps since the last call took."""
+        """Record the losses of the epoch so far and the time of the steps since the last call."""
         self.progress.losses = {name: [float(total), float(count)] for name, (total, count) in sums.items()}
         self.progress.seconds += seconds
         self.progress.loader_seconds += self.loader.seconds
@@ -254,7 +267,7 @@ class Trainer:
             return True
         if seconds is None or (self.processes.count > 1 and self.progress.step % _CLOCK_STEPS):
             return False
-        return self.processes.in_first(lambda: now - self.saved_at >= seconds)
+        return self.processes.in_first(lambda: now - self.state.saved_at >= seconds)
 
     def end_epoch(self) -> None:
         """Close the epoch: evaluate, write the record and the checkpoint."""
@@ -279,14 +292,14 @@ class Trainer:
         if is_best:
             progress.best_epoch = progress.epoch
         progress.records.append(record)
-        save(self, best=is_best)
+        self.save(best=is_best)
         with self.processes.agreeing():
             if self.log is not None:
                 self.log.add(record)
-        self.tell("%s", epoch_line(record, options, self.monitored, is_best))
+        self.state.tell("%s", epoch_line(record, options, self.monitored, is_best))
 
     def judge(self, record: dict[str, Any]) -> bool:
-        """Evaluate after an epoch whose turn it is; return whether the model is the best so far."""
+        """Evaluate if it is due; return whether the model is the best so far."""
         progress, options = self.progress, self.options
         if not len(self.validation_ids):
             return True
@@ -302,9 +315,9 @@ class Trainer:
         return True
 
     def evaluate(self, record: dict[str, Any]) -> float:
-        """Score the validation examples, put loss and scores into the epoch's record, return the monitored metric."""
+        """Score the validation examples, add the scores to the epoch's record, and return the monitored metric."""
         begin = time.perf_counter()
-        model = self.kept_model
+        model = self.state.kept_model
         loader = model.loader(
             self.examples, self.validation_ids, BatchOptions(self.options.evaluation_batch_size, epoch=0)
         )
@@ -326,7 +339,7 @@ class Trainer:
 
     def result(self) -> FitResult:
         """Return the best model and the run's records."""
-        best = best_model(self)
+        best = self.state.best_model(self.networks)
         record = self.progress.records[self.progress.best_epoch - 1]
         validation = [Score(**score) for score in record.get("validation", [])]
         return FitResult(best, self.folder.path, self.progress.best_epoch, validation, self.progress.records)
@@ -346,7 +359,7 @@ def _parts(examples: Examples) -> tuple[Any, Any]:
 
 
 def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
-    """Return what several processes kept, in the order of the items."""
+    """Return the outputs of several processes in the order of the examples."""
     places = np.concatenate([place for own, _ in parts for place in own] or [np.empty(0, np.int64)])
     order = np.argsort(places, kind="stable")
     if isinstance(parts[0][1], list):

@@ -1,0 +1,119 @@
+"""Checks that a saved run is the one that is asked for, and that all processes train the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treemem.data.examples import Examples
+from treemem.errors import RecipeError
+from treemem.model import Model
+from treemem.runs.options import TrainingOptions
+
+_FREE_TO_CHANGE = frozenset({
+    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
+})  # fmt: skip
+_ANOTHER_RUN = "choose another output folder (--output), or begin anew in place of that run (--overwrite)"
+
+
+def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
+    """Return what must not change when a run is resumed: task, network, data and the options that change results."""
+    free = _FREE_TO_CHANGE - {"epochs"} if options.rate_varies else _FREE_TO_CHANGE
+    chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
+    return {
+        "task": model.task.name,
+        "task version": model.task.version,
+        "task options": dict(model.task.options),
+        "network": model.network.network,
+        "network options": dict(model.network.options),
+        "vocabulary": model.vocabulary.digest[:12],
+        "data": examples.digest(),
+        **chosen,
+    }
+
+
+def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: TrainingOptions, place: str) -> None:
+    """Check the fingerprint of a saved run.
+
+    Args:
+        saved, asked: fingerprints.
+        options: of the run that is asked for.
+        place: the folder of the run.
+
+    Raises:
+        RecipeError: they differ; the message names each difference.
+    """
+    different = {
+        name: _difference(name, saved.get(name), asked.get(name))
+        for name in {**saved, **asked}
+        if saved.get(name) != asked.get(name)
+    }
+    if "epochs" in different and not ("epochs" in saved and "epochs" in asked):
+        del different["epochs"]  # only one of the schedules fixes them; the schedule is the difference
+    elif "epochs" in different:
+        by = f"schedule={options.schedule!r}" + (f" and warmup={options.warmup}" if options.warmup else "")
+        different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
+    if different:
+        problem = "; ".join(different.values())
+        raise RecipeError(f"{place} holds another run: {problem}. Go on with the same as before, {_ANOTHER_RUN}")
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    if name == "data":
+        return "the data are others now"
+    if isinstance(before, dict) and isinstance(now, dict):  # only the options that differ
+        names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
+        before, now = ({option: options.get(option) for option in names} for options in (before, now))
+    return f"{name} was {before!r:.200} and is {now!r:.200} now"
+
+
+def check_epochs(
+    epoch: int, records: Sequence[Mapping[str, Any]], options: TrainingOptions, metric: str, place: str
+) -> None:
+    """Refuse a new number of epochs if it would change the result.
+
+    Args:
+        epoch: number of epochs done.
+        records: of these epochs.
+        options: of the run that is asked for.
+        metric: name of the monitored metric in the records.
+        place: the folder of the run.
+
+    Raises:
+        RecipeError: more epochs are done, or an epoch was evaluated only because it was the last one then.
+    """
+    if epoch > options.epochs:
+        raise RecipeError(
+            f"{place} holds a run of {epoch} epochs, and epochs={options.epochs} asks for fewer; ask for as "
+            f"many or more, {_ANOTHER_RUN}"
+        )
+    for record in records:
+        done = record["epoch"]
+        if metric in record and done % options.evaluate_every and done != options.epochs:
+            raise RecipeError(
+                f"{place} holds a run that was evaluated after epoch {done}, its last one then; with evaluate_every="
+                f"{options.evaluate_every} a run of {options.epochs} epochs is not evaluated there; {_ANOTHER_RUN}"
+            )
+
+
+def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:
+    """Check that processes that were launched together train the same.
+
+    Args:
+        terms: of each process, fingerprint and options.
+
+    Raises:
+        RecipeError: the message names what differs in the first such process.
+    """
+    for rank, own in enumerate(terms):
+        different = [
+            "data" if name == "data" else f"{name} ({terms[0][name]!r:.100} and {own[name]!r:.100})"
+            for name in own
+            if own[name] != terms[0][name]
+        ]
+        if different:
+            raise RecipeError(
+                "processes that train together were not given the same: the first one and process "
+                f"{rank + 1} differ in {'; '.join(different)}"
+            )
