@@ -35,8 +35,7 @@ from treemem.runs import (
     train_recipe,
     write_results,
 )
-from treemem.runs.networks_folder import CARD, EVALUATION, RESULTS
-from treemem.runs.recipe_run import check_folder
+from treemem.runs.recipe_run import CARD, EVALUATION, RESULTS, check_folder
 from treemem.tasks.equation_verification import read_equations
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}

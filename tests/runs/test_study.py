@@ -21,7 +21,7 @@ from treemem import RecipeError
 from treemem.errors import ParseError
 from treemem.metrics.score import Score
 from treemem.networks import NetworkConfig
-from treemem.records import write_records
+from treemem.records import locked, write_records
 from treemem.runs import (
     StudyRun,
     TrainingOptions,
@@ -34,7 +34,6 @@ from treemem.runs import (
     study,
 )
 from treemem.runs.fit import fit
-from treemem.runs.run_folder import writing_alone
 from treemem.trees.forest import Forest
 from treemem.trees.vocabulary import Vocabulary
 
@@ -122,7 +121,6 @@ def test_runs_that_another_study_records_meanwhile_stay(tmp_path: Path, monkeypa
 def test_trees_and_records_are_written_while_other_studies_of_the_same_place_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fcntl = pytest.importorskip("fcntl")
     place, link = tmp_path / "place", tmp_path / "elsewhere" / "link.jsonl"
     place.mkdir()
     link.parent.mkdir()
@@ -130,32 +128,20 @@ def test_trees_and_records_are_written_while_other_studies_of_the_same_place_wai
     (place / "study.jsonl").touch()
     written = []
 
-    def while_others_wait(folder: Path, write: Callable[..., Any]) -> Callable[..., Any]:
+    def while_others_wait(of: Path, write: Callable[..., Any]) -> Callable[..., Any]:
         def written_alone(*rest: Any, **options: Any) -> Any:
-            other = os.open(folder, os.O_RDONLY)
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.close(other)
-            written.append(folder.name)
+            with pytest.raises(RecipeError, match="another process is writing"), locked(of, wait=False):
+                pass
+            written.append(of.name)
             return write(*rest, **options)
 
         return written_alone
 
-    monkeypatch.setattr(study, "write_records", while_others_wait(place, write_records))
-    monkeypatch.setattr(Forest, "save", while_others_wait(tmp_path / "runs", Forest.save))
+    monkeypatch.setattr(study, "write_records", while_others_wait(place / "study", write_records))
+    monkeypatch.setattr(Forest, "save", while_others_wait(tmp_path / "runs" / "trees", Forest.save))
     run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=link, splits=("test",))
-    assert written == ["runs", "place"]
+    assert written == ["trees", "study"]
     assert [record["run"] for record in read_study(place / "study.jsonl")] == ["sum/seed-1"]
-
-
-def test_one_process_at_a_time_is_let_into_a_folder_to_write(tmp_path: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
-    other = os.open(tmp_path, os.O_RDONLY)
-    with writing_alone(tmp_path), pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(other)
-    assert not list(tmp_path.iterdir())
 
 
 def test_trees_that_another_study_replaced_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

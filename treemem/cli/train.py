@@ -37,9 +37,8 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.data_parallel import joined_processes
     from treemem.runs.accelerator import find_device
-    from treemem.runs.networks_folder import EVALUATION
     from treemem.runs.recipe import load_recipe
-    from treemem.runs.recipe_run import check_folder, default_folder, train_recipe
+    from treemem.runs.recipe_run import EVALUATION, check_folder, default_folder, train_recipe
 
     processes = joined_processes()
     seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
@@ -63,9 +62,7 @@ def _run(options: Namespace) -> None:
 
 def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
     """Print the scores of the networks in the folder of a run, and write a table and a plot of them there."""
-    from treemem.runs.networks_folder import CARD, RESULTS, gathered_rows, scores_by_network, write_results
-    from treemem.runs.recipe_run import write_text
-    from treemem.runs.run_folder import LOG
+    from treemem.runs.recipe_run import CARD, LOG, RESULTS, gathered_rows, scores_by_network, write_results, write_text
 
     digest = task.examples(data.forest).digest()
     rows = gathered_rows(output, list(recipe.networks), digest)
@@ -85,7 +82,7 @@ def logged_in(folder: Path) -> Iterator[None]:
         RecipeError: the folder cannot be written.
     """
     from treemem.records import writing
-    from treemem.runs.run_folder import LOG
+    from treemem.runs.recipe_run import LOG
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

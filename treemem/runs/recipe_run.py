@@ -1,9 +1,13 @@
-"""A recipe as a run: each network trained from each seed, scored on the test, its scores in a folder of its own."""
+"""A recipe as a run: train each network from each seed, score it on the test split, and record the scores.
+
+``OUTPUT/NETWORK`` holds a folder ``seed-N`` for each seed, the recipe, the card of the data with their hash, and the
+rows of scores. A later run with other networks leaves them there; results list all networks of the same data.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,40 +18,50 @@ from treemem.data.examples import TaskData
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.hub_client import is_address
-from treemem.metrics.score import score_row
+from treemem.metrics.score import Score, row_score, score_row
 from treemem.model_digest import weights_digest
-from treemem.records import replacing, write_records, writing
+from treemem.records import read_records, replacing, write_records, writing
 from treemem.runs.fit import check_fit
-from treemem.runs.networks_folder import RESULTS, recorded_digest, take_back_results, write_results
 from treemem.runs.recipe import Recipe, format_recipe
-from treemem.runs.run_folder import check_empty
 from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
 from treemem.runs.study import packed_answers
 from treemem.task import Task
 from treemem.trees.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
-RECIPE, ANSWERS = "recipe.yaml", "answers.jsonl"
-"""Names of the files in a network's folder that say what it was trained by, and which test examples it had right."""
+LOG, RECIPE, ANSWERS = "log.txt", "recipe.yaml", "answers.jsonl"
+RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"
+"""File names: log of a command; recipe, correct test examples and scores of a network; further scores; data card."""
 
 TEST = SPLITS[2]
+_DIGEST = "SHA-256 of trees, labels and splits: "
 
 
 def default_folder(task: str, recipe: str | Path) -> Path:
-    """The folder of a recipe's run where nobody says: ``runs/TASK/RECIPE``.
-
-    Args:
-        task: name of the recipe's task.
-        recipe: what :func:`~treemem.runs.recipe.load_recipe` took.
-    """
+    """Return the default folder of a recipe's run, ``runs/TASK/RECIPE``."""
     return Path("runs") / task / Path(recipe).stem
 
 
-def check_folder(output: Path) -> None:
-    """Refuse a folder for a run in which there are other things and no network of an earlier run.
+def check_empty(folder: Path) -> None:
+    """Check that a folder is absent or empty, except for a log and hidden files.
 
     Raises:
-        RecipeError: it names one of the things, or says that it is no folder.
+        RecipeError: it holds something else.
+    """
+    others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    others = sorted(name for name in others if name != LOG and not name.startswith("."))
+    if others:
+        raise RecipeError(
+            f"{folder} holds {others[0]} and nothing that was trained there; choose a new folder for the output "
+            "(--output)"
+        )
+
+
+def check_folder(output: Path) -> None:
+    """Check that a folder is empty or holds an earlier run of a recipe.
+
+    Raises:
+        RecipeError: it is a file or holds something else.
     """
     if output.exists() and not output.is_dir():
         raise RecipeError(f"cannot write {output}: it is a file, and a folder is asked for")
@@ -65,26 +79,24 @@ def train_recipe(
     overwrite: bool = False,
     other_scores: Sequence[str] = (),
 ) -> Iterator[tuple[str, SeedsResult]]:
-    """Train the recipe's networks one after the other, going on where an earlier call stopped.
+    """Train the networks of a recipe one after the other. Continue an earlier call.
 
-    A network's folder receives its scores on the test, the recipe, and which test examples each seed had right.
-    Of processes that ``torchrun`` launched, the first alone writes what is kept.
+    In processes of ``torchrun``, the first one writes the results.
 
     Args:
         recipe: which networks, and how to train them.
         task: the recipe's.
-        data: the data that the recipe asks for.
+        data: the recipe's.
         output: folder of the run.
-        overwrite: delete the runs of these networks from these seeds, all of them before the first is trained, so that
-            after an interruption the same call without it goes on; nothing is deleted where a network or its training
-            would be refused.
-        other_scores: names of files in a network's folder that hold scores too: what is trained anew takes them back.
+        overwrite: first delete all runs of these networks from these seeds. After an interruption, call without it to
+            continue. Nothing is deleted if the training would be refused.
+        other_scores: names of further files of scores in a network's folder, to be deleted with ``overwrite``.
 
     Yields:
-        Each network's name and runs, as soon as they are scored and recorded.
+        Name and result of each network, once its scores are recorded.
 
     Raises:
-        RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.runs.seeds.fit_seeds` does.
+        RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.runs.seeds.fit_seeds`.
     """
     processes = joined_processes()
     seeds = recipe.seeds or [recipe.training.seed]
@@ -112,12 +124,12 @@ def train_recipe(
             if processes.is_first:
                 write_text(folder / RECIPE, format_recipe(recipe))
                 write_results(folder, rows, data.card, digest)
-                write_records(folder / ANSWERS, _answers(result, seeds, digest))  # last: they tell of which weights
+                write_records(folder / ANSWERS, _answers(result, seeds, digest))
         yield name, result
 
 
 def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator[dict[str, Any]]:
-    """For each seed which test examples it had right, with the hashes of data and weights."""
+    """Yield for each seed the correct test examples, with the hashes of data and weights."""
     for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
         weights = weights_digest(fitted.model)
         if evaluation.correct is not None:
@@ -126,10 +138,10 @@ def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator
 
 
 def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[str]) -> None:
-    """Delete the runs in the folders of networks from some seeds, and the files about them; all of them or none.
+    """Delete the runs of networks from these seeds, and files about them.
 
     Raises:
-        RecipeError: another process is training in one of them, or they cannot be deleted.
+        RecipeError: another process is training in one of them; nothing is deleted then.
     """
     runs = [run for folder in networks for seed in seeds if (run := seed_folder(folder, seed)).is_dir()]
     with ExitStack() as holding:
@@ -142,6 +154,18 @@ def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[s
                 RunFolder(run).clear(overwrite=True)
 
 
+def take_back_results(folder: Path, files: Sequence[str] = (RESULTS,)) -> None:
+    """Delete files of results of a network.
+
+    Raises:
+        RecipeError: they cannot be deleted.
+    """
+    if folder.is_dir():
+        with writing(folder):
+            for file in files:
+                (folder / file).unlink(missing_ok=True)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file, whole or not at all.
 
@@ -152,12 +176,68 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_bytes(text.encode())
 
 
-def network_folder_of(model: str | Path) -> Path | None:
-    """The folder ``NETWORK``, with its recipe, in which a run left a checkpoint; None for one that no run left.
+def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, digest: str) -> None:
+    """Write rows of scores and the card of their data.
 
     Args:
-        model: what :func:`treemem.checkpoint.load` took: a checkpoint of ``NETWORK/seed-N``, that folder itself, or one
-            above it. A model that comes along, or is on the hub, is none of a run here.
+        folder: of a network, or of the run.
+        rows: of :func:`treemem.runs.score_row`.
+        card: of the data.
+        digest: the hash of the data, :meth:`treemem.data.Examples.digest`.
+
+    Raises:
+        RecipeError: they cannot be written.
+    """
+    write_text(folder / CARD, f"{card.rstrip()}\n\n{_DIGEST}{digest}\n")
+    write_records(folder / RESULTS, rows)
+
+
+def recorded_digest(folder: Path) -> str:
+    """Return the hash of the data that a network was trained on, from its data card; empty without one."""
+    card = folder / CARD
+    last = card.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if card.is_file() else ""
+    return last.removeprefix(_DIGEST) if last.startswith(_DIGEST) else ""
+
+
+def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = RESULTS) -> list[dict[str, Any]]:
+    """Return the rows of the networks ``first`` in a run, then of all others that were trained on the same data.
+
+    Networks that were trained on other data are left out, with a message in the log.
+
+    Args:
+        output: the folder of the run.
+        first: names of networks.
+        digest: the hash of the data.
+        file: name of the file of a network's rows.
+
+    Raises:
+        RecipeError: one of ``first`` has no such file.
+    """
+    others = []
+    for path in sorted(output.glob(f"*/{CARD}")):
+        name = path.parent.name
+        if name in first or not path.with_name(file).exists():
+            continue
+        if recorded_digest(path.parent) == digest:
+            others.append(name)
+        else:
+            _logger.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)
+    return [record.fields for name in (*first, *others) for record in read_records(output / name / file)]
+
+
+def scores_by_network(rows: Iterable[Mapping[str, Any]], group: str) -> dict[str, list[Score]]:
+    """Return the scores of each network from rows of :func:`treemem.runs.score_row`."""
+    scores: dict[str, list[Score]] = {}
+    for row in rows:
+        scores.setdefault(row["network"], []).append(row_score(row, group))
+    return scores
+
+
+def network_folder_of(model: str | Path) -> Path | None:
+    """Return the network's folder, with its recipe, of a checkpoint of a run; None for any other model.
+
+    Args:
+        model: what :func:`treemem.checkpoint.load` accepts.
 
     Raises:
         CheckpointError: no checkpoint there is whole.

@@ -26,11 +26,10 @@ from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.score import Score, row_group, row_score, score_row
 from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
-from treemem.records import check_writable, read_records, write_records, writing
+from treemem.records import check_writable, locked, read_records, write_records, writing
 from treemem.runs.evaluate import evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
-from treemem.runs.run_folder import writing_alone
 from treemem.task import Task
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -125,7 +124,7 @@ def run_study(
             results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with writing_alone(folder):
+            with locked(folder / _TREES):
                 for name, forest in {**forests, **files}.items():
                     if not _holds(folder / _TREES / name, task, digests[name]):
                         forest.save(folder / _TREES / name)
@@ -159,7 +158,8 @@ def _recorded(results: Path) -> dict[str, dict[str, Any]]:
 
 def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Add a record to the file, in which another process may have recorded other runs."""
-    with writing_alone(check_writable(results, overwrite=True).parent):
+    place = check_writable(results, overwrite=True)
+    with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
         records = _recorded(results)
         records[done["run"]] = _merged(records.get(done["run"]), done)
         write_records(results, _of_one_form(_in_order(records, names)))

@@ -22,7 +22,7 @@ from treemem.errors import CellError, RecipeError
 from treemem.records import read_records, write_records, writing
 from treemem.runs.fit import fit
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
-from treemem.runs.run_folder import check_empty
+from treemem.runs.recipe_run import check_empty
 from treemem.runs.seeds import seed_folder
 from treemem.runs.trainer import DivergedError, FitResult
 from treemem.runs.variation import Variation

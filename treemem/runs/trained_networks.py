@@ -18,9 +18,8 @@ from treemem.metrics.score import Score, mean_scores, row_group, row_score
 from treemem.model_digest import weights_digest
 from treemem.records import read_records
 from treemem.runs.evaluate import evaluate
-from treemem.runs.networks_folder import RESULTS, recorded_digest
 from treemem.runs.recipe import Recipe, load_recipe
-from treemem.runs.recipe_run import ANSWERS, RECIPE, TEST
+from treemem.runs.recipe_run import ANSWERS, RECIPE, RESULTS, TEST, recorded_digest
 from treemem.runs.seeds import seed_folder, seed_of
 from treemem.runs.study import read_study, right_answers
 
