@@ -95,7 +95,6 @@ RECIPES = {
     "train": ("train", "RECIPE"),
     "validate": ("validate", "RECIPE"),
     "sweep": ("sweep", "RECIPE", "--trials", "1"),
-    "compare": ("compare", "run", "--recipe", "RECIPE"),
 }
 BAD_FIELDS = {
     "training.epohcs=3": "no field 'training.epohcs'; did you mean epochs?",

@@ -65,7 +65,6 @@ def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.C
         (["generate", "listops"], "give -o FILE"),
         (["sweep", "toy.yaml"], "give --trials N"),
         (["parse", "listops"], "no text to parse"),
-        (["compare", "run", "--set", "data.seed=1"], "name it with --recipe"),
         (["tasks", "describe", "listop"], "no task 'listop'; did you mean listops"),
         (["validate", "listops/smal"], "no recipe 'listops/smal'.*did you mean listops/small"),
         (["train", "toy.yaml", "trianing.epochs=3"], "no field 'trianing'; did you mean training"),
@@ -114,19 +113,19 @@ def test_overrides_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> Non
 def test_values_of_options_existing_places_and_words_after_two_dashes_are_not_overrides(
     folder: Path,
 ) -> None:
-    for words, runs, fields, output in [
-        (["lr=0.1", "run"], ["run"], ["lr=0.1"], None),
-        (["run", "-o", "-", "lr=0.1"], ["run"], ["lr=0.1"], "-"),
-        (["run", "-o", "lr=0.1", "size=3"], ["run"], ["size=3"], "lr=0.1"),
-        (["run", "--overwrite", "lr=0.1", "--output=a=b", "size=3"], ["run"], ["lr=0.1", "size=3"], "a=b"),
-        (["size=3", "--", "lr=0.1", "run"], ["lr=0.1", "run"], ["size=3"], None),
-        (["run", "data.sets=" + 300 * "a"], ["run"], ["data.sets=" + 300 * "a"], None),
+    for words, recipe, fields, output in [
+        (["lr=0.1", "own"], "own", ["lr=0.1"], None),
+        (["own", "-o", "-", "lr=0.1"], "own", ["lr=0.1"], "-"),
+        (["own", "-o", "lr=0.1", "size=3"], "own", ["size=3"], "lr=0.1"),
+        (["own", "--overwrite", "lr=0.1", "--output=a=b", "size=3"], "own", ["lr=0.1", "size=3"], "a=b"),
+        (["size=3", "--", "lr=0.1"], "lr=0.1", ["size=3"], None),
+        (["own", "data.sets=" + 300 * "a"], "own", ["data.sets=" + 300 * "a"], None),
     ]:
-        _, options = parse_words(["compare", *words])
-        assert (options.runs, options.set, options.output) == (runs, fields, output)
-    (folder / "lr=0.1").mkdir()
-    _, options = parse_words(["compare", "lr=0.1", "run", "lr=0.2", "--set", "lr=0.1"])
-    assert (options.runs, options.set) == (["lr=0.1", "run"], ["lr=0.2", "lr=0.1"])
+        _, options = parse_words(["train", *words])
+        assert (options.recipe, options.set, options.output) == (recipe, fields, output)
+    (folder / "lr=0.1").touch()
+    _, options = parse_words(["train", "lr=0.1", "lr=0.2", "--set", "lr=0.1"])
+    assert (options.recipe, options.set) == ("lr=0.1", ["lr=0.2", "lr=0.1"])
 
 
 def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import Command, CommandParser
 
 if TYPE_CHECKING:
     from treemem.runs.trained_networks import TrainedNetwork
@@ -18,11 +18,6 @@ _logger = logging.getLogger(__name__)
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", type=str, help="folder of a run, or of one of its networks")
-    parser.add_argument(
-        "--recipe", type=str, metavar="RECIPE",
-        help="that the runs were trained by, where they do not say: the answers to single examples come from its data",
-    )  # fmt: skip
-    add_overrides(parser, "data.seed=5, of that recipe")
     parser.add_argument("-o", "--output", type=str, metavar="FILE", help="draw a plot there, .png or .svg")
     parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
 
@@ -30,17 +25,12 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table, plot_accuracy
     from treemem.records import check_writable
-    from treemem.runs.recipe import load_recipe
-    from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names, with_answers
+    from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names
 
-    if options.set and options.recipe is None:
-        raise UsageError("--set is about the recipe; name it with --recipe")
     if options.output is not None:
         check_writable(options.output, overwrite=options.overwrite)
-    recipe = None if options.recipe is None else load_recipe(options.recipe, options.set)
     found = [network for run in options.runs for network in networks_of_run(run)]
     check_one_task(found)
-    found = [with_answers(network, recipe) for network in found]
     networks = dict(zip(table_names(found), found, strict=True))
     group = found[0].group
     scores = {name: network.scores for name, network in networks.items()}
@@ -85,5 +75,4 @@ COMMAND = Command(
     examples=("treemem compare runs/equation_verification/small -o comparison.png",),
     add_arguments=_add_arguments,
     run=_run,
-    takes_overrides=True,
 )

@@ -1,10 +1,10 @@
-"""Networks that runs left in their folders: scores, and which test examples each seed had right."""
+"""Networks of finished runs: their scores, and which test examples each seed has correct."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,11 @@ from treemem import checkpoint
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
 from treemem.metrics.paired import Comparison, compare
-from treemem.metrics.score import Score, mean_scores, row_group, row_score
+from treemem.metrics.score import Score, row_group, row_score
 from treemem.model_digest import weights_digest
 from treemem.records import read_records
-from treemem.runs.evaluate import evaluate
-from treemem.runs.recipe import Recipe, load_recipe
-from treemem.runs.recipe_run import ANSWERS, RECIPE, RESULTS, TEST, recorded_digest
-from treemem.runs.seeds import seed_folder, seed_of
+from treemem.runs.recipe_run import ANSWERS, RESULTS, TEST
+from treemem.runs.seeds import seed_folder
 from treemem.runs.study import read_study, right_answers
 
 _logger = logging.getLogger(__name__)
@@ -28,15 +26,15 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network of a run, trained from one seed or several.
+    """A network of a run, trained from one or several seeds.
 
     Attributes:
-        name: as its run calls it.
-        folder: its folder, with a folder ``seed-N`` for each seed.
-        group: what its task calls its groups.
-        scores: on the test, means over the seeds.
-        answers: seed to which test examples it had right, bool ``[examples]``; empty where they are not known.
-        data: hash of the data that the answers are about.
+        name: in its run.
+        folder: of the network.
+        group: what its task groups scores by.
+        scores: on the test split, means over the seeds.
+        answers: for each seed which test examples are correct, bool ``[examples]``; empty if they are not recorded.
+        data: the hash of the data of the answers.
     """
 
     name: str
@@ -48,11 +46,11 @@ class TrainedNetwork:
 
 
 def networks_of_run(run: str | Path) -> list[TrainedNetwork]:
-    """The networks in the folder of a run, in the order of its results, or the one in a network's own.
+    """Return the networks of a run in the order of its results, or the network of a network's folder.
 
     Raises:
-        RecipeError: there is no such folder, or nothing that was trained and scored in it.
-        ParseError: a file of results that is damaged.
+        RecipeError: there is no such folder, or it holds no scored network.
+        ParseError: a file of results is damaged.
     """
     run = Path(run)
     if not run.is_dir():
@@ -78,10 +76,7 @@ def _network(folder: Path) -> TrainedNetwork:
 
 
 def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
-    """The answers that are kept with a network, and the hash of their data; none where they are of other weights.
-
-    Weights that are there no more are taken for those of the answers.
-    """
+    """Return the recorded answers of a network and the hash of their data; nothing if its weights have changed."""
     records = read_study(folder / ANSWERS, ["seed", "data", "right"])
     for record in records:
         run = seed_folder(folder, record["seed"])
@@ -92,52 +87,10 @@ def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
     return answers, str(records[-1]["data"]) if records else ""
 
 
-def with_answers(network: TrainedNetwork, recipe: Recipe | None = None) -> TrainedNetwork:
-    """The same network with its answers, which are computed where they were not kept, and its scores with them.
-
-    Args:
-        network: the network.
-        recipe: what it was trained by; by default the one that is kept with it, whose seeds alone then count. Where
-            there is none, the network is given back as it is.
-
-    Raises:
-        RecipeError: it was trained on other data than the recipe's.
-        CheckpointError: a checkpoint that is torn.
-    """
-    if network.answers:
-        return network
-    runs = {seed: run for run in sorted(network.folder.glob("seed-*/")) if (seed := seed_of(run)) is not None}
-    if recipe is None:
-        if not (network.folder / RECIPE).is_file():
-            return network
-        recipe = load_recipe(network.folder / RECIPE)
-        own = recipe.seeds or [recipe.training.seed]
-        runs = {seed: run for seed, run in runs.items() if seed in own}
-    task = recipe.make_task()
-    data = task.make_data(recipe.data)
-    digest = task.examples(data.forest).digest()
-    if recorded_digest(network.folder) not in ("", digest):
-        raise RecipeError(f"{network.folder} was trained on other data than those of the recipe")
-    evaluations = {
-        seed: evaluate(
-            checkpoint.load(run),
-            data,
-            split=TEST,
-            batch_size=recipe.training.evaluation_batch_size,
-            threads=recipe.training.threads,
-            title=f"{network.name}, {run.name}",
-        )
-        for seed, run in runs.items()
-    }
-    answers = {seed: found.correct for seed, found in evaluations.items() if found.correct is not None}
-    scores = mean_scores([evaluation.scores for evaluation in evaluations.values()])
-    return replace(network, scores=scores or network.scores, answers=answers, data=digest)
-
-
 def compare_networks(first: TrainedNetwork, second: TrainedNetwork) -> Comparison | str:
-    """Paired statistics of two networks over the seeds that both have, or why there are none.
+    """Return paired statistics over the seeds that both networks have, or why there are none.
 
-    Where they have no seed in common, their seeds are paired in ascending order, as many as both have.
+    Without a common seed, the seeds are paired in ascending order.
     """
     if not first.answers or not second.answers:
         return "answers to single examples are not known"
@@ -152,10 +105,10 @@ def compare_networks(first: TrainedNetwork, second: TrainedNetwork) -> Compariso
 
 
 def check_one_task(networks: Sequence[TrainedNetwork]) -> None:
-    """Refuse networks whose scores are told apart by different things.
+    """Check that the scores of all networks are grouped by the same thing.
 
     Raises:
-        RecipeError: it names two of them.
+        RecipeError: they are not.
     """
     for network in networks:
         if network.group != networks[0].group:
@@ -167,7 +120,7 @@ def check_one_task(networks: Sequence[TrainedNetwork]) -> None:
 
 
 def table_names(networks: Sequence[TrainedNetwork]) -> list[str]:
-    """A name for each network that no other one has: with its folder, and a number, where two would have the same."""
+    """Return a distinct name for each network, with its folder and a number if needed."""
     names = [network.name for network in networks]
     placed = [
         f"{network.name} ({network.folder.parent})" if names.count(network.name) > 1 else network.name
