@@ -18,7 +18,7 @@ from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
 from treemem.model import Model
 from treemem.model_digest import weights_digest
-from treemem.runs.results_page import tree_page_name
+from treemem.runs.page_tables import tree_page_name
 from treemem.runs.study_file import StudyResults
 from treemem.trees.tree import Tree
 

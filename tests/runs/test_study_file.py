@@ -9,7 +9,8 @@ from toy_task import MoreX, toy_data
 
 from treemem.errors import RecipeError
 from treemem.runs import read_study
-from treemem.runs.results_page import aligned, write_page
+from treemem.runs.page_tables import aligned
+from treemem.runs.results_page import write_page
 from treemem.runs.study_file import StudyFolder, StudyResults, run_study_file
 from treemem.trees.forest import Forest
 

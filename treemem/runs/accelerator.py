@@ -1,4 +1,4 @@
-"""What a network runs on: the processor, or a CUDA device where it was asked for and is there."""
+"""The device of a run: the CPU or a CUDA device."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 
 def find_device(name: str = "auto", option: str = "device") -> torch.device:
-    """The device of that name.
+    """Return a device by name.
 
     Args:
-        name: ``"auto"`` (CUDA where there is any, else the processor), ``"cpu"``, ``"cuda"`` or one of several, such as
-            ``"cuda:1"``.
-        option: what the name was given for, as messages call it.
+        name: ``"auto"`` (CUDA if available, else the CPU), ``"cpu"``, ``"cuda"`` or, for one of several, ``"cuda:1"``.
+        option: the option's name for messages.
 
     Raises:
-        RecipeError: no such device.
+        RecipeError: there is no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -41,19 +40,16 @@ def find_device(name: str = "auto", option: str = "device") -> torch.device:
 
 
 def fabric_of_process(processes: Processes, accelerator: str, precision: str) -> Fabric:
-    """What brings a network to the device of this process, in the precision wanted.
-
-    It knows of this process alone, whatever launched it: what processes that train together exchange, they exchange by
-    :class:`~treemem.data_parallel.Processes`.
+    """Return the Fabric of this process, for device and precision only.
 
     Args:
         processes: those that were launched together.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        precision: as lightning-fabric names it.
+        precision: as in lightning-fabric.
 
     Raises:
-        RecipeError: no such device, more processes on a machine than devices, or ``fabric run`` with a precision or
-            strategy of its own.
+        RecipeError: no such device, more processes than devices on a machine, or ``fabric run`` with its own precision
+            or strategy.
     """
     from lightning_fabric import Fabric
 
@@ -73,7 +69,7 @@ def fabric_of_process(processes: Processes, accelerator: str, precision: str) ->
 
 @contextlib.contextmanager
 def _without_variables_of_fabric_run() -> Iterator[dict[str, str]]:
-    """Take what ``fabric run`` tells of all its processes out of the environment while the block lasts."""
+    """Remove the variables of ``fabric run`` from the environment within the block, and yield them."""
     is_launched = os.environ.get("LT_CLI_USED") == "1"
     told = {name: os.environ.pop(name) for name in list(os.environ) if is_launched and name.startswith("LT_")}
     try:

@@ -1,4 +1,4 @@
-"""The temperature of a trained model, fitted again on labelled data."""
+"""Fit the temperature of a trained model on labelled data."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from treemem.trees.forest import Forest
 
 
 def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: str | None = "validation") -> float:
-    """Give a checkpoint the temperature that suits labelled data; it is written anew as a whole, or stays as it was.
+    """Fit the temperature of a checkpoint on labelled data, write it beside the checkpoint, and return it.
 
     Args:
-        path: the folder of a checkpoint, or of a training run, whose best checkpoint is then meant.
-        data: trees of the model's task with their labels, best such as it was not trained on.
-        split: which part of them; None for all.
+        path: the folder of a checkpoint, or of a run, whose best checkpoint is taken.
+        data: labelled trees of the model's task, preferably not from training.
+        split: part of the data; None for all.
 
     Returns:
-        The temperature; that which the checkpoint has, where the examples set none (see
+        The temperature; unchanged if the data do not determine one (see
         :func:`treemem.metrics.calibration.fit_temperature`).
 
     Raises:
-        CheckpointError: there is no whole checkpoint, it comes along with treemem, or it cannot be written.
+        CheckpointError: there is no whole checkpoint, it is packaged with treemem, or it cannot be written.
         RecipeError: no such split, no example in it, or examples without labels.
     """
     if checkpoint.is_pretrained_name(path):

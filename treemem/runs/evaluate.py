@@ -1,4 +1,4 @@
-"""Scoring a trained model on examples."""
+"""Score a trained model on examples."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a model said about some examples, and how well it did.
+    """Predictions and scores of a model on some examples.
 
     Attributes:
-        scores: one for each group, the last one for all examples.
+        scores: one for each group, last for all examples.
         chosen: int64, numbers of the examples in the data.
-        predicted: in the order of ``chosen``: probabilities of a classification task, else a list of predictions.
-        correct: bool, which examples are answered correctly, in the same order; None if the task does not say.
-        labels: bool, whether the answer is yes, in the same order; None unless answers are yes or no.
-        seconds: what scoring took: finding equal subtrees, making the batches, running the network.
-        loader_seconds: of these, the wait for batches.
-        num_trees: trees that were run; two for each equation.
-        cache: rows that were shared across batches, with their hits; None without a cache.
+        predicted: in the order of ``chosen``: probabilities for classification, else a list of predictions.
+        correct: bool, which examples are correct, in this order; None if the task does not say.
+        labels: bool, the labels of a binary task, in this order; else None.
+        seconds: time of scoring, batches included.
+        loader_seconds: the part of it spent waiting for batches.
+        num_trees: number of trees; two for each equation.
+        cache: the cache of rows shared across batches, if any.
     """
 
     scores: list[Score]
@@ -56,22 +56,22 @@ class Evaluation:
 
     @property
     def trees_per_second(self) -> float:
-        """Trees scored in a second."""
+        """Trees scored per second."""
         return self.num_trees / self.seconds
 
     @property
     def examples_per_second(self) -> float:
-        """Examples scored in a second."""
+        """Examples scored per second."""
         return len(self.chosen) / self.seconds
 
     @property
     def network_trees_per_second(self) -> float:
-        """Trees scored in a second by the network alone, its batches being there."""
+        """Trees scored per second without the time for making batches."""
         return self.num_trees / (self.seconds - self.loader_seconds)
 
     @property
     def loader_share(self) -> float:
-        """The part of the time that the network waited for batches; a fraction."""
+        """The fraction of the time spent waiting for batches."""
         return self.loader_seconds / self.seconds
 
 
@@ -90,26 +90,26 @@ def evaluate(
 ) -> Evaluation:
     """Score a model on labelled data, by group (the depth of an equation) and overall.
 
-    Where the network makes an example depend on the others of its batch, examples of similar length run together, as in
-    the published tests of the Ordered Memory on list operations.
+    If a network's result depends on the other examples of the batch, examples of similar length run together, as in the
+    published tests of Ordered Memory on ListOps.
 
     Args:
         model: the model.
-        data: trees of the model's task with their labels.
-        split: ``"train"``, ``"validation"`` or ``"test"``; all of the data by default.
-        batch_size: examples that run together.
-        sort_by_height: whether examples of similar height run together; not where those of similar length do.
-        prefetch: how many batches a thread makes ahead of their use.
-        cache_bytes: share equal subtrees across batches too, through a :class:`treemem.nn.RowCache` of so many bytes,
-            which makes its batches when they are needed; None: within batches only.
-        threads: of torch on the CPU; None: as many as torch was told to use.
-        progress: show a progress bar; by default on a terminal only.
-        title: what is scored, for the log: a network and a file, say.
+        data: labelled trees of the model's task.
+        split: ``"train"``, ``"validation"`` or ``"test"``; None for all of the data.
+        batch_size: examples in a batch.
+        sort_by_height: make batches of examples of similar height.
+        prefetch: batches that a thread makes ahead.
+        cache_bytes: share equal subtrees across batches through a :class:`treemem.nn.RowCache` of this size; None: only
+            within batches.
+        threads: torch threads on the CPU; None: as torch is set.
+        progress: show a progress bar; None: only on a terminal.
+        title: for the log.
 
     Raises:
         RecipeError: no such split, no example in it, or examples without labels.
         VocabularyError: a label that the model does not know.
-        CellError: the network's outputs are not numbers, as after a training that diverged.
+        CellError: the network's outputs are not finite.
     """
     examples = model.task.examples(forest_of(data))
     chosen = examples.scorable_part(split)

@@ -1,4 +1,4 @@
-"""Training a network on a task: the front door."""
+"""Train a network on a task."""
 
 from __future__ import annotations
 
@@ -36,38 +36,36 @@ def fit(
     progress: bool | None = None,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
 ) -> FitResult:
-    """Train a network on the ``train`` split and keep the epoch that does best on the ``validation`` split.
+    """Train a network on the ``train`` split and keep the best epoch on the ``validation`` split by the task's monitor.
 
-    The task's monitor says which metric is compared. The folder ``output`` receives ``metrics.jsonl`` and numbered
-    checkpoints (:class:`treemem.checkpoint.RunFolder`); with an EMA of the weights they hold the average. The best one
-    has the temperature that suits the validation split (:mod:`treemem.metrics.calibration`). The same seed on the same
-    machine gives the same numbers, also if the run was killed in between and resumed. The caller's random generators
-    are left as they were.
+    ``output`` receives ``metrics.jsonl`` and numbered checkpoints (:class:`treemem.checkpoint.RunFolder`). With an EMA,
+    they hold the averaged weights. The best one is temperature-scaled (:mod:`treemem.metrics.calibration`). The same
+    seed on the same machine gives the same numbers, also after ``kill -9`` and resuming. The caller's random generators
+    are unchanged.
 
-    In processes that ``torchrun`` launched, each of which calls this with the same arguments, the run is data-parallel:
-    every batch is divided among them, and the numbers are those of one process except for rounding and dropout. Only
-    the first one writes and reads ``output``; all of them return the same result, and an error in one is raised in all.
+    In processes of ``torchrun`` that all call this with the same arguments, every batch is divided among them; results
+    are those of one process except for rounding and dropout. The first one writes ``output``, all return the same
+    result, and an error in one is raised in all.
 
     Args:
         task: what to learn.
-        network: which network, with its options.
-        data: labelled examples of the task. If they are not divided into splits, all are trained on.
-        options: how to train.
+        network: the network and its options.
+        data: labelled examples of the task. Without splits, all are trained on.
+        options: of the training.
         output: folder of the run.
-        resume: go on from the last whole checkpoint in ``output``; begin anew if there is none.
-        overwrite: delete an earlier run in ``output`` and begin anew.
-        progress: show a progress bar; by default on a terminal only.
-        networks: own network classes by name, besides the registered ones.
+        resume: continue from the last whole checkpoint in ``output``, if there is one.
+        overwrite: delete an earlier run in ``output``.
+        progress: show a progress bar; None: only on a terminal.
+        networks: your own network classes by name.
 
     Raises:
-        RecipeError: no example to train on; an option that the network does not have or a checkpoint cannot hold; a run
-            to resume that was begun with other options or data, or has more epochs; an earlier run in ``output`` and
-            neither ``resume`` nor ``overwrite``; a folder that cannot be written, or in which another process is
-            training; in several processes an option that makes an example depend on the others of its batch.
-            ``DivergedError``, which is one: the loss is not finite.
-        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written, as on a full disk.
-        VocabularyError: data with a label that the task does not know.
-        CellError: the network's outputs are not numbers, as after a training that diverged.
+        RecipeError: no training example; an unknown option; a run to resume with other options or data; an earlier run
+            in ``output`` without ``resume`` or ``overwrite``; a folder that cannot be written or that another process
+            trains in; several processes with an option that makes results depend on the batch. ``DivergedError``, a
+            subclass: the loss is not finite.
+        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written.
+        VocabularyError: a label that the task does not know.
+        CellError: the network's outputs are not finite.
         ProcessLostError: another process of the same run ended.
     """
     options = TrainingOptions() if options is None else options
@@ -103,10 +101,10 @@ def fit(
 def check_fit(
     task: Task, network: NetworkConfig, data: Forest | DataSet, options: TrainingOptions, *, output: str | Path
 ) -> None:
-    """Refuse what :func:`fit` would refuse of its arguments, whatever is in ``output``; nothing is written.
+    """Raise what :func:`fit` would raise for its arguments, without regard to ``output``. Nothing is written.
 
     Raises:
-        RecipeError, VocabularyError: as ``fit`` does.
+        RecipeError, VocabularyError: as in ``fit``.
     """
     with joined_processes().agreeing():
         Trainer(task, network, data, options, RunFolder(output), shown=None, networks=None)

@@ -31,18 +31,18 @@ class Learner:
     """Trains a model step by step.
 
     Override :meth:`training_step` for another update: policy gradients, several optimisers, several samples an example.
-    Logging, checkpoints, resuming, data parallelism and evaluation stay as they are. A task names its learner in
-    ``Task.learner``, a network in an attribute ``learner``, as ``"module:Class"`` or as the class.
+    Logging, checkpoints, resuming, data parallelism and evaluation stay. A task names its learner in ``Task.learner``,
+    a network in its attribute ``learner``, as a class or as ``"module:Class"``.
 
     Args:
-        model: what is trained.
+        model: the model to train.
         options: of the training.
         processes: those that train together.
         fabric: precision and device.
 
     Attributes:
-        optimizers: those of :meth:`make_optimizers`.
-        state: what the encoder carries on to the next batch of a stream.
+        optimizers: from :meth:`make_optimizers`.
+        state: the encoder's state for the next batch of a stream.
     """
 
     def __init__(self, model: Model, options: TrainingOptions, processes: Processes, fabric: Fabric) -> None:
@@ -53,7 +53,7 @@ class Learner:
         self.optimizers: list[Any] = optimizers
 
     def make_optimizers(self) -> list[Optimizer]:
-        """Return the optimisers; by default one over all weights, as the options say."""
+        """Return the optimisers; by default one for all weights, as the options say."""
         options = self.options
         return [
             _OPTIMIZERS[options.optimizer](
@@ -67,23 +67,23 @@ class Learner:
         ]
 
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
-        """Do one step and return its losses by name, as the log shows them; ``"loss"`` is the main one.
+        """Do one step and return its losses by name for the log; ``"loss"`` is the main one.
 
         Args:
-            batch: the part of the batch that this process does; it may have no example.
+            batch: the part of this process; it may be empty.
             targets: of this part.
         """
         return self.update(self.losses(batch, targets))
 
     def losses(self, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
-        """Return the task's loss and the encoder's auxiliary losses; nothing for a batch without examples."""
+        """Return the task's loss and the encoder's auxiliary losses; nothing for an empty batch."""
         if not batch.num_examples:
             return {}
         output = self.run(batch)
         return {MAIN_LOSS: self.model.task.loss(output.outputs, targets), **output.auxiliary_losses}
 
     def run(self, batch: Batch) -> ModelOutput:
-        """Return the model's output for a batch, in the precision of the options; carries the state of a stream on."""
+        """Return the model's output for a batch, in the precision of the options, and keep the state of a stream."""
         if isinstance(batch, TokenBatch) and batch.continues:
             batch = batch.with_state(self.state)
         with self.fabric.autocast():
@@ -94,15 +94,14 @@ class Learner:
         return output
 
     def update(self, losses: Mapping[str, SumCount], optimizer: int = 0) -> dict[str, SumCount]:
-        """Make one step of an optimiser down the gradient of the weighted mean losses. Waits for all processes.
+        """Take one optimiser step on the weighted mean losses. Waits for all processes.
 
         Args:
-            losses: of this process; all processes but those without examples give the same names. Weights are those of
-                ``options.auxiliary_losses``, and 1 for the main loss.
-            optimizer: which of the optimisers.
+            losses: of this process, by name. Their weights are ``options.auxiliary_losses``, and 1 for the main loss.
+            optimizer: index of the optimiser.
 
         Returns:
-            The losses of all processes together.
+            The losses over all processes.
 
         Raises:
             RecipeError: the options weight an auxiliary loss that the network does not have.
@@ -126,7 +125,7 @@ class Learner:
         return total
 
     def summed(self, losses: Mapping[str, SumCount]) -> dict[str, SumCount]:
-        """Return the sums and counts of all processes together, by name. Waits for all."""
+        """Return sums and counts over all processes, by name. Waits for all processes."""
         if self.processes.count == 1:
             return dict(losses)
         own = {name: (float(loss.sum.detach()), float(loss.count)) for name, loss in losses.items()}
@@ -136,17 +135,17 @@ class Learner:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what :meth:`load_state_dict` takes: the optimisers. A subclass adds its own, such as a baseline."""
+        """Return the state for :meth:`load_state_dict`: the optimisers. Subclasses add theirs, such as a baseline."""
         return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
 
 
 def detached(state: Any) -> Any:
-    """Return nested tensors without their history."""
+    """Return nested tensors detached from their graph."""
     if isinstance(state, Tensor):
         return state.detach()
     if isinstance(state, tuple) and hasattr(state, "_fields"):
@@ -159,7 +158,7 @@ def detached(state: Any) -> Any:
 
 
 def learner_of(model: Model) -> type[Learner]:
-    """Return the learner that the network names, else the one that the task names."""
+    """Return the network's learner, or else the task's."""
     named = getattr(model.encoder, "learner", None) or model.task.learner
     if isinstance(named, str):
         module, _, attribute = named.partition(":")

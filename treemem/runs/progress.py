@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: a bar on a terminal, lines of JSON in a file, curves in TensorBoard."""
+"""What a run reports: a progress bar, lines of JSON, TensorBoard curves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int, what: str, shown: bool | None) -> Any:
-    """A tqdm bar over examples; ``shown=None`` shows it where standard error is a terminal.
+    """Return a tqdm bar over examples. Only the first of several processes shows one.
 
-    Of processes that were launched together the first alone shows one.
+    Args:
+        total: number of examples.
+        what: title.
+        shown: None shows it on a terminal only.
     """
     from tqdm import tqdm
 
@@ -30,7 +33,7 @@ def progress_bar(total: int, what: str, shown: bool | None) -> Any:
 
 
 def summary_writer() -> type[SummaryWriter]:
-    """What writes TensorBoard's event files.
+    """Return TensorBoard's ``SummaryWriter``.
 
     Raises:
         RecipeError: TensorBoard is not installed.
@@ -43,16 +46,15 @@ def summary_writer() -> type[SummaryWriter]:
 
 
 class RunLog:
-    """The records of a run: one line of JSON an epoch, and TensorBoard's curves if asked for.
+    """The log of a run: one line of JSON an epoch, and optionally TensorBoard curves.
 
     Args:
         path: the JSONL file.
-        records: those of the epochs before, when a run is resumed; the file will hold these and no others.
-        tensorboard: write event files into the folder ``tensorboard`` beside it.
+        records: of earlier epochs; the file then holds exactly these.
+        tensorboard: write event files to the folder ``tensorboard`` beside it.
 
     Raises:
-        RecipeError: TensorBoard was asked for and is not installed; or a file cannot be written, as where a disk is
-            full.
+        RecipeError: TensorBoard is not installed, or a file cannot be written.
     """
 
     def __init__(self, path: Path, records: Sequence[Mapping[str, Any]] = (), *, tensorboard: bool = False) -> None:
@@ -66,7 +68,7 @@ class RunLog:
                 self._writer = summary_writer()(str(self._curves), purge_step=len(records) + 1)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Append one epoch's record, or nothing where it cannot be written as a whole."""
+        """Append an epoch's record. If it cannot be written whole, nothing is appended."""
         line = json_line(record).encode("utf-8")
         with writing(self.path), self.path.open("ab", buffering=0) as stream:
             end = stream.tell()
@@ -90,14 +92,14 @@ class RunLog:
         self.close()
 
     def close(self) -> None:
-        """Finish the event files."""
+        """Close the event files."""
         if self._writer is not None:
             with writing(self._curves):
                 self._writer.close()
 
 
 def epoch_line(record: Mapping[str, Any], options: TrainingOptions, monitored: str, is_best: bool) -> str:
-    """Return an epoch in one line."""
+    """Return a summary of an epoch in one line."""
     losses = "".join(
         f", {name[:-5]} loss {record[name]:.4f}"
         for name in record

@@ -1,4 +1,4 @@
-"""Recipes: a task, its data, networks and training options in one YAML file. Any field can be overridden."""
+"""Recipes: a task, its data, networks and training options in a YAML file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Recipe:
     Attributes:
         task: name of the task.
         task_options: arguments of the task.
-        data: options of the task's data, an instance of its ``data_options`` class.
-        networks: the networks to train, by the names that results give them.
-        training: how to train each network.
-        seeds: train each network once from each of these, instead of from ``training.seed``. Empty: once.
+        data: options of the data, an instance of the task's ``data_options`` class.
+        networks: the networks to train, by name.
+        training: options of the training of each network.
+        seeds: train each network once from each of these; empty: once, from ``training.seed``.
     """
 
     task: str
@@ -51,7 +51,7 @@ class Recipe:
         """Return the recipe with only these networks, of its own or of the task's; itself for None.
 
         Raises:
-            RecipeError: neither the recipe nor the task has a network of that name.
+            RecipeError: there is no such network.
         """
         if names is None:
             return self
@@ -66,12 +66,11 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     """Read a recipe.
 
     Args:
-        source: a YAML file, or ``TASK/RECIPE`` for one that comes with a task, such as ``equation_verification/small``.
-        overrides: ``FIELD=VALUE`` each, with dots between the parts of the field: ``training.epochs=3``.
+        source: a YAML file, or ``TASK/RECIPE`` for a packaged one, such as ``equation_verification/small``.
+        overrides: ``FIELD=VALUE`` each, such as ``training.epochs=3``.
 
     Raises:
-        RecipeError: there is no such recipe, or a field is unknown, missing or has a wrong value. The message names
-            the recipe, the overrides and the field.
+        RecipeError: there is no such recipe, or a field is unknown, missing or has a wrong value.
     """
     path = _recipe_path(os.fspath(source))
     try:
@@ -86,12 +85,12 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
 def load_task_data(
     task: str, overrides: Sequence[str] = (), given: Mapping[str, Any] | None = None
 ) -> tuple[Task, Any]:
-    """Return a task and options of its data.
+    """Return a task and the options of its data.
 
     Args:
         task: name of the task.
         overrides: ``data.FIELD=VALUE`` or ``task_options.FIELD=VALUE`` each.
-        given: the fields ``data`` and ``task_options``, if they are not to start from their defaults.
+        given: the fields ``data`` and ``task_options`` to start from, instead of the defaults.
 
     Raises:
         RecipeError: there is no such task, or a field is unknown or has a wrong value.
@@ -103,8 +102,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     """Return the recipe of plain dictionaries.
 
     Raises:
-        RecipeError: a field is unknown, missing, or has a value of the wrong type or range. The options of the task
-            and of the networks are checked too.
+        RecipeError: a field or an option of the task or networks is unknown, missing or has a wrong value.
     """
     _check_names(content, [part.name for part in dataclasses.fields(Recipe)], "")
     for name in ("task", "networks"):
@@ -162,17 +160,17 @@ def _parse_seeds(given: Any) -> tuple[int, ...]:
 
 
 def recipe_fields(recipe: Recipe) -> dict[str, Any]:
-    """Return every field of a recipe as plain data. :func:`parse_recipe` reads it back."""
+    """Return all fields of a recipe as plain data for :func:`parse_recipe`."""
     return {**dataclasses.asdict(recipe), "seeds": list(recipe.seeds)}
 
 
 def format_recipe(recipe: Recipe) -> str:
-    """Return a recipe as YAML with every field. :func:`load_recipe` reads an equal one from a file of it."""
+    """Return a recipe as YAML with all fields, for :func:`load_recipe`."""
     return dump_yaml(recipe_fields(recipe))
 
 
 def recipe_names() -> list[str]:
-    """Return the recipes that come with the tasks, as ``TASK/RECIPE``."""
+    """Return the names of the packaged recipes, ``TASK/RECIPE``."""
     return [
         f"{task}/{path.stem}"
         for task, folder in task_folders().items()
@@ -181,15 +179,15 @@ def recipe_names() -> list[str]:
 
 
 def read_options(constructor: Callable[..., Any], given: Any, place: str) -> dict[str, Any]:
-    """Return options in the types that a constructor's parameters declare.
+    """Return options in the types that a constructor declares.
 
     Args:
-        constructor: a class, such as a dataclass of options, or a function. Its parameter ``vocabulary`` is no option.
+        constructor: a class or function. Its parameter ``vocabulary`` is not an option.
         given: values by name; None for no options.
         place: the field that holds the options, for messages.
 
     Raises:
-        RecipeError: an option is unknown, is missing, or has a value of another type.
+        RecipeError: an option is unknown, missing or of another type.
     """
     given = {} if given is None else given
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -207,7 +205,7 @@ def read_options(constructor: Callable[..., Any], given: Any, place: str) -> dic
 
 
 def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of the parameters, or no types if one has a name that only type checkers can resolve."""
+    """Return the types of the parameters; nothing if a type cannot be resolved."""
     try:
         return get_type_hints(constructor.__init__ if isinstance(constructor, type) else constructor)  # type: ignore[misc]
     except NameError:
@@ -215,11 +213,7 @@ def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _read_value(declared: Any, value: Any, place: str) -> Any:
-    """Return a value in its declared type: ``"1e-2"`` as a number, a list as a tuple.
-
-    Raises:
-        RecipeError: it is not of that type.
-    """
+    """Return a value in its declared type: ``"1e-2"`` as a number, a list as a tuple."""
     from jsonargparse import ArgumentError, ArgumentParser
 
     parser = ArgumentParser(exit_on_error=False)
@@ -234,11 +228,7 @@ def _read_value(declared: Any, value: Any, place: str) -> Any:
 
 
 def _check_names(fields: Any, known: Iterable[str], place: str) -> None:
-    """Check that a mapping has only known names.
-
-    Raises:
-        RecipeError: it is not a mapping, or has another name. The message has the near names.
-    """
+    """Check that a mapping has only known names."""
     names = list(known)
     if not isinstance(fields, Mapping):
         raise RecipeError(f"{place or 'a recipe'} must be fields and their values, not {shorten(str(fields))}")
@@ -251,7 +241,7 @@ def _check_names(fields: Any, known: Iterable[str], place: str) -> None:
 def _parsed(
     parse: Callable[[Mapping[str, Any]], _Parsed], content: Mapping[str, Any], overrides: Sequence[str], place: str
 ) -> _Parsed:
-    """Parse a content with overrides. An error names the place and the overrides."""
+    """Parse a content with overrides. Errors name the place and the overrides."""
     if overrides:
         place = f"{place} with {' '.join(overrides)}"
     try:
@@ -280,7 +270,7 @@ def _overridden(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Return the name of a field and its value out of ``FIELD=VALUE``, whose value is YAML.
+    """Return the field and the YAML value of ``FIELD=VALUE``.
 
     Raises:
         RecipeError: it has another form.

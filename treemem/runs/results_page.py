@@ -1,40 +1,31 @@
-"""The page of results of a task: its template ``results.md.j2`` with what the records of its studies say.
+"""Write a task's page of results from its template ``results.md.j2`` and the records of its studies.
 
-A template sees the functions in ``_FUNCTIONS`` and those of :class:`_Page`. Text within ``{% filter aligned %}`` is a
-table whose lines have their cells between ``|``.
+Templates see the functions of :mod:`treemem.runs.page_tables`, and ``page``, a :class:`_Page`. Lines within
+``{% filter aligned %}`` are a table with cells between ``|``.
 """
 
 from __future__ import annotations
 
 import re
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from treemem.errors import RecipeError
 from treemem.explore.plots import plot_accuracy
-from treemem.explore.tables import accuracy_table, markdown_table, percent_of
-from treemem.metrics.odds_count import OddsCount
-from treemem.metrics.paired import compare
-from treemem.metrics.score import PublishedFigure, Score, mean_scores
+from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, replacing
-from treemem.runs.options import TrainingOptions
-from treemem.runs.study import network_options, read_study, recorded_scores, right_answers, unpacked_answers
+from treemem.runs import page_tables
+from treemem.runs.page_tables import Records, seed_of_record, tree_page_name
+from treemem.runs.study import read_study
 from treemem.runs.study_file import StudyFolder
-
-Records = list[dict[str, Any]]
-"""Of runs, as :func:`treemem.runs.run_study` returns them."""
 
 
 def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
-    """Write the page, and its plots beside it, from the records in ``results``.
+    """Write the page and its plots from the records in ``results``.
 
     Raises:
-        RecipeError: there are no records, records of different data in one table, or the page cannot be written.
+        RecipeError: there are no records, one table has records of different data, or the page cannot be written.
     """
     from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 
@@ -46,250 +37,12 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.do"]
     )
-    environment.filters["aligned"] = aligned
-    environment.globals.update(_FUNCTIONS)
+    environment.globals.update(vars(page_tables))
+    environment.filters["aligned"] = page_tables.aligned
     values = _Page(folder, results, page)
     text = environment.get_template("results.md.j2").render(page=values, task=folder.task, name=folder.name)
     with replacing(page) as temporary:
         temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8")
-
-
-def aligned(text: str) -> str:
-    """Return lines with cells between ``|`` as a Markdown table with aligned columns; the first line is the head."""
-    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.strip()]
-    return markdown_table([row + [""] * (len(rows[0]) - len(row)) for row in rows])
-
-
-def seed_of_record(record: Mapping[str, Any]) -> int:
-    """Return the seed of a record of a run, or of a measurement of one."""
-    return int(record["seed"] if "seed" in record else record["training"]["seed"])
-
-
-def grouped(records: Records, by: str = "row") -> dict[str, Records]:
-    """Return the records of each row, or of each value of another field, in the order of the first of each."""
-    found: dict[str, Records] = {}
-    for record in records:
-        found.setdefault(record[by], []).append(record)
-    return found
-
-
-def scores_on(record: Mapping[str, Any], part: str) -> list[Score]:
-    """Return the scores of a run on a split or file, by group and last for all.
-
-    Raises:
-        RecipeError: it was not scored on this part.
-    """
-    if part not in record["scores"]:
-        raise RecipeError(f"the record of {_name(record)!r} has no scores on {part!r}; remove it and run it again")
-    return recorded_scores(record, part)
-
-
-def scores(rows: Mapping[str, Records], part: str) -> dict[str, list[Score]]:
-    """Return the mean scores of each row over its seeds; rows that were not scored on this part are left out."""
-    scored = {name: runs for name, runs in rows.items() if all(part in run["scores"] for run in runs)}
-    return {name: mean_scores([scores_on(run, part) for run in runs]) for name, runs in scored.items()}
-
-
-def metric(runs: Records, part: str, name: str = "accuracy") -> str:
-    """Return mean ± deviation of a metric on a whole split or file; empty if there are no runs or no scores."""
-    if not runs or any(part not in run["scores"] for run in runs):
-        return ""
-    return percent([scores_on(run, part)[-1].metrics[name] for run in runs])
-
-
-def beyond(runs: Records, part: str, most: int) -> str:
-    """Return accuracy over all examples of groups above ``most``; empty if a run has none."""
-    values = []
-    for run in runs:
-        deep = [each for each in scores_on(run, part) if isinstance(each.group, int) and each.group > most]
-        if not deep:
-            return ""
-        values.append(sum(each.accuracy * each.examples for each in deep) / sum(each.examples for each in deep))
-    return percent(values)
-
-
-def percent(values: Iterable[float | None]) -> str:
-    """Return mean ± deviation of fractions, in percent."""
-    known = [value for value in values if value is not None]
-    return percent_of(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None) if known else ""
-
-
-def percent_of_value(value: float | None, deviation: float | None = None) -> str:
-    """Return a fraction in percent; empty for None."""
-    return "" if value is None else percent_of(value, deviation)
-
-
-def threshold_accuracy(runs: Records, part: str, chosen_on: str) -> str:
-    """Return accuracy on ``part`` with the threshold of each run that is best on ``chosen_on``."""
-    values = []
-    for run in runs:
-        threshold = OddsCount.from_lists(run["odds"][chosen_on]).best_threshold()
-        values.append(OddsCount.from_lists(run["odds"][part]).accuracy(threshold))
-    return percent(values)
-
-
-def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
-    """Return a Markdown table of every row against ``base``, example by example, over the seeds that both have.
-
-    Args:
-        rows: the records of each row.
-        base: the row to compare with.
-        part: the answers of which split, file or rank.
-    """
-    head = ["network", "difference, points", "95 % interval", "right alone", "wrong alone", "McNemar's p by seed"]
-    lines: list[list[str]] = []
-    theirs = {seed_of_record(run): right_answers(run, part) for run in rows.get(base, [])}
-    for name, runs in rows.items():
-        own = {seed_of_record(run): right_answers(run, part) for run in runs}
-        seeds = sorted(own.keys() & theirs.keys())
-        if name == base or not seeds:
-            continue
-        found = compare(np.stack([own[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
-        low, high = (100 * bound for bound in found.interval)
-        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
-        difference, interval = f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
-        lines.append([name, difference, interval, str(found.only_first), str(found.only_second), p_values])
-    return markdown_table([head, *lines]) if lines else ""
-
-
-def cost(records: Records) -> str:
-    """Return how many runs there are, of which seeds, and how long they took."""
-    hours = sum(record["seconds"] for record in records) / 3600
-    seeds = sorted({seed_of_record(record) for record in records})
-    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    return f"{len(records)} run{'s' * (len(records) > 1)} of the {named}, {hours:.1f} hours of training in all"
-
-
-def hashes(records: Records, file: str | None = None) -> str:
-    """Return the hashes of the data sets that runs were trained on, with their names, or the hash of a file.
-
-    Raises:
-        RecipeError: two runs have different data of one name.
-    """
-    if file is not None:
-        return ", ".join(f"`{each}`" for each in sorted({run["files"][file] for run in records}))
-    by_data: dict[str, str] = {}
-    for run in records:
-        name, digest = run["data"]["name"], run["data"]["hash"]
-        if by_data.setdefault(name, digest) != digest:
-            raise RecipeError(f"the run {_name(run)!r} has other data {name!r} than the first run; keep one of the two")
-    return ", ".join(f"{name} `{digest[:16]}`" for name, digest in by_data.items())
-
-
-def examples_of(records: Records, part: str) -> dict[int | str, int]:
-    """Return how many examples the runs were scored on, by group and last for all.
-
-    Raises:
-        RecipeError: the runs have different data.
-    """
-    found = [{each.group: each.examples for each in scores_on(record, part)} for record in records]
-    _check_alike(records, [{"data": (record["data"]["hash"], own)} for record, own in zip(records, found, strict=True)])
-    return found[0]
-
-
-def largest_group(examples: Mapping[int | str, int]) -> int:
-    """Return the largest of the groups that are numbers."""
-    return max(group for group in examples if isinstance(group, int))
-
-
-def training_of(records: Records) -> dict[str, Any]:
-    """Return the training options of all runs, which may differ in their seed alone.
-
-    Raises:
-        RecipeError: they differ in other options.
-    """
-    options = [{**asdict(TrainingOptions()), **record["training"], "seed": None} for record in records]
-    _check_alike(records, options)
-    return options[0]
-
-
-def same_options(records: Records) -> dict[str, Records]:
-    """Return the records of each row, whose runs have the same options of network and task.
-
-    Raises:
-        RecipeError: a row has runs with other options.
-    """
-    rows = grouped(records)
-    for runs in rows.values():
-        _check_alike(runs, [{**network_options(run["network"]), **(run.get("task") or {})} for run in runs])
-    return rows
-
-
-def _check_alike(records: Records, options: Sequence[Mapping[str, Any]]) -> None:
-    for record, own in zip(records, options, strict=True):
-        changed = [name for name in own if name in options[0] and options[0][name] != own[name]]
-        if changed:
-            raise RecipeError(
-                f"the run {_name(record)!r} has other {' and '.join(changed)} than {_name(records[0])!r}; one table "
-                "cannot hold both, so keep the records of one of them"
-            )
-
-
-def _name(record: Mapping[str, Any]) -> str:
-    return str(record.get("run", record.get("row")))
-
-
-def same_weights(rows: Mapping[str, Records], base: str) -> list[str]:
-    """Return the rows whose runs have the weights of ``base``, to the bit, in every seed."""
-    weights = {name: {seed_of_record(run): run["weights"] for run in runs} for name, runs in rows.items()}
-    return [name for name, own in weights.items() if name != base and own.items() <= weights.get(base, {}).items()]
-
-
-def published_text(figure: PublishedFigure | None) -> str:
-    """Return a figure in percent with its published digits; a deviation has at least one after the point."""
-    if figure is None:
-        return ""
-    spread = "" if figure.deviation is None else f" ± {_shortest_percent(figure.deviation, 1)}"
-    return f"{_shortest_percent(figure.value, 0)}{spread}"
-
-
-def _shortest_percent(fraction: float, least: int) -> str:
-    """Return a fraction in percent without noughts at the end, but with at least ``least`` decimals."""
-    whole, _, decimals = f"{100 * fraction:.6f}".partition(".")
-    decimals = decimals.rstrip("0").ljust(least, "0")
-    return f"{whole}.{decimals}" if decimals else whole
-
-
-def tree_table(trees: Sequence[Mapping[str, Any]]) -> str:
-    """Return the F1 of induced trees and of trivial ones as a Markdown table.
-
-    Args:
-        trees: a record for each network: ``network``, its name, and ``groups``, each with ``group``, ``sentences`` and,
-            under ``corpus`` and ``sentence``, ``f1`` by run, ``agreement`` and the F1 of each baseline.
-    """
-    rows = [["trees", "sentences", "number", "average", "F1", "agreement between seeds"]]
-    for place, part in enumerate(trees[0]["groups"]):
-        about = [part["group"], str(part["sentences"])]
-        for average in ("corpus", "sentence"):
-            for record in trees:
-                found = record["groups"][place][average]
-                cells = [percent(found["f1"].values()), percent_of_value(found["agreement"])]
-                rows.append([record["network"], *about, average, *cells])
-            baselines = [name for name in part[average] if name not in ("f1", "agreement")]
-            rows += [[f"_{name}_", *about, average, percent_of(part[average][name]), ""] for name in baselines]
-    return markdown_table(rows)
-
-
-def tree_page_name(task: str, network: str) -> str:
-    """Return the name of the file, beside the page of results, with trees of several runs of a network."""
-    return f"{task}_{network.lower().replace(' ', '_')}_trees.html"
-
-
-def error_table(rows: Mapping[str, Records], kinds: Records, part: str = "test") -> str:
-    """Return the percentage of wrong answers as a Markdown table: a line a kind of example, a column a row of runs.
-
-    Args:
-        rows: the records of each row.
-        kinds: records with ``way``, ``group`` and ``members``, the packed examples of a kind, of the same data.
-    """
-    lines = [["kind", "equations", *rows]]
-    for way, groups in grouped(kinds, "way").items():
-        lines.append([f"_{way}_", *[""] * (len(rows) + 1)])
-        for kind in groups:
-            members = unpacked_answers(kind["members"])
-            wrong = [[float(1 - right_answers(run, part)[members].mean()) for run in runs] for runs in rows.values()]
-            lines.append([kind["group"], str(members.sum()), *map(percent, wrong)])
-    return markdown_table(lines)
 
 
 class _Page:
@@ -299,7 +52,7 @@ class _Page:
         self._folder, self._results, self._page = folder, results, page
 
     def records(self, study: str) -> Records:
-        """Return the records of a study or a measurement; none if there is no file."""
+        """Return the records of a study or measurement; empty without a file."""
         return read_study(self._results / f"{study}.jsonl")
 
     def study(self, name: str) -> Any:
@@ -307,52 +60,25 @@ class _Page:
         return self._folder.study(name)
 
     def figure(self, network: str, split: str, metric: str = "accuracy") -> PublishedFigure | None:
-        """Return a published figure of the task."""
+        """Return a published figure of the task, or None."""
         key = (network, split, metric)
         return next(
             (each for each in self._folder.task.published if (each.network, each.split, each.metric) == key), None
         )
 
     def plot(self, suffix: str, scores: Mapping[str, Sequence[Score]], *published: Any, **options: Any) -> str:
-        """Draw accuracies by group. Return the name of the file, beside the page."""
+        """Draw accuracies by group. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_accuracy(scores, place, *published, **options)
         return place.name
 
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:
-        """Return the records of induced trees of all runs of a network, with the weights of these runs."""
+        """Return the records of induced trees that belong to these runs' weights."""
         weights = {name: {f"seed {seed_of_record(run)}": run["weights"] for run in runs} for name, runs in rows.items()}
         return [each for each in self.records(measurement) if each["weights"] == weights.get(each["network"])]
 
     def tree_pages(self, trees: Records) -> str:
-        """Return links to the pages of trees that are there."""
+        """Return links to the existing pages of trees."""
         pages = {each["network"]: tree_page_name(self._folder.task.name, each["network"]) for each in trees}
         there = {name: page for name, page in pages.items() if self._page.with_name(page).exists()}
         return ", ".join(f"[{name}]({page})" for name, page in there.items())
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Score": Score,
-    "accuracy_table": accuracy_table,
-    "beyond": beyond,
-    "comparisons": comparisons,
-    "cost": cost,
-    "error_table": error_table,
-    "examples_of": examples_of,
-    "grouped": grouped,
-    "hashes": hashes,
-    "largest_group": largest_group,
-    "mean_scores": mean_scores,
-    "metric": metric,
-    "percent": percent,
-    "percent_of": percent_of_value,
-    "published_text": published_text,
-    "same_options": same_options,
-    "same_weights": same_weights,
-    "scores": scores,
-    "scores_on": scores_on,
-    "seed_of": seed_of_record,
-    "threshold_accuracy": threshold_accuracy,
-    "training_of": training_of,
-    "tree_table": tree_table,
-}

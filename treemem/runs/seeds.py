@@ -1,4 +1,4 @@
-"""The same training from several seeds, and what the runs have in common."""
+"""The same training from several seeds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from treemem.trees.forest import Forest
 
 @dataclass(frozen=True, eq=False)
 class SeedsResult:
-    """Runs that differ in their seed only.
+    """Runs that differ only in their seed.
 
     Attributes:
         fits: the runs, in the order of the seeds.
         evaluations: of each run's best model.
-        scores: mean of the runs' scores by group, with the deviation of their accuracy; the last one for all.
+        scores: means over the runs by group, last for all, with the standard deviation of the accuracy.
     """
 
     fits: list[FitResult]
@@ -51,13 +51,12 @@ def fit_seeds(
     progress: bool | None = None,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
 ) -> SeedsResult:
-    """Train from each seed in a folder of its own, ``output/seed-N``, and evaluate each on ``split``.
+    """Train from each seed in ``output/seed-N``, and evaluate each on ``split``.
 
-    Arguments are those of :func:`treemem.runs.fit.fit`; the data are the same for all seeds.
+    The other arguments are those of :func:`treemem.runs.fit`.
 
     Raises:
-        RecipeError: no seed, or one given twice; a split without labelled examples, which is found before any training;
-            and what ``fit`` and ``evaluate`` raise.
+        RecipeError: no seed, or one twice; a split without labelled examples; and what ``fit`` and ``evaluate`` raise.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise RecipeError(f"seeds must be distinct and at least one, not {list(seeds)}")
@@ -92,11 +91,11 @@ def fit_seeds(
 
 
 def seed_folder(output: str | Path, seed: int) -> Path:
-    """The folder of the run from that seed, among those in ``output``."""
+    """Return the folder of the run from a seed."""
     return Path(output) / f"seed-{seed}"
 
 
 def seed_of(run: Path) -> int | None:
-    """The seed of a folder that :func:`seed_folder` named; None for any other."""
+    """Return the seed of a folder of :func:`seed_folder`; None for any other folder."""
     found = re.fullmatch(r"seed-(\d+)", run.name)
     return None if found is None else int(found[1])

@@ -85,7 +85,7 @@ class RunState:
 
     Raises:
         RecipeError: the folder holds another run, or one of more epochs.
-        CheckpointError: there are checkpoints, and no one is whole; or a training state of another form.
+        CheckpointError: no checkpoint is whole, or the training state has another form.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Many training runs of one task, several at a time. Each is recorded when it is done, and is not run again."""
+"""Many training runs of one task, several at a time. Finished runs are recorded and not run again."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class StudyRun:
     """One training run of a study.
 
     Attributes:
-        name: of the run; also its folder.
-        row: the row of a table; the runs of a row differ in their seeds alone.
-        network: which network, with its options.
-        training: how to train; with the seed.
-        data: which of the study's forests to train on.
-        task: in place of the study's, if the study varies an option of the task.
+        name: of the run and its folder.
+        row: of a table; the runs of a row differ only in their seeds.
+        network: the network and its options.
+        training: options of the training, with the seed.
+        data: name of the data to train on.
+        task: instead of the study's task, if the study varies an option of the task.
     """
 
     name: str
@@ -72,36 +72,33 @@ def run_study(
 ) -> list[dict[str, Any]]:
     """Run everything that is not recorded yet. Return all records, in the order of ``runs``.
 
-    A run is recorded as soon as it is done. The same call after an interruption continues with the other runs, and an
-    interrupted run continues from its last checkpoint. A run whose record lacks a split or file, or has another file
-    of that name, is scored again from its folder, or trained again if the folder is gone.
+    A run is recorded when it is done. The same call after an interruption continues, and an interrupted run resumes. A
+    run whose record lacks a split or file, or has another file of that name, is scored again, or trained again if its
+    folder is gone.
 
-    A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (its name and options), ``training``,
-    ``data`` (name, and a hash of the trees), ``files`` (hashes by name), ``weights`` (a hash), ``parameters``,
-    ``best_epoch``, ``epochs``, ``seconds`` (of training and validation, all epochs), ``trees_per_second``, and by split
-    or file ``scores`` (a list of records of scores), ``right`` (except for ``train``: which examples are answered
-    correctly; see :func:`right_answers`) and, if answers are yes or no, ``odds`` (how many examples by the log odds of
-    yes; see :class:`OddsCount`). A field that is newer than the record is None.
+    A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (name and options), ``training``,
+    ``data`` (name and hash), ``files`` (hashes by name), ``weights`` (a hash), ``parameters``, ``best_epoch``,
+    ``epochs``, ``seconds`` (of training and validation), ``trees_per_second``, and by split or file ``scores``,
+    ``right`` (which examples are correct, :func:`right_answers`; not for ``train``) and, for binary tasks, ``odds`` (a
+    histogram of the log odds, :class:`OddsCount`). Fields that are newer than a record are None.
 
     Args:
         task: what to learn.
         runs: what to run.
-        forests: labelled trees to train on by name, divided into splits.
-        folder: for the runs and what they share. Several studies can work in one folder if their runs have different
-            names, and trees of the same name are the same.
-        results: the JSONL file of the records. Several studies can write it.
+        forests: labelled trees with splits, by name.
+        folder: of the runs. Studies can share it if their runs have different names and equal names mean equal trees.
+        results: the JSONL file of the records. Studies can share it.
         files: further labelled trees to score, by name.
-        splits: which parts of its own forest each run is scored on. Leave the test out while you choose anything.
+        splits: the splits to score. Leave the test split out while you make choices.
         processes: runs at a time, each with the ``threads`` of its training.
 
     Raises:
-        RecipeError: two runs of one name, or a name that is no name of a folder; a record of a run with other options;
-            trees that another study replaced; a process that was killed; a call from processes of ``torchrun``.
-        ParseError: ``results`` holds something else than records of a study.
-        TreememError: what training raised in a run, after all other runs are done. Any other error ends the study at
-            once; the same call continues from the last checkpoints.
+        RecipeError: two runs with one name, or an invalid name; a record of a run with other options; trees that
+            another study replaced; a killed process; a call from processes of ``torchrun``.
+        ParseError: ``results`` holds no records of a study.
+        TreememError: an error of a run, after all other runs are done. Any other error stops the study at once.
 
-    With more than one process a script needs Python's guard ``if __name__ == "__main__"``: each process imports it.
+    With several processes, a script needs the guard ``if __name__ == "__main__"``.
     """
     names = [run.name for run in runs]
     folder, results, files = Path(folder), Path(results), files or {}
@@ -144,7 +141,7 @@ def run_study(
 
 
 def _holds(path: Path, task: Task, digest: str) -> bool:
-    """Return whether trees with this hash are saved there. Other processes may be reading them."""
+    """Return whether trees with this hash are saved there."""
     try:
         return task.examples(Forest.load(path)).digest() == digest
     except TreememError:  # not there, or torn
@@ -175,7 +172,7 @@ def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hash
 
 
 def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
-    """Return a new record of a run with the other splits and files of an earlier record of the same weights."""
+    """Return a new record with the other splits and files of an earlier record of the same weights."""
     if before is None or before.get("weights") != done["weights"]:
         return done
     by_part = ("files", "scores", "right", "odds")
@@ -183,14 +180,14 @@ def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str,
 
 
 def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the records of a file; none if there is no file yet.
+    """Return the records of a file; an empty list if there is no file.
 
     Args:
         results: the file.
-        fields: what each record must have.
+        fields: that each record must have.
 
     Raises:
-        ParseError: a line is no record, or lacks one of these fields.
+        ParseError: a line is no record, or lacks a field.
     """
     if not Path(results).exists():
         return []
@@ -211,12 +208,12 @@ def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
-    """Return ``right`` ``[examples]`` as a record holds it; :func:`right_answers` unpacks it."""
+    """Return bool ``[examples]`` as a record holds it, for :func:`right_answers`."""
     return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
 
 
 def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
-    """Return which examples of a split or file a recorded run answers correctly, bool ``[examples]``."""
+    """Return which examples of a split or file a recorded run has correct, bool ``[examples]``."""
     return unpacked_answers(record["right"][part])
 
 
@@ -228,7 +225,7 @@ def unpacked_answers(packed_answers: Sequence[Any]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class _Job:
-    """A run to do, with the study's task, which gives the hashes."""
+    """A run to do, with the study's task for its hashes."""
 
     task: Task
     run: StudyRun
@@ -271,7 +268,7 @@ def _has_begun(job: _Job) -> bool:
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent process, and end with it, even if it is killed."""
+    """Ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -284,7 +281,7 @@ def _begin_worker() -> None:
 
 
 def _do(job: _Job) -> dict[str, Any] | TreememError:
-    """Train and score one run. Its error is returned, not raised, so that it does not stop the others."""
+    """Train and score one run. Return its error, so that the other runs go on."""
     try:
         return _record(job)
     except TreememError as error:
@@ -339,7 +336,7 @@ def _trees(job: _Job, name: str, digest: str) -> Forest:
     """Return trees that the study saved.
 
     Raises:
-        RecipeError: another study has replaced them.
+        RecipeError: another study replaced them.
     """
     path = job.folder / _TREES / name
     forest = Forest.load(path)
@@ -354,11 +351,7 @@ def _trees(job: _Job, name: str, digest: str) -> Forest:
 def _check_names(
     runs: Sequence[StudyRun], forests: Mapping[str, Forest], files: Mapping[str, Forest], splits: Sequence[str]
 ) -> None:
-    """Check that no run or data set replaces another one.
-
-    Raises:
-        RecipeError: one would.
-    """
+    """Check that no run or data set replaces another one."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         raise RecipeError(f"two runs of a study have one name: {sorted(names)}")
@@ -378,7 +371,7 @@ def _check_names(
 
 
 def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as a record has them when it is read again, with lists in place of tuples."""
+    """Return options as they are read from a record, with lists instead of tuples."""
     found: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
     return found
 
@@ -386,7 +379,7 @@ def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_same(
     run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
 ) -> None:
-    """Check that a record is of this run; an option that it lacks was at its default.
+    """Check that a record is of this run. Options that it lacks were at their defaults.
 
     Raises:
         RecipeError: its run had other options.
@@ -419,18 +412,18 @@ def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
 
 
 def network_options(network: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name of a recorded network and all its options, those at their defaults included."""
+    """Return the name of a recorded network and all its options, defaults included."""
     config = NetworkConfig(**network)
     return {"network": config.network, **_defaults_of(config.constructor()), **config.options}
 
 
 def _of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records, each with the fields of all; None for a field that a record lacks."""
+    """Return the records with the fields of all; None for a missing field."""
     fields = dict.fromkeys(name for record in records for name in record)
     return [{name: record.get(name) for name in fields} for record in records]
 
 
 def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the records of other calls first, as they were, then those of this call in its order."""
+    """Return the records of other calls first, then those of this call in its order."""
     others = [record for name, record in records.items() if name not in set(names)]
     return [*others, *(records[name] for name in names if name in records)]

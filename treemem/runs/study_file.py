@@ -1,4 +1,4 @@
-"""Studies as YAML files: networks x seeds x variants x data sets, and the further trees that they score."""
+"""Studies as YAML files: networks x seeds x variants x data sets, and further data sets to score."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MADE = "made_from.json"
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The studies of a task, or of a part of one: ``studies/*.yaml`` and the template of their page.
+    """The studies of a task or of a part of one: ``studies/*.yaml`` and the template of their page.
 
     Attributes:
-        name: as users write it: ``TASK``, or ``TASK/PART`` for the folder of a part within the task's.
+        name: ``TASK``, or ``TASK/PART`` for a part in a folder of its own.
         task: the class of the task.
-        path: the folder, with ``studies`` and ``results.md.j2``.
+        path: the folder with ``studies`` and ``results.md.j2``.
         package: of the functions that the files name.
     """
 
@@ -62,7 +62,7 @@ class StudyFolder:
 
     @property
     def page(self) -> str:
-        """The name of the page of results, without its suffix; its records are in a folder of this name."""
+        """The name of the page of results without suffix, and of the folder of its records."""
         return str(self.shared.get("page", self.name))
 
     @property
@@ -85,7 +85,7 @@ class StudyFolder:
         return Study(self, name, **fields)
 
     def function(self, target: str) -> Callable[..., Any]:
-        """Return the function that ``"module:name"`` means; the module is in the task's package or a full name."""
+        """Return the function ``"module:name"``; the module is relative to the task's package, or a full name."""
         module, _, name = target.partition(":")
         full = module if module.startswith("treemem.") or not self.package else f"{self.package}.{module}"
         found: Callable[..., Any] = getattr(importlib.import_module(full), name)
@@ -97,22 +97,22 @@ class Study:
     """A study as its file describes it.
 
     Attributes:
-        folder, name: where it is from.
-        about: what it asks, in a sentence.
-        recipe: a recipe that gives networks, seeds, training, options of the task and data, if they are not given.
-        networks: names of the task's networks, or a mapping from names to the options that differ.
+        folder, name: of the file.
+        about: its question, in a sentence.
+        recipe: gives networks, seeds, training, task options and data that are not given here.
+        networks: names of the task's networks, or a mapping from names to options.
         seeds: of training.
         training, task_options, network_options: options of all runs that are not at their defaults.
-        variants: name to what differs: any of ``networks`` (some of the study's), ``seeds``, ``training``,
-            ``task_options``, ``network_options`` and ``data``.
-        data: the name of the data set that runs train on.
-        splits: the parts of their own data that runs are scored on. A study that chooses something scores no test.
-        files: further data sets to score. Those that are read from a file of the user are scored if it is given.
-        row: the name of a row of a table; ``{network}`` and ``{variant}`` stand for the names.
-        run: the name of a run; ``{study}``, ``{row}`` and ``{seed}`` may stand in it too.
-        measurements: name of a file of records to what makes them: ``function`` is ``"module:name"``, the rest are its
-            arguments. The function takes a :class:`StudyResults` and the records so far, and yields new ones. A record
-            replaces one with the same value of its first field.
+        variants: name to changes: any of ``networks`` (a selection), ``seeds``, ``training``, ``task_options``,
+            ``network_options`` and ``data``.
+        data: the name of the data set to train on.
+        splits: the splits to score. A study that makes choices scores no test split.
+        files: further data sets to score. Data sets from a user's file are scored if the file is given.
+        row: name of a row of a table; may contain ``{network}`` and ``{variant}``.
+        run: name of a run; may contain ``{study}``, ``{row}`` and ``{seed}`` too.
+        measurements: name of a file of records to the ``function`` (``"module:name"``) that makes them, with arguments.
+            It takes a :class:`StudyResults` and the earlier records, and yields records. A record replaces the earlier
+            one with the same first field.
     """
 
     folder: StudyFolder
@@ -134,7 +134,7 @@ class Study:
 
     @property
     def base(self) -> dict[str, Any]:
-        """The fields of the recipe that all variants change, and ``data``, the options of the recipe's data."""
+        """The fields of the recipe that variants change, and ``data``, the options of its data."""
         if self.recipe is not None:
             return recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
         changed = self.networks if isinstance(self.networks, Mapping) else {name: {} for name in self.networks}
@@ -149,10 +149,10 @@ class Study:
         return {"task": self.folder.task.name, "networks": networks, "seeds": list(self.seeds)}
 
     def runs(self) -> list[StudyRun]:
-        """Return the runs, seed by seed, so that those done first are a whole table of one seed.
+        """Return the runs, seed by seed, so that the first seed's table is complete first.
 
         Raises:
-            RecipeError: the file has a wrong field or value, named with the study's file.
+            RecipeError: the file has a wrong field or value.
         """
         if not self.networks and self.recipe is None:
             return []
@@ -175,7 +175,7 @@ class Study:
         return [run for _, run in sorted(found, key=lambda each: each[0])]
 
     def _varied(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of the recipe of a variant."""
+        """Return the fields of a variant's recipe."""
         _check_fields(changes, _VARIED, "a variant")
         content = copy.deepcopy(self.base)
         content.pop("data", None)
@@ -193,13 +193,13 @@ class DataSets:
     """The data sets of a study by name, each made once and kept in a folder.
 
     A file describes a data set by ``options`` of the task's data, or by ``make``, a function of the task's package. Its
-    first argument is the data set ``from``, or the path of the user's file ``file``; other fields are its arguments. In
-    options, ``{data}`` stands for the user's folder of data.
+    first argument is the data set ``from``, or the path of the user's file ``file``; other fields are arguments.
+    In options, ``{data}`` stands for the user's data folder.
 
     Args:
         study: whose data sets.
         folder: where they are kept.
-        data: the user's folder of data.
+        data: the user's data folder.
         files: the user's files by name.
     """
 
@@ -212,10 +212,10 @@ class DataSets:
         self._made: dict[str, Forest] = {}
 
     def find(self, name: str) -> Forest | None:
-        """Return a data set, or None if it is read from a file that the user does not give.
+        """Return a data set; None if it needs a file that the user does not give.
 
         Raises:
-            RecipeError: there is no such data set, or it needs the user's folder of data.
+            RecipeError: there is no such data set, or it needs the user's data folder.
         """
         if name not in self._entries:
             raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
@@ -235,7 +235,7 @@ class DataSets:
         return found
 
     def _kept(self, name: str, entry: Mapping[str, Any]) -> Forest:
-        """The data set out of the folder, made if it is not there or was made from other options."""
+        """Return a data set from the folder; make it if it is missing or has other options."""
         folder = self._folder / name
         made_from = json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
         if (folder / _MADE).exists() and (folder / _MADE).read_text(encoding="utf-8") == made_from:
@@ -272,21 +272,21 @@ class DataSets:
 
 
 def _any_network(task: type[Task]) -> dict[str, Any]:
-    """A network of the task; a recipe needs one."""
+    """Return a network of the task, because a recipe needs one."""
     return dataclasses.asdict(next(iter(task.networks.values())))
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What a measurement may read.
+    """What a measurement reads.
 
     Attributes:
-        study: which one.
+        study: the study.
         runs: its runs.
-        records: of these runs.
+        records: of the runs.
         data: its data sets.
         files: the further data sets that were scored.
-        folder: of the folders of the runs.
+        folder: of the runs.
         results: folder of the records.
         page: the page of results.
     """
@@ -320,15 +320,15 @@ def run_study_file(
 
     Args:
         study: what to run.
-        runs: folder of the runs and data sets; a folder of the task's name in it.
+        runs: folder for runs and data sets; a folder of the task's name is made in it.
         results: folder of the records: ``STUDY.jsonl``, and a file for each measurement.
         page: the page of results; measurements write figures beside it.
-        data: the user's folder of data.
+        data: the user's data folder.
         files: the user's files by name.
         processes: runs at a time.
 
     Raises:
-        RecipeError: as :func:`treemem.runs.run_study`; a data set that needs a file or folder that is not given.
+        RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
     """
     planned, folder = study.runs(), runs / study.folder.task.name
     known = {entry["file"] for entry in study.folder.shared.get("data", {}).values() if "file" in entry}

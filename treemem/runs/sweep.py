@@ -1,4 +1,4 @@
-"""Search over fields of a recipe with Optuna, judged by the validation examples alone."""
+"""Hyperparameter search with Optuna over fields of a recipe, on the validation examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -28,9 +28,6 @@ from treemem.runs.trainer import DivergedError, FitResult
 from treemem.runs.variation import Variation
 from treemem.trees.forest import Forest
 
-if TYPE_CHECKING:
-    pass
-
 _logger = logging.getLogger(__name__)
 TRIALS, JOURNAL = "trials.jsonl", "optuna.journal"
 _MOST_DRAWS = 40  # for a trial, of points that other trials have
@@ -38,19 +35,19 @@ _MOST_POINTS = 10_000
 
 
 def default_variations(recipe: Recipe) -> list[Variation]:
-    """Return the default variation: the learning rate, from a tenth of the recipe's to ten times of it."""
+    """Return the default: the learning rate from a tenth to ten times the recipe's, on a logarithmic scale."""
     rate = recipe.training.learning_rate
     return [Variation("training.learning_rate", (), rate / 10, rate * 10, True)]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a sweep.
+    """A point of a sweep.
 
     Attributes:
         number: from 1.
-        values: what was drawn, by field.
-        recipe: with these values, and with the one network that is trained.
+        values: the drawn values by field.
+        recipe: with these values and the one network to train.
     """
 
     number: int
@@ -66,14 +63,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep varies, and how.
+    """What a sweep varies.
 
     Attributes:
         source, overrides: the recipe.
-        variations: what differs from trial to trial.
-        network: the network that is trained.
+        variations: the fields that differ between trials.
+        network: the network to train.
         seed: of Optuna's sampler. A trial depends on it and on the trials before.
-        seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
+        seeds: train each trial once from each of these; empty: once, from the recipe's ``training.seed``.
     """
 
     source: str
@@ -99,20 +96,20 @@ def plan_sweep(
     seed: int = 0,
     seeds: Sequence[int] = (),
 ) -> Sweep:
-    """Check what a sweep varies: each choice and each end of a range must make a recipe.
+    """Return a sweep after checking that each choice and each end of a range makes a recipe.
 
     Args:
-        source: the recipe, as :func:`~treemem.runs.recipe.load_recipe` takes it.
-        variations: what differs from trial to trial; none: see :func:`default_variations`.
+        source: the recipe, as in :func:`~treemem.runs.load_recipe`.
+        variations: the fields that differ between trials; empty: :func:`default_variations`.
         trials: how many.
-        overrides: ``FIELD=VALUE`` each, the same for all trials.
-        network: which of the recipe's; the first by default.
+        overrides: ``FIELD=VALUE`` each, for all trials.
+        network: of the recipe; by default its first.
         seed: of Optuna's sampler.
-        seeds: to train each trial from, once each; none: once, from the recipe's ``training.seed``.
+        seeds: see :class:`Sweep`.
 
     Raises:
         RecipeError: Optuna is not installed; no such recipe, field, network or value; a field without effect on the
-            network; a field given twice; or more trials than there are points.
+            network; a field given twice; or more trials than points.
     """
     _optuna()
     checked_count("trials", trials)
@@ -140,7 +137,7 @@ def plan_sweep(
 
 
 def _points(variations: Sequence[Variation]) -> list[dict[str, int]] | None:
-    """All points of a sweep as parameters of Optuna; None if there are very many."""
+    """Return all points of a sweep as Optuna parameters; None if there are too many."""
     values = [variation.parameters for variation in variations]
     if any(each is None for each in values) or math.prod(len(each or ()) for each in values) > _MOST_POINTS:
         return None
@@ -166,11 +163,7 @@ def _optuna() -> Any:
 
 
 def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
-    """Check that a field has an effect on the network that is trained.
-
-    Raises:
-        RecipeError: it belongs to another network, or is a seed that others replace.
-    """
+    """Check that a field has an effect on the network that is trained."""
     of_networks, *names = field.split(".")
     if of_networks == "networks" and names[:1] not in ([], [network]):
         raise RecipeError(f"cannot vary {field}: the trials train {network!r}; choose another with --network")
@@ -183,21 +176,20 @@ def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
 def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
     """Draw trials with Optuna, train a network for each, and record its validation accuracy.
 
-    The test examples are removed from the data before anything is trained. Each trial has a folder ``trial-N`` in
-    ``output``; ``trials.jsonl`` there has a record for each trial that is done, and ``optuna.journal`` what Optuna has
-    drawn. The same call after an interruption runs the trials that are not recorded, and resumes the interrupted one;
-    with more trials, it adds some. No point is drawn twice.
+    Test examples are removed before training. ``output`` holds a folder ``trial-N`` for each trial, ``trials.jsonl``
+    with a record for each finished trial, and ``optuna.journal``. The same call continues after an interruption; with
+    more trials, it adds some. No point is drawn twice.
 
     A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``,
-    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why the trial failed; the numbers are
-    null then) and ``recipe`` (a hash of all its fields). With seeds the accuracy is the mean, ``best_epoch`` and
-    ``epochs`` are lists, and ``seeds`` and ``accuracies`` say which seed gave what. A trial fails if one seed does.
+    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why the trial failed; numbers are then
+    null) and ``recipe`` (a hash of all fields). With seeds, the accuracy is the mean, ``best_epoch`` and ``epochs`` are
+    lists, and ``seeds`` and ``accuracies`` give the single results. A trial fails if one seed fails.
 
     Args:
         sweep: what to vary.
         trials: how many in all.
         output: folder of the sweep.
-        overwrite: delete the trials in ``output`` and begin again.
+        overwrite: delete the trials in ``output`` first.
 
     Returns:
         The records, in the order of the trials.
@@ -239,7 +231,7 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
 
 
 def _digest_of(sweep: Sweep, record: Mapping[str, Any]) -> str | None:
-    """The hash of the recipe that a recorded trial has in this sweep; None if it varies other fields."""
+    """Return the recipe hash of a recorded trial in this sweep; None if it varies other fields."""
     fields = [variation.field for variation in sweep.variations]
     if list(record["overrides"]) != fields or (record.get("seeds") or []) != list(sweep.seeds):
         return None
@@ -247,13 +239,7 @@ def _digest_of(sweep: Sweep, record: Mapping[str, Any]) -> str | None:
 
 
 class _Draws:
-    """The points of a sweep, drawn by Optuna and kept in its journal.
-
-    Args:
-        sweep: what to vary.
-        journal: the file.
-        records: of the trials that are done.
-    """
+    """The points of a sweep, drawn by Optuna and kept in its journal."""
 
     def __init__(self, sweep: Sweep, journal: Path, records: Mapping[int, Mapping[str, Any]]) -> None:
         self._optuna = optuna = _optuna()
@@ -269,7 +255,7 @@ class _Draws:
             self.tell(record)
 
     def draw(self, number: int) -> Trial:
-        """Return the trial of this number: the one that was interrupted, or a new point that no other trial has."""
+        """Return this trial: the interrupted one, or a new point."""
         for drawn in self._study.trials:
             if drawn.user_attrs.get("number") == number:
                 values = drawn.user_attrs["values"]
@@ -294,14 +280,14 @@ class _Draws:
         raise RecipeError(f"no new point was drawn for trial {number}; ask for fewer trials, or vary more")
 
     def _enqueue_new_point(self) -> None:
-        """Have Optuna draw the first point that it has not drawn, where it keeps to those that it has."""
+        """Make Optuna draw a point that it has not drawn yet."""
         drawn = [trial.params for trial in self._study.trials]
         new = next((point for point in self._points or () if point not in drawn), None)
         if new is not None:
             self._study.enqueue_trial(new)
 
     def tell(self, record: Mapping[str, Any]) -> None:
-        """Tell Optuna the result of a recorded trial, if it does not know it."""
+        """Tell Optuna the result of a recorded trial."""
         state = self._optuna.trial.TrialState
         for drawn in self._study.trials:
             if drawn.user_attrs.get("number") == record["trial"] and drawn.state == state.RUNNING:
@@ -312,17 +298,17 @@ class _Draws:
 
 
 def check_folder(output: Path) -> None:
-    """Refuse a folder for a sweep in which there are other things and no trial.
+    """Check that a folder is empty or holds a sweep.
 
     Raises:
-        RecipeError: it names one of the things.
+        RecipeError: it holds something else.
     """
     if not any((output / file).is_file() for file in (TRIALS, JOURNAL)) and not _trial_folders(output):
         check_empty(output)
 
 
 def _trial_folders(output: Path) -> list[Path]:
-    """The folders of trials, of which each holds a run or one for each seed."""
+    """Return the folders of trials; each holds a run, or one for each seed."""
     return [
         folder
         for folder in sorted(output.glob("trial-*/"))
@@ -332,10 +318,10 @@ def _trial_folders(output: Path) -> list[Path]:
 
 
 def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The record of the best validation accuracy, the first one where several have it.
+    """Return the record with the highest validation accuracy, the first if several have it.
 
     Raises:
-        RecipeError: no trial came to anything.
+        RecipeError: all trials failed.
     """
     done = [record for record in records if record["error"] is None]
     if not done:
@@ -344,10 +330,10 @@ def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def without_test(forest: Forest) -> Forest:
-    """The examples that are not for the test.
+    """Return the examples outside the test split.
 
     Raises:
-        RecipeError: the examples are not divided, or none validates.
+        RecipeError: there is no split, or no validation example.
     """
     split = forest.tree_data.get("split")
     if split is None or not (split == "validation").any():
@@ -356,7 +342,7 @@ def without_test(forest: Forest) -> Forest:
 
 
 def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
-    """Train a trial; its record."""
+    """Train a trial and return its record."""
     found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
     found |= {"seeds": list(sweep.seeds), "accuracies": None} if sweep.seeds else {}
     try:
@@ -377,7 +363,7 @@ def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, 
 
 
 def _results(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
-    """What came of each seed; of the recipe's own in the folder itself."""
+    """Train a trial from each of its seeds."""
     recipe = trial.recipe
     task, network = recipe.make_task(), recipe.networks[sweep.network]
     runs = {seed_folder(folder, seed): replace(recipe.training, seed=seed) for seed in sweep.seeds}

@@ -1,4 +1,4 @@
-"""A field of a recipe and the values that the trials of a sweep draw from."""
+"""The fields of a recipe that a sweep varies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm 
 
 @dataclass(frozen=True)
 class Variation:
-    """A field of a recipe and the values that trials draw from.
+    """A field of a recipe and the values to draw from.
 
     Attributes:
-        field: its name, with dots between its parts.
-        choices: the values, all equally likely; empty where ``low`` and ``high`` bound them.
-        low, high: whole numbers where both are; both ends may be drawn.
-        log: whether the logarithm is uniform, not the number.
+        field: its name, such as ``training.batch_size``.
+        choices: the values; empty for a range.
+        low, high: the ends of the range, both included; integers if both are.
+        log: draw uniformly on a logarithmic scale.
     """
 
     field: str

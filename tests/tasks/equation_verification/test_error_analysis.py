@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from treemem.runs import packed_answers
-from treemem.runs.results_page import error_table
+from treemem.runs.page_tables import error_table
 from treemem.tasks.equation_verification.error_analysis import equation_groups
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
