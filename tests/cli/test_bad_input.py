@@ -17,7 +17,6 @@ import pytest
 import torch
 from published_state_dicts import whole_equation_network
 
-from treemem.cli import main
 from treemem.trees import equation_tokens
 
 Failing = Callable[..., str]
@@ -269,24 +268,6 @@ def test_a_full_disk_is_told_and_what_was_there_stays(
     assert not overwrite or place.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("tasks describe nothing", "parse nothing x", "generate nothing -o n.jsonl", "validate missing.yaml"),
-        *("train missing.yaml", "evaluate nowhere own.txt", "predict nowhere own.txt -o n.jsonl"),
-        *("explore nowhere own.txt -o n.html", "compare nowhere", "sweep missing.yaml --trials 1"),
-        "convert missing.pt -o n",
-    ],
-)
-def test_where_an_error_came_from_is_shown_where_that_is_asked_for(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words.split(), "--debug"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("Traceback")
-    assert said.splitlines()[-1].startswith("error: ")
-
-
 @pytest.mark.parametrize("command", ["evaluate", "explore", "predict"])
 def test_a_line_that_is_too_long_for_an_equation_is_named_with_its_length(
     command: str, folder: Path, failing_cleanly: Failing, monkeypatch: pytest.MonkeyPatch
@@ -295,31 +276,6 @@ def test_a_line_that_is_too_long_for_an_equation_is_named_with_its_length(
     monkeypatch.setattr(equation_tokens, "LONGEST_TEXT", 100)
     said = failing_cleanly(*words_of(READERS[command], FILE="long.txt"))
     assert "long.txt, line 2, column 101: the text has 405 characters; expected at most 100 in one equation" in said
-
-
-def test_the_exit_code_of_the_benchmarks_is_handed_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = subprocess.CompletedProcess(["python"], 2)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert main(["bench", "--only", "nothing"]) == 2
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    "command", ["tasks list", "parse equation_verification x=x", "predict MODEL own.txt -o new.jsonl"]
-)
-@pytest.mark.parametrize("redirection", [">&-", "<&-", "2>&-"])
-def test_a_closed_standard_stream_shows_no_traceback(command: str, redirection: str, folder: Path) -> None:
-    line = f"{sys.executable} -m treemem {command.replace('MODEL', str(MODEL))} {redirection}"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True)
-    if redirection == ">&-":
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "error: standard output is closed; redirect it to a file or to /dev/null\n"
-        assert not (folder / "new.jsonl").exists()
-    else:
-        assert done.returncode == 0
-        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["parse equation_verification -", "predict MODEL - -o new.jsonl"])

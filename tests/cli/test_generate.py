@@ -30,7 +30,7 @@ def test_a_file_holds_the_examples_of_the_fields_that_are_set(folder: Path) -> N
 def test_a_text_file_holds_what_a_line_can(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "listops", "-o", "lists.tsv", *SMALL]) == 0
     assert all(len(line.split("\t")) == 2 for line in (folder / "lists.tsv").read_text().splitlines())
-    assert "lines of text hold only label, tree;" in capsys.readouterr().err
+    assert "text lines hold only label, tree;" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("text", "txt"), (None, "jsonl"), ("csv", "csv"), ("parquet", "parquet")])

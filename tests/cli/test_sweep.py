@@ -70,7 +70,7 @@ def test_a_sweep_that_was_stopped_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "fit", stopping)
         assert main([*SWEEP, "--trials", "2"]) == 130
-    assert "goes on where it stopped" in capsys.readouterr().err
+    assert "without --overwrite to continue" in capsys.readouterr().err
     assert main([*SWEEP, "--trials", "2"]) == 0
     said = capsys.readouterr()
     assert "trial 1 is recorded" in said.err

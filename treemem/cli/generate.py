@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import Command, CommandParser, add_output, add_overrides
 from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -25,22 +25,16 @@ _CARD = "data.md"
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("task", metavar="TASK", type=str, help="name of the task")
-    parser.add_argument(
-        "-o", "--output", type=str, metavar="FILE|FOLDER",
-        help="a file .jsonl, .csv, .parquet, .txt or .tsv, each also with .gz; a folder for a file per split; or - for "
-        "standard output",
-    )  # fmt: skip
+    outputs = "file .jsonl, .csv, .parquet, .txt or .tsv, also .gz; folder for a file per split; - for standard output"
+    add_output(parser, "FILE|FOLDER", outputs)
     add_overrides(parser, "data.size=200")
     parser.add_argument("--format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by the name)")
-    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
 
 
 def _run(options: Namespace) -> None:
     from treemem.records import check_writable, format_of, write_records
     from treemem.runs.recipe import load_task_data
 
-    if options.output is None:
-        raise UsageError("where to? give -o FILE or -o FOLDER")
     name = options.output
     is_folder = name != "-" and (name.endswith(("/", "\\")) or Path(name).is_dir() or not Path(name).suffix)
     form = format_of("folder.jsonl" if is_folder else name, options.format)
@@ -52,7 +46,7 @@ def _run(options: Namespace) -> None:
         _write_folder(Path(name), task, data.forest, data.card, form, options.overwrite)
         return
     if form == "text":
-        _logger.info("lines of text hold only %s; other formats also hold the split and the %s",
+        _logger.info("text lines hold only %s; other formats also hold the split and the %s",
                      ", ".join(task.text_columns), task.group)  # fmt: skip
     count = write_records(name, _records(task, data.forest, form), format=form)
     _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
@@ -66,7 +60,7 @@ def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any
 
 
 def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str, overwrite: bool) -> None:
-    """Write a file for each split, and the card; all of them or nothing."""
+    """Write one file per split and the data card, all or nothing."""
     from treemem.records import replacing, write_records, writing
 
     split = forest.tree_data.get("split")
@@ -97,9 +91,9 @@ COMMAND = Command(
     summary="Write labelled examples of a task to a file or folder, with their split and group.",
     usage="TASK -o FILE|FOLDER [FIELD=VALUE ...] [options]",
     description=(
-        "The same fields and seed give the same file. treemem evaluate and recipes read these files. Recipes name\n"
-        "them by data.path (equation_verification: a file; logical_inference: a folder), or by data.training_file,\n"
-        "data.validation_file and data.test_file (listops). treemem tasks describe TASK lists the fields."
+        "The same fields and seed give the same file. treemem evaluate and recipes read these files. A recipe names\n"
+        "them in data.path (equation_verification: a file; logical_inference: a folder), or in data.training_file,\n"
+        "data.validation_file and data.test_file (listops). treemem tasks describe TASK lists all fields."
     ),
     examples=(
         "treemem generate equation_verification -o equations.jsonl --set data.size=200",
