@@ -20,9 +20,6 @@ def _add_arguments(parser: CommandParser) -> None:
         help="file of the words of the embedding table, one a row (the published words)",
     )
     parser.add_argument("--numeric", action="store_true", help="keep the number encoder and decoder of equations")
-    parser.add_argument(
-        "--published", type=str, metavar="CODE", help="recursiveMemNet, Ordered-Memory or Ordered-Neurons"
-    )
     add_overrides(parser, "stack_size=5")
 
 
@@ -37,7 +34,6 @@ def _run(options: Namespace) -> None:
     model = convert(
         options.file,
         options.output,
-        published=options.published,
         options={**given, **dict(map(parse_override, options.set))},
         task_options={"numeric": True} if options.numeric else None,
         words=None if options.words is None else _text_of(options.words, "--words").splitlines(),

@@ -27,7 +27,7 @@ def coded(values: NDArray[np.float64]) -> NDArray[np.uint32]:
         rounded = np.rint(values * scale) / scale
         found = np.where(np.isfinite(rounded), rounded, values) + 0.0  # no -0.0
         bits = found.astype(np.float32).view(np.uint32)
-    return (bits + 0x80) >> 8
+    return (bits + np.uint32(0x80)) >> np.uint32(8)
 
 
 def packed(codes: NDArray[np.uint32]) -> str:
