@@ -50,31 +50,15 @@ READERS = {
     "generate": ("generate", "equation_verification", "-o", "new.jsonl", "data.path=FILE"),
 }
 _FEW_LISTS = ("data.training_size=9", "data.validation_size=2", "data.test_size=2", "data.pool=0")
+_CONVERSION = ("stack_size=5", "activation=tanh", "output_activation=tanh", "normalize=true")
 # Commands that write, and what they write; COMMAND -o PLACE.
 WRITERS = {
     "predict": ("predict", MODEL, "own.txt", "--processes", "1", "-o"),
     "evaluate": ("evaluate", MODEL, "own.txt", "--json"),
     "explore": ("explore", MODEL, "own.txt", "-o"),
-    "generate": (
-        "generate",
-        "listops",
-        "data.training_size=9",
-        "data.validation_size=2",
-        "data.test_size=2",
-        "--format",
-        "jsonl",
-        "-o",
-    ),
+    "generate": ("generate", "listops", *_FEW_LISTS, "--format", "jsonl", "-o"),
     "compare": ("compare", "run", "-o"),
-    "convert": (
-        "convert",
-        "weights.pt",
-        "stack_size=5",
-        "activation=tanh",
-        "output_activation=tanh",
-        "normalize=true",
-        "-o",
-    ),
+    "convert": ("convert", "weights.pt", *_CONVERSION, "-o"),
     "train": ("train", "toy.yaml", "training.epochs=1", "--networks", "sum", "-o"),
     "sweep": ("sweep", "toy.yaml", "training.epochs=1", "--trials", "1", "-o"),
 }
@@ -110,25 +94,18 @@ DEVICES = {
     "sweep": ("sweep", "toy.yaml", "--trials", "1", "training.accelerator=DEVICE"),
 }
 WORDS = [
-    ("tasks describe nothing", "no task 'nothing'"),
-    ("tasks lsit", "invalid choice: 'lsit' (choose from 'list', 'describe')"),
     ("parse nothing x", "no task 'nothing'"),
-    ("parse equation_verification", "no text to parse"),
     ("parse equation_verification foo(x)=y", "unknown function 'foo'"),
     ("parse more_x (q)", "'q'"),
     ("generate nothing -o new.jsonl", "no task 'nothing'"),
     ("generate more_x -o new.jsonl --format xml", "no format 'xml'"),
-    ("evaluate there own.txt", "there is no checkpoint of treemem"),
     ("predict there own.txt -o new.jsonl", "there is no checkpoint of treemem"),
-    ("explore there own.txt -o new.html", "there is no checkpoint of treemem"),
     ("compare there", "there"),
     ("convert missing.pt -o new", "missing.pt cannot be read: No such file"),
     ("convert folder -o new", "folder cannot be read: Is a directory"),
     ("convert own.txt -o new", "own.txt is not a file of torch.save"),
     ("convert secret.pt -o new", "secret.pt cannot be read: Permission denied"),
     ("convert own.txt -o new --options latin.txt", "latin.txt cannot be read"),
-    ("train toy.yaml --networks sun", "no network 'sun'"),
-    ("sweep toy.yaml --trials 0", "trials"),
     ("compare broken", "results.jsonl"),
 ]
 

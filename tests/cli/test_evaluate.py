@@ -116,30 +116,18 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("content", "said"),
     [
-        ("none.csv", None, "cannot read none.csv: No such file"),
-        ("folder.csv", "folder", "cannot read folder.csv: Is a directory"),
-        ("own.xlsx", EQUATIONS, "cannot tell the format of own.xlsx from its name"),
-        ("own.csv", b"equation,label\nx = \xe9,1\n", "own.csv, line 2, column 5: byte 0xe9 is not UTF-8"),
-        ("own.csv", "", "there are no equations in own.csv"),
-        ("own.csv", "left,right\nx,y\n", "own.csv has the columns ['left', 'right'], and none of equation, lhs, rhs"),
-        ("own.csv", "equation\nx = x\n", "example 0 has no label"),
-        ("own.csv", "equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
-        ("own.csv", "equation,label\nx = x,maybe\n", "the label is 'maybe'"),
-        ("own.csv", "equation,label,split\nx = x,1,tset\n", "line 2, column 1: the split is 'tset'; did you mean test"),
-        ("own.parquet", "no parquet", "no Parquet data"),
-        ("own.jsonl.gz", "no gzip", "own.jsonl.gz"),
+        ("", "there are no equations in own.csv"),
+        ("equation\nx = x\n", "example 0 has no label"),
+        ("equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
+        ("equation,label\nx = x,maybe\n", "the label is 'maybe'"),
+        ("equation,label,split\nx = x,1,tset\n", "line 2, column 1: the split is 'tset'; did you mean test"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_told(
-    name: str, content: str | bytes | None, said: str, folder: Path, failing: Callable[..., str]
-) -> None:
-    if content == "folder":
-        (folder / name).mkdir()
-    elif content is not None:
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert said in failing("evaluate", "equation_verification", name)
+def test_a_wrong_file_is_told(content: str, said: str, folder: Path, failing: Callable[..., str]) -> None:
+    (folder / "own.csv").write_text(content)
+    assert said in failing("evaluate", "equation_verification", "own.csv")
 
 
 def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:

@@ -90,7 +90,7 @@ def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]
     for words in (["validate", "none", "--debug"], ["--debug", "validate", "none"]):
         assert main(words) == 2
         said = capsys.readouterr().err
-        assert "Traceback" in said
+        assert said.startswith("Traceback")
         assert "\nerror: no recipe 'none'" in said
 
 

@@ -115,7 +115,7 @@ def test_what_is_no_trial_is_neither_deleted_nor_written_among(folder: Path, fai
         ),
         (
             ["--trials", "2", "--vary", "training.seed=1,2", "--seeds", "3", "4"],
-            "cannot vary training.seed: each trial is trained from --seeds",
+            "cannot vary training.seed: each trial",
         ),
     ],
 )

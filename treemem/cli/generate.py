@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import Namespace
 
 from treemem.cli.command import Command, CommandParser, add_output, add_overrides
-from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
     from treemem.task import Task
@@ -43,7 +40,7 @@ def _run(options: Namespace) -> None:
     task, data_options = load_task_data(options.task, options.set)
     data = task.make_data(data_options)
     if is_folder:
-        _write_folder(Path(name), task, data.forest, data.card, form, options.overwrite)
+        _write_folder(Path(name), task, data.forest, data.card, form)
         return
     if form == "text":
         _logger.info("text lines hold only %s; other formats also hold the split and the %s",
@@ -59,29 +56,18 @@ def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any
     return ({name: record.get(name) for name in task.text_columns} for record in records)
 
 
-def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str, overwrite: bool) -> None:
-    """Write one file per split and the data card, all or nothing."""
+def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str) -> None:
+    """Write one file per split, and the data card."""
     from treemem.records import replacing, write_records, writing
 
     split = forest.tree_data.get("split")
     parts = {"examples": forest} if split is None else {name: forest[split == name] for name in dict.fromkeys(split)}
-    temporary = folder.parent / f".{folder.name}.{os.getpid()}.tmp"
     with writing(folder):
-        try:
-            temporary.mkdir()
-            for name, part in parts.items():
-                write_records(temporary / f"{name}{_SUFFIXES[form]}", _records(task, part, form), format=form)
-            with replacing(temporary / _CARD) as unfinished:
-                unfinished.write_bytes(card.encode())
-            folder.mkdir(exist_ok=True)
-            for path in sorted(temporary.iterdir()):
-                path.replace(folder / path.name)
-        except RecipeError as error:
-            if isinstance(error.__cause__, OSError):  # name the folder, not the temporary one
-                raise error.__cause__ from error
-            raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+    for name, part in parts.items():
+        write_records(folder / f"{name}{_SUFFIXES[form]}", _records(task, part, form), format=form)
+    with replacing(folder / _CARD) as temporary:
+        temporary.write_text(card, encoding="utf-8")
     counts = ", ".join(f"{len(task.examples(part))} {name}" for name, part in parts.items())
     _logger.info("%s examples in %s", counts, folder)
 

@@ -255,7 +255,6 @@ def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[st
         "row": rows,
         "node": read.node,
         "induced": None if read.induced is None else [node.arity for node in read.induced.postorder()],
-        "whyNone": read.why_none,
         "f1": None if read.f1 is None else f"{100 * read.f1:.1f}",
         "attention": None if read.attention is None else _attention(read.attention, read.mark, names),
         "tooLong": read.too_long,

@@ -21,7 +21,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, TreememError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
-from treemem.induction import induced_trees, remove_brackets, sentence_f1
+from treemem.induction import remove_brackets, sentence_f1
 from treemem.model import Model
 from treemem.task import ModelOutput
 from treemem.trees.forest import Forest
@@ -44,7 +44,6 @@ class ReadSequence:
         words: the tokens.
         node: the node of each token, in post-order over all trees of the sequence, or -1.
         induced: the induced tree, if the encoder induces trees.
-        why_none: why there is no induced tree.
         f1: F1 of the induced tree against the gold tree, if both have the same words.
         attention: weights ``[layers, positions, positions]``, None if there are none or the sequence is too long.
         too_long: whether there are more than ``LONGEST_ATTENTION`` positions.
@@ -54,7 +53,6 @@ class ReadSequence:
     words: list[str]
     node: list[int]
     induced: Tree | None = None
-    why_none: str = ""
     f1: float | None = None
     attention: NDArray[np.float64] | None = None
     too_long: bool = False
@@ -213,7 +211,11 @@ def _sequences(model: Model, batch: Batch, forest: Forest) -> list[ReadSequence]
         sizes = np.diff(forest.begin).tolist()
         return [_as_one(*pair) for pair in zip(reads[::2], reads[1::2], sizes[::2], strict=True)]
     if getattr(encoder, "can_induce_trees", False):
-        reads = [_with_induced(*parts) for parts in zip(reads, _induced(encoder, batch, forest), forest, strict=True)]
+        try:
+            trees = encoder.induced_trees(batch)
+        except GraphError:  # what it computed is not finite
+            return reads
+        reads = [_with_induced(*parts) for parts in zip(reads, trees, forest, strict=True)]
     return reads
 
 
@@ -224,23 +226,7 @@ def _as_one(left: ReadSequence, right: ReadSequence, num_left: int) -> ReadSeque
     return ReadSequence([start, *left.words, delimiter, *right.words, extract], [-1, *left.node, -1, *moved, -1])
 
 
-def _induced(encoder: Any, batch: Batch, forest: Forest) -> list[Tree | str]:
-    """Return the induced tree of each sequence, or why there is none."""
-    try:
-        return list(encoder.induced_trees(batch))
-    except GraphError:  # of one sequence: each is tried alone
-        found: list[Tree | str] = []
-        for tree in forest:
-            try:
-                found += induced_trees(encoder, [tree])
-            except GraphError as error:
-                found.append(str(error).rpartition("sequence 0: ")[2])
-        return found
-
-
-def _with_induced(read: ReadSequence, induced: Tree | str, gold: Tree) -> ReadSequence:
-    if isinstance(induced, str):
-        return replace(read, why_none=induced)
+def _with_induced(read: ReadSequence, induced: Tree, gold: Tree) -> ReadSequence:
     try:
         f1 = sentence_f1(remove_brackets(gold, ()), remove_brackets(induced))
     except TreememError:  # the encoder read tokens that are not leaves of the gold tree
