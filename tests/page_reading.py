@@ -5,25 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
 
-def value_of(code: int) -> float:
-    """The number that a code of ``treemem.explore.decimals.coded`` stands for."""
-    if code < 4:
-        return [0.0, float("nan"), float("inf"), float("-inf")][code]
-    place, mantissa = divmod(code - 4, 9000)
-    exponent, negative = divmod(place, 2)
-    return float(f"{'-' if negative else ''}{mantissa + 1000}e{exponent - 324 - 3}")
-
-
 def numbers_of(text: str) -> list[float]:
     """The numbers that ``treemem.explore.decimals.packed`` wrote."""
     packed = base64.b64decode(text)
-    return [value_of(int.from_bytes(packed[at : at + 3], "big")) for at in range(0, len(packed), 3)]
+    values = (struct.unpack(">f", packed[at : at + 3] + b"\0")[0] for at in range(0, len(packed), 3))
+    return [float(f"{value:.3e}") for value in values]
 
 
 class PageData:

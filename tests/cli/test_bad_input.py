@@ -17,7 +17,6 @@ import pytest
 import torch
 from published_state_dicts import whole_equation_network
 
-from treemem.cli import main
 from treemem.trees import equation_tokens
 
 Failing = Callable[..., str]
@@ -51,31 +50,15 @@ READERS = {
     "generate": ("generate", "equation_verification", "-o", "new.jsonl", "data.path=FILE"),
 }
 _FEW_LISTS = ("data.training_size=9", "data.validation_size=2", "data.test_size=2", "data.pool=0")
+_CONVERSION = ("stack_size=5", "activation=tanh", "output_activation=tanh", "normalize=true")
 # Commands that write, and what they write; COMMAND -o PLACE.
 WRITERS = {
     "predict": ("predict", MODEL, "own.txt", "--processes", "1", "-o"),
     "evaluate": ("evaluate", MODEL, "own.txt", "--json"),
     "explore": ("explore", MODEL, "own.txt", "-o"),
-    "generate": (
-        "generate",
-        "listops",
-        "data.training_size=9",
-        "data.validation_size=2",
-        "data.test_size=2",
-        "--format",
-        "jsonl",
-        "-o",
-    ),
+    "generate": ("generate", "listops", *_FEW_LISTS, "--format", "jsonl", "-o"),
     "compare": ("compare", "run", "-o"),
-    "convert": (
-        "convert",
-        "weights.pt",
-        "stack_size=5",
-        "activation=tanh",
-        "output_activation=tanh",
-        "normalize=true",
-        "-o",
-    ),
+    "convert": ("convert", "weights.pt", *_CONVERSION, "-o"),
     "train": ("train", "toy.yaml", "training.epochs=1", "--networks", "sum", "-o"),
     "sweep": ("sweep", "toy.yaml", "training.epochs=1", "--trials", "1", "-o"),
 }
@@ -110,25 +93,18 @@ DEVICES = {
     "sweep": ("sweep", "toy.yaml", "--trials", "1", "training.accelerator=DEVICE"),
 }
 WORDS = [
-    ("tasks describe nothing", "no task 'nothing'"),
-    ("tasks lsit", "invalid choice: 'lsit' (choose from 'list', 'describe')"),
     ("parse nothing x", "no task 'nothing'"),
-    ("parse equation_verification", "no text to parse"),
     ("parse equation_verification foo(x)=y", "unknown function 'foo'"),
     ("parse more_x (q)", "'q'"),
     ("generate nothing -o new.jsonl", "no task 'nothing'"),
     ("generate more_x -o new.jsonl --format xml", "no format 'xml'"),
-    ("evaluate there own.txt", "there is no checkpoint of treemem"),
     ("predict there own.txt -o new.jsonl", "there is no checkpoint of treemem"),
-    ("explore there own.txt -o new.html", "there is no checkpoint of treemem"),
     ("compare there", "there"),
     ("convert missing.pt -o new", "missing.pt cannot be read: No such file"),
     ("convert folder -o new", "folder cannot be read: Is a directory"),
     ("convert own.txt -o new", "own.txt is not a file of torch.save"),
     ("convert secret.pt -o new", "secret.pt cannot be read: Permission denied"),
     ("convert own.txt -o new --options latin.txt", "latin.txt cannot be read"),
-    ("train toy.yaml --networks sun", "no network 'sun'"),
-    ("sweep toy.yaml --trials 0", "trials"),
     ("compare broken", "results.jsonl"),
 ]
 
@@ -268,24 +244,6 @@ def test_a_full_disk_is_told_and_what_was_there_stays(
     assert not overwrite or place.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("tasks describe nothing", "parse nothing x", "generate nothing -o n.jsonl", "validate missing.yaml"),
-        *("train missing.yaml", "evaluate nowhere own.txt", "predict nowhere own.txt -o n.jsonl"),
-        *("explore nowhere own.txt -o n.html", "compare nowhere", "sweep missing.yaml --trials 1"),
-        "convert missing.pt -o n",
-    ],
-)
-def test_where_an_error_came_from_is_shown_where_that_is_asked_for(
-    words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*words.split(), "--debug"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("Traceback")
-    assert said.splitlines()[-1].startswith("error: ")
-
-
 @pytest.mark.parametrize("command", ["evaluate", "explore", "predict"])
 def test_a_line_that_is_too_long_for_an_equation_is_named_with_its_length(
     command: str, folder: Path, failing_cleanly: Failing, monkeypatch: pytest.MonkeyPatch
@@ -294,31 +252,6 @@ def test_a_line_that_is_too_long_for_an_equation_is_named_with_its_length(
     monkeypatch.setattr(equation_tokens, "LONGEST_TEXT", 100)
     said = failing_cleanly(*words_of(READERS[command], FILE="long.txt"))
     assert "long.txt, line 2, column 101: the text has 405 characters; expected at most 100 in one equation" in said
-
-
-def test_the_exit_code_of_the_benchmarks_is_handed_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = subprocess.CompletedProcess(["python"], 2)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert main(["bench", "--only", "nothing"]) == 2
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    "command", ["tasks list", "parse equation_verification x=x", "predict MODEL own.txt -o new.jsonl"]
-)
-@pytest.mark.parametrize("redirection", [">&-", "<&-", "2>&-"])
-def test_a_closed_standard_stream_shows_no_traceback(command: str, redirection: str, folder: Path) -> None:
-    line = f"{sys.executable} -m treemem {command.replace('MODEL', str(MODEL))} {redirection}"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True)
-    if redirection == ">&-":
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "error: standard output is closed; redirect it to a file or to /dev/null\n"
-        assert not (folder / "new.jsonl").exists()
-    else:
-        assert done.returncode == 0
-        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["parse equation_verification -", "predict MODEL - -o new.jsonl"])

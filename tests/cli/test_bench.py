@@ -31,4 +31,4 @@ def test_an_installed_package_says_where_the_benchmarks_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
 ) -> None:
     monkeypatch.setattr(treemem, "__file__", str(tmp_path / "treemem" / "__init__.py"))
-    assert "the benchmarks are part of the source checkout" in failing("bench", "--quick")
+    assert "the benchmarks are not part of the installed package" in failing("bench", "--quick")

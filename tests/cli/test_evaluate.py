@@ -39,7 +39,7 @@ def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert main(["evaluate", "one/sum/seed-12093"]) == 0
     said = capsys.readouterr()
-    assert "the data are those of the run" in said.err
+    assert "scoring the data of the run" in said.err
     assert " 7 |" in said.out.splitlines()[-3]
     assert main(["evaluate", "one/sum/seed-12093", "data.count=20", "--split", "all"]) == 0
     assert " 20 |" in capsys.readouterr().out
@@ -64,7 +64,7 @@ def test_examples_of_a_file_may_be_told_apart_by_another_option_of_the_task(
     assert "depth 1 |" in head
     assert "depth 2 |" in head
     said = failing("evaluate", "model", "own.tsv", "task_options.group_by=depth", "data.test_size=3")
-    assert "leave out data.test_size=3, or DATA" in said
+    assert "leave out data.test_size=3 or DATA" in said
 
 
 @pytest.mark.parametrize("data", [[], ["own.csv"]])
@@ -88,7 +88,7 @@ def test_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
     capsys.readouterr()
     assert main(["evaluate", name]) == 0
     said = capsys.readouterr()
-    assert "the data are those of the run" in said.err
+    assert "scoring the data of the run" in said.err
     assert "| sum " in said.out
     assert " 7 |" in said.out.splitlines()[-3]
 
@@ -102,7 +102,7 @@ def test_a_recipe_that_lies_about_is_no_models_own(folder: Path, capsys: pytest.
     assert main(["evaluate", "model"]) == 0
     said = capsys.readouterr()
     assert " 12 |" in said.out
-    assert said.err.count("the model has no run here, so its task generates the data") == 2
+    assert said.err.count("no run of this model is here; the task generates the data") == 2
 
 
 def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Callable[..., str]) -> None:
@@ -116,30 +116,18 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("content", "said"),
     [
-        ("none.csv", None, "cannot read none.csv: No such file"),
-        ("folder.csv", "folder", "cannot read folder.csv: Is a directory"),
-        ("own.xlsx", EQUATIONS, "cannot tell the format of own.xlsx from its name"),
-        ("own.csv", b"equation,label\nx = \xe9,1\n", "own.csv, line 2, column 5: byte 0xe9 is not UTF-8"),
-        ("own.csv", "", "there are no equations in own.csv"),
-        ("own.csv", "left,right\nx,y\n", "own.csv has the columns ['left', 'right'], and none of equation, lhs, rhs"),
-        ("own.csv", "equation\nx = x\n", "example 0 has no label"),
-        ("own.csv", "equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
-        ("own.csv", "equation,label\nx = x,maybe\n", "the label is 'maybe'"),
-        ("own.csv", "equation,label,split\nx = x,1,tset\n", "line 2, column 1: the split is 'tset'; did you mean test"),
-        ("own.parquet", "no parquet", "no Parquet data"),
-        ("own.jsonl.gz", "no gzip", "own.jsonl.gz"),
+        ("", "there are no equations in own.csv"),
+        ("equation\nx = x\n", "example 0 has no label"),
+        ("equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
+        ("equation,label\nx = x,maybe\n", "the label is 'maybe'"),
+        ("equation,label,split\nx = x,1,tset\n", "line 2, column 1: the split is 'tset'; did you mean test"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_told(
-    name: str, content: str | bytes | None, said: str, folder: Path, failing: Callable[..., str]
-) -> None:
-    if content == "folder":
-        (folder / name).mkdir()
-    elif content is not None:
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert said in failing("evaluate", "equation_verification", name)
+def test_a_wrong_file_is_told(content: str, said: str, folder: Path, failing: Callable[..., str]) -> None:
+    (folder / "own.csv").write_text(content)
+    assert said in failing("evaluate", "equation_verification", "own.csv")
 
 
 def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:

@@ -54,7 +54,7 @@ def test_a_complete_output_is_left_and_nothing_is_said_of_a_rate(
     (folder / "own.txt").write_text("x = x\n")
     assert main([*PREDICT, "-o", "answers.jsonl", "--resume"]) == 0
     told = capsys.readouterr().err + caplog.text
-    assert "answers.jsonl is complete and left as it is, whatever model and input it is of: 3 records" in told
+    assert "answers.jsonl is complete already, its model and input are not checked: 3 records" in told
     assert "records/s" not in told
     assert (folder / "answers.jsonl").read_bytes() == first
 
@@ -67,7 +67,7 @@ def test_the_exit_code_is_3_if_every_record_is_bad_and_some_bad_records_are_warn
     (folder / "own.txt").write_text("what is this?\nno\n")
     for options in ([], ["--resume"]):
         assert main([*PREDICT, "-o", "answers.jsonl", *options]) == 3
-        assert "no record has a prediction; is own.txt of the model's task?" in capsys.readouterr().err + caplog.text
+        assert "no record has a prediction; does own.txt belong" in capsys.readouterr().err + caplog.text
         caplog.clear()
 
 
@@ -87,7 +87,7 @@ def test_a_threshold_and_formats_are_taken(folder: Path) -> None:
 
 
 def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
-    assert "give -o OUTPUT" in failing(*PREDICT)
+    assert "required: predict.output" in failing(*PREDICT)
     assert "own.txt, line 2" in failing(*PREDICT, "-o", "answers.jsonl", "--strict")
     assert "own.txt is the input" in failing(*PREDICT, "-o", "own.txt", "--overwrite")
     assert "contradict each other" in failing(*PREDICT, "-o", "new.jsonl", "--overwrite", "--resume")
@@ -106,4 +106,4 @@ def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(predict, "predict_file", interrupted)
     assert main([*PREDICT, "-o", "answers.jsonl"]) == 130
-    assert capsys.readouterr().err.endswith("stopped; the same command with --resume goes on where it stopped\n")
+    assert capsys.readouterr().err.endswith("stopped; run the same command with --resume to continue\n")

@@ -62,8 +62,8 @@ def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.C
         (["train", "toy.yaml", "-o"], "argument -o/--output: expected one argument"),
         (["train", "toy.yaml", "more"], "unrecognized arguments: more"),
         (["train"], "the following arguments are required: train.recipe; see treemem train --help"),
-        (["generate", "listops"], "give -o FILE"),
-        (["sweep", "toy.yaml"], "give --trials N"),
+        (["generate", "listops"], "the following arguments are required: generate.output"),
+        (["sweep", "toy.yaml"], "the following arguments are required: sweep.trials"),
         (["parse", "listops"], "no text to parse"),
         (["tasks", "describe", "listop"], "no task 'listop'; did you mean listops"),
         (["validate", "listops/smal"], "no recipe 'listops/smal'.*did you mean listops/small"),
@@ -73,9 +73,12 @@ def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.C
         (["train", "toy.yaml", "training.accelerator=gpu"], "accelerator must be one of auto, cpu, cuda, not"),
         (["evaluate", "nowhere"], "there is no checkpoint nowhere"),
         (["evaluate", "equation_verification", "--device", "gpu"], "--device is 'gpu'; it must be auto, cpu, cuda"),
-        (["evaluate", "equation_verification", "--split", "tset"], "no split 'tset'.*did you mean test"),
-        (["evaluate", "equation_verification", "x.csv", "data.size=3"], "--set is for generated data"),
-        (["evaluate", "equation_verification", "--batch-size", "0"], "--batch-size must be at least 1"),
+        (["evaluate", "equation_verification", "--split", "tset"], "split: invalid choice: 'tset'"),
+        (["evaluate", "equation_verification", "x.csv", "data.size=3"], "--set changes generated data"),
+        (
+            ["evaluate", "equation_verification", "--batch-size", "0"],
+            "batch_size.*0 does not conform",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(words: list[str], said: str, failing: Callable[..., str]) -> None:
@@ -86,7 +89,7 @@ def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]
     for words in (["validate", "none", "--debug"], ["--debug", "validate", "none"]):
         assert main(words) == 2
         said = capsys.readouterr().err
-        assert "Traceback" in said
+        assert said.startswith("Traceback")
         assert "\nerror: no recipe 'none'" in said
 
 
@@ -162,24 +165,6 @@ def test_closed_standard_streams_cause_no_traceback(closed: str, code: int, said
     assert (done.returncode, done.stderr[: len(said)]) == (code, said)
     assert "Traceback" not in done.stderr
     assert bool(done.stdout) == (code == 0)
-
-
-def test_ctrl_c_is_heard_while_the_program_is_imported() -> None:
-    code = """
-import sys
-
-class CtrlC:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "treemem.cli.program":
-            raise KeyboardInterrupt
-
-sys.meta_path.insert(0, CtrlC)
-from treemem.cli import main
-sys.exit(main(["--version"]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nstopped\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")

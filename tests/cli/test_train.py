@@ -146,7 +146,7 @@ def test_without_matplotlib_there_is_no_plot(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["train", "toy.yaml", "--networks", "sum", "-o", "run", "training.epochs=1"]) == 0
-    assert "no plot is drawn, because matplotlib is not installed" in capsys.readouterr().err
+    assert "matplotlib is not installed, so no plot is drawn" in capsys.readouterr().err
     assert not list((folder / "run").glob("*.png"))
 
 

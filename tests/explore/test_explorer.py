@@ -357,15 +357,11 @@ def test_an_answer_that_is_no_number_is_not_the_first_class() -> None:
     assert [example["correct"] for example in page["examples"]] == [False, False, None]
 
 
-def test_pointers_that_are_no_numbers_leave_that_sequence_without_a_tree() -> None:
+def test_pointers_that_are_no_numbers_induce_no_tree() -> None:
     model = listops_model("OrderedMemory", slots=5)
     with torch.no_grad():
         model.encoder.embedding.weight[model.encoder.vocabulary.leaves.index("9")] = torch.nan
-    page = page_data(model, EXPRESSIONS[1:])
-    sound, broken = (example["sequences"][0] for example in page["examples"])
-    assert sound["induced"] == [0]
-    assert broken["induced"] is None
-    assert "finite" in broken["whyNone"]
+    assert page_data(model, EXPRESSIONS)["examples"][0]["sequences"][0]["induced"] is None
 
 
 class Markup(HTMLParser):
@@ -462,13 +458,13 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path
 @pytest.mark.parametrize(
     ("examples", "options", "error", "message"),
     [
-        ([], {}, RecipeError, "there are no examples to show"),
+        ([], {}, RecipeError, "there are no examples; give"),
         (["x = y", "x +"], {}, ParseError, "line 2"),
         (["x = y", "x = foo(y)"], {}, TreememError, "line 2"),
         ("x = y", {}, GraphError, "put a single one in brackets"),
         (["x = y", Tree("x")], {}, GraphError, "example 2: the root is 'x' with 0 children"),
         ([1], {}, GraphError, "example 1 is of type int; give a text or a tree"),
-        (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or say most=3"),
+        (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or set most=3"),
         (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
         (EQUATIONS, {"labels": [1, 0]}, RecipeError, "give one for each of 3 examples"),
         (EQUATIONS, {"labels": [1, 0, 5]}, RecipeError, "label"),
@@ -532,12 +528,3 @@ def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> 
             told = [together.values(name, row) for row in left["row"]]
             wanted = [alone.values(name, row) for row in expected["row"]]
             np.testing.assert_allclose(told, wanted, rtol=2e-3, atol=1e-7)
-
-
-def test_probabilities_are_of_the_answer_as_the_model_itself_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = equation_model()
-    told = np.array([0.625, 0.0021, 0.5])
-    monkeypatch.setattr(Model, "probabilities", lambda self, outputs, targets: told)
-    examples = page_data(model, EQUATIONS)["examples"]
-    assert [example["prediction"] for example in examples] == ["true", "false", "false"]
-    assert [example["probability"] for example in examples] == ["0.6250", "0.9979", "0.5000"]

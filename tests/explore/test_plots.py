@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treemem.errors import GraphError, ParseError
-from treemem.explore.plots import plot_training, plot_tree, training_figure, tree_figure
+from treemem.explore.plots import plot_training, plot_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
@@ -19,8 +19,8 @@ RECORDS = [
 TREE = parse_brackets("(f (g x) (f y x))")
 
 
-def test_curves_have_a_point_for_each_epoch_that_tells_and_a_dot_at_the_best() -> None:
-    losses, accuracies = training_figure({"mine": RECORDS}, title="A run").axes
+def test_curves_have_a_point_for_each_epoch_that_tells_and_a_dot_at_the_best(tmp_path: Path) -> None:
+    losses, accuracies = plot_training({"mine": RECORDS}, tmp_path / "curves.png", title="A run").axes
     training, validation = losses.lines
     assert training.get_xydata().tolist() == [[1, 0.7], [2, 0.5], [3, 0.4], [4, 0.3]]
     assert validation.get_xydata().tolist() == [[1, 0.6], [3, 0.5], [4, 0.7]]
@@ -32,16 +32,15 @@ def test_curves_have_a_point_for_each_epoch_that_tells_and_a_dot_at_the_best() -
 def test_curves_are_read_from_the_file_of_a_run(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text('{"epoch": 1, "loss": 0.5}\n{"epoch": 2, "loss": 0.25}\n')
-    plot_training({"mine": metrics}, tmp_path / "curves.svg")
+    (line, *_) = plot_training({"mine": metrics}, tmp_path / "curves.svg").axes[0].lines
     assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
-    (line, *_) = training_figure({"mine": metrics}).axes[0].lines
     assert line.get_xydata().tolist() == [[1, 0.5], [2, 0.25]]
 
 
 def test_what_is_no_record_of_an_epoch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("none\n")
     with pytest.raises(ParseError, match="line 1"):
-        training_figure({"mine": tmp_path / "metrics.jsonl"})
+        plot_training({"mine": tmp_path / "metrics.jsonl"}, tmp_path / "curves.svg")
 
 
 def test_no_runs_make_an_empty_plot(tmp_path: Path) -> None:
@@ -49,10 +48,10 @@ def test_no_runs_make_an_empty_plot(tmp_path: Path) -> None:
     assert (tmp_path / "nothing.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_tree_is_drawn_with_the_stack_of_each_node_and_one_scale_for_all() -> None:
+def test_a_tree_is_drawn_with_the_stack_of_each_node_and_one_scale_for_all(tmp_path: Path) -> None:
     stacks = np.random.default_rng(0).normal(size=(TREE.size, 3, 4))
     stacks[0] = 0
-    axes, _ = tree_figure(TREE, stacks).axes
+    axes, _ = plot_tree(TREE, stacks, tmp_path / "tree.png").axes
     drawn = [image.get_array() for image in axes.images]
     np.testing.assert_array_equal(drawn, stacks)
     assert {image.get_clim() for image in axes.images} == {(-np.abs(stacks).max(), np.abs(stacks).max())}
@@ -60,8 +59,8 @@ def test_a_tree_is_drawn_with_the_stack_of_each_node_and_one_scale_for_all() -> 
     assert len(axes.lines) == TREE.size - 1
 
 
-def test_children_stand_below_their_parent_and_leaves_side_by_side() -> None:
-    axes, _ = tree_figure(TREE, np.zeros((TREE.size, 2))).axes
+def test_children_stand_below_their_parent_and_leaves_side_by_side(tmp_path: Path) -> None:
+    axes, _ = plot_tree(TREE, np.zeros((TREE.size, 2)), tmp_path / "tree.png").axes
     middles = [(sum(image.get_extent()[:2]) / 2, round(image.get_extent()[2] + 0.3)) for image in axes.images]
     np.testing.assert_allclose(middles, [(0, 0), (0, 1), (1, 0), (2, 0), (1.5, 1), (0.75, 2)])
 
@@ -71,6 +70,6 @@ def test_labels_that_look_like_formulas_and_states_that_are_no_numbers_are_drawn
     assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_states_of_another_number_of_nodes_are_refused() -> None:
+def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"states are \[2, 3\]; a tree of 6 nodes needs \[6, rows, width\]"):
-        tree_figure(TREE, np.zeros((2, 3)))
+        plot_tree(TREE, np.zeros((2, 3)), tmp_path / "tree.png")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from treemem.explore.plots import accuracy_figure, plot_accuracy
+from treemem.explore.plots import plot_accuracy
 from treemem.explore.tables import accuracy_table, overall_table
 from treemem.metrics.score import PublishedFigure, Score
 
@@ -68,8 +68,8 @@ def test_networks_that_were_scored_on_other_examples_have_rows_of_their_own() ->
     ]
 
 
-def test_the_figure_has_a_majority_for_each_set_of_examples() -> None:
-    (axes,) = accuracy_figure(OTHERS).axes
+def test_the_figure_has_a_majority_for_each_set_of_examples(tmp_path: Path) -> None:
+    (axes,) = plot_accuracy(OTHERS, tmp_path / "accuracy.png").axes
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["majority class, Tree-LSTM, Mine"].get_xydata().tolist() == [[8, 0.5], [10, 0.6]]
     assert lines["majority class, Elsewhere"].get_xydata().tolist() == [[9, 0.75]]
@@ -90,15 +90,8 @@ def test_the_overall_table_has_published_figures_beside_our_own() -> None:
     assert cells == ["Tree-LSTM", "86.67 ± 1.00 (83.64 ± 1.23)", "50.00", "25.00", "33.33"]
 
 
-def test_the_plot_is_a_png_file(tmp_path: Path) -> None:
-    path = tmp_path / "accuracy.png"
-    plot_accuracy(SCORES, path, PUBLISHED, title="Equation verification")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
-
-
-def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_figure() -> None:
-    figure = accuracy_figure(SCORES, PUBLISHED, title="Equation verification")
+def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_figure(tmp_path: Path) -> None:
+    figure = plot_accuracy(SCORES, tmp_path / "accuracy.png", PUBLISHED, title="Equation verification")
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["majority class"].get_xydata().tolist() == [[8, 0.5], [10, 0.6]]
@@ -114,19 +107,23 @@ def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_fi
         "published (on the published data set, depth 8-10)",
     }
     assert axes.get_title() == "Equation verification"
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
 
 
-def test_a_legend_of_long_names_is_not_cut_off() -> None:
+def test_a_legend_of_long_names_is_not_cut_off(tmp_path: Path) -> None:
     names = [f"a network with a long name, {number} of many, with a stack, normalised, no-op" for number in (1, 2)]
-    figure = accuracy_figure({name: [score(8, 10, 0.9, 0.5), score(9, 10, 0.8, 0.5)] for name in names})
+    figure = plot_accuracy(
+        {name: [score(8, 10, 0.9, 0.5), score(9, 10, 0.8, 0.5)] for name in names}, tmp_path / "wide.png"
+    )
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
     assert legend.x0 >= 0
     assert legend.x1 <= figure.bbox.width
 
 
-def test_a_published_figure_beside_a_single_group_is_named_by_it() -> None:
-    figure = accuracy_figure({"Tree-LSTM": SCORES["Tree-LSTM"][1:]}, PUBLISHED)
+def test_a_published_figure_beside_a_single_group_is_named_by_it(tmp_path: Path) -> None:
+    figure = plot_accuracy({"Tree-LSTM": SCORES["Tree-LSTM"][1:]}, tmp_path / "accuracy.png", PUBLISHED)
     assert any(text.get_text().endswith("published data set, depth 10)") for text in figure.legends[0].texts)
 
 

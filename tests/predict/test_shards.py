@@ -244,7 +244,7 @@ def test_files_whose_answers_exist_are_skipped_and_those_of_another_run_are_not_
 
 @pytest.mark.parametrize(
     ("changed", "match"),
-    [({"digest": "0"}, "is another model on this machine"), ({"device": "cuda"}, "cannot use any; leave gpus at 0")],
+    [({"digest": "0"}, "differs between the machines"), ({"device": "cuda"}, "cannot use a GPU on this machine")],
 )
 def test_a_machine_with_another_model_or_without_gpus_stops_the_job(
     changed: dict[str, str], match: str, ray: Here, model: Path, records: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,13 +255,10 @@ def test_a_machine_with_another_model_or_without_gpus_stops_the_job(
         list(shards._results(shards._Job(**{**job, **changed}), [*records.iterdir()], ray, 1, 0))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("content", ["", "[]", json.dumps({"weights": 1})])
-def test_a_folder_that_holds_something_else_is_left_alone(
-    content: str, ray: Here, model: Path, records: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_other_files_is_left_alone(ray: Here, model: Path, records: Path, tmp_path: Path) -> None:
     (tmp_path / "answers").mkdir()
-    (tmp_path / "answers" / "_answers_of.json").write_text(content)
-    with pytest.raises(RecipeError, match="holds something else than answers; choose another folder"):
+    (tmp_path / "answers" / "mine.txt").write_text("mine")
+    with pytest.raises(RecipeError, match="holds other files; choose another folder"):
         predict_shards(model, records, tmp_path / "answers")
     with pytest.raises(RecipeError, match="is the input; choose another folder"):
         predict_shards(model, records, records)
@@ -269,9 +266,11 @@ def test_a_folder_that_holds_something_else_is_left_alone(
 
 def test_a_folder_with_leftovers_of_a_killed_process_is_taken(tmp_path: Path) -> None:
     (tmp_path / "._answers_of.json.tmp").write_text('{"wei')
-    about = {"model": "a", "input": "b"}
-    shards._take_folder(tmp_path, about)
-    assert [(path.name, json.loads(path.read_text())) for path in tmp_path.iterdir()] == [("_answers_of.json", about)]
+    settings = {"model": "a", "input": "b"}
+    shards._prepare_folder(tmp_path, settings)
+    assert [(path.name, json.loads(path.read_text())) for path in tmp_path.iterdir()] == [
+        ("_answers_of.json", settings)
+    ]
 
 
 def test_what_cannot_be_run_is_told(ray: Here, model: Path, records: Path, tmp_path: Path) -> None:
@@ -306,7 +305,7 @@ def test_a_cluster_that_cannot_be_reached_is_told(
 
     ray.has_begun = False
     monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(RecipeError, match="cannot connect to Ray: Failed to connect to Ray cluster at other:6379; see"):
+    with pytest.raises(RecipeError, match="cannot connect to Ray: Failed to connect to Ray cluster at other:6379"):
         predict_shards(model, records, tmp_path / "answers", actors=1)
 
 

@@ -15,15 +15,14 @@ from treemem.errors import RecipeError
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", type=str, help="of python -m benchmarks")
+    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", type=str, help="arguments of python -m benchmarks")
 
 
 def _run(options: Namespace) -> int:
     checkout = Path(treemem.__file__).parent.parent
     if not (checkout / "benchmarks" / "__main__.py").is_file():
         raise RecipeError(
-            "the benchmarks are part of the source checkout, not of the installed package; clone the repository and "
-            "run treemem bench there"
+            "the benchmarks are not part of the installed package; clone the repository and run treemem bench there"
         )
     paths = [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "benchmarks", *options.arguments]
@@ -32,9 +31,9 @@ def _run(options: Namespace) -> int:
 
 COMMAND = Command(
     name="bench",
-    summary="Measure the networks against other ways of running them (in a source checkout).",
+    summary="Run the benchmarks (in a source checkout).",
     usage="[ARGUMENT ...]",
-    description="Runs python -m benchmarks with these arguments. Its own help is treemem bench -- --help.",
+    description="Runs python -m benchmarks with these arguments. treemem bench -- --help prints its help.",
     examples=('treemem bench --quick --only "equations 8-13 batch 256 shared" --baseline products',),
     add_arguments=_add_arguments,
     run=_run,

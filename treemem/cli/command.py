@@ -1,4 +1,4 @@
-"""What a command is, and the arguments that several commands share."""
+"""The description of a command, and the arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
+from jsonargparse.typing import PositiveInt
 
 from treemem.errors import RecipeError
 
@@ -17,11 +18,11 @@ _OVERRIDE = re.compile(r"[A-Za-z_][\w.+, -]*=")
 
 
 class UsageError(RecipeError):
-    """Arguments that a command does not have or take."""
+    """Wrong arguments of a command."""
 
 
 class CommandParser(ArgumentParser):
-    """jsonargparse's parser. It raises its errors and prints the text of its help as it is."""
+    """The parser of jsonargparse, which raises its errors and keeps the line breaks of its help."""
 
     def __init__(self, **options: Any) -> None:
         plain = argparse.RawDescriptionHelpFormatter
@@ -33,11 +34,11 @@ class CommandParser(ArgumentParser):
 
     @property
     def option_names(self) -> list[str]:
-        """The names of its options, such as ``--output``."""
+        """Names of the options, such as ``--output``."""
         return list(self._option_string_actions)
 
     def takes_value(self, word: str) -> bool:
-        """Return whether a word is an option of one or more values."""
+        """Return whether a word is an option with a value."""
         action = self._option_string_actions.get(word)
         return action is not None and action.nargs != 0
 
@@ -47,17 +48,17 @@ class Command:
     """One command.
 
     Attributes:
-        name: one word or two.
-        summary: what it does, in a line.
-        usage: what may follow its name.
-        description: what its help says below the summary.
-        examples: command lines that work, one after the other, in a folder that holds nothing but published weights.
-        add_arguments: tells a parser what the command takes.
-        run: runs it and returns the exit code, None for 0. It imports what it needs itself, so that help is fast.
-        takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments. They are then in ``set``.
+        name: one word.
+        summary: what it does, in one line.
+        usage: its arguments, as help shows them after the name.
+        description: the text of its help below the summary.
+        examples: command lines that run, one after the other, in an empty folder.
+        add_arguments: adds its arguments to a parser.
+        run: runs it and returns the exit code, None for 0. It imports what it needs, so that help is fast.
+        takes_overrides: whether ``FIELD=VALUE`` may stand anywhere among its arguments. These are then in ``set``.
         stopped: what to do after Ctrl-C.
-        data_parallel: whether it runs in the processes that ``torchrun`` launches.
-        hands_on: whether it hands its arguments on to another program, unread. They are then in ``arguments``.
+        data_parallel: whether it runs in the processes of ``torchrun``.
+        hands_on: whether it passes its arguments, unread, to another program. They are then in ``arguments``.
     """
 
     name: str
@@ -99,9 +100,9 @@ def add_checkpoint(parser: CommandParser) -> None:
 
 
 def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
-    """Add the option ``--format`` of the file that the argument ``of`` names. ``more`` are further formats."""
+    """Add the option ``--format`` for the file of the argument ``of``. ``more`` names further formats."""
     parser.add_argument(
-        "--format", type=str, metavar="FORMAT", help=f"of {of}: text, csv, jsonl{more} or parquet (by its name)"
+        "--format", type=str, metavar="FORMAT", help=f"format of {of}: text, csv, jsonl{more} or parquet (by its name)"
     )
 
 
@@ -114,7 +115,15 @@ def add_device(parser: CommandParser) -> None:
 
 def add_batch_size(parser: CommandParser) -> None:
     """Add the option ``--batch-size``."""
-    parser.add_argument("--batch-size", type=int, default=1024, metavar="N", help="examples that run together (1024)")
+    parser.add_argument(
+        "--batch-size", type=PositiveInt, default=1024, metavar="N", help="examples that run together (1024)"
+    )
+
+
+def add_output(parser: CommandParser, metavar: str, help: str, *, required: bool = True) -> None:
+    """Add the options ``--output`` and ``--overwrite``."""
+    parser.add_argument("-o", "--output", type=str, required=required, metavar=metavar, help=help)
+    parser.add_argument("--overwrite", action="store_true", help="start over and replace what exists there")
 
 
 def add_overrides(parser: CommandParser, example: str) -> None:
@@ -128,12 +137,12 @@ def add_overrides(parser: CommandParser, example: str) -> None:
 def overrides_as_options(words: Sequence[str], parser: CommandParser) -> list[str]:
     """Return the words with ``--set`` before each ``FIELD=VALUE`` that stands before ``--``.
 
-    The value of an option is not such a field, nor is the name of a file or folder that exists.
+    Values of options and names of existing files or folders are no overrides.
     """
     found: list[str] = []
     end = words.index("--") if "--" in words else len(words)
     for before, word in zip(["", *words], words[:end], strict=False):
-        is_place = os.access(word, os.F_OK)  # False for a text too long for a name, where Path.exists raises
+        is_place = os.access(word, os.F_OK)  # Path.exists raises for a very long text
         is_field = _OVERRIDE.match(word) and not parser.takes_value(before) and not is_place
         found.extend(["--set", word] if is_field else [word])
     return [*found, *words[end:]]

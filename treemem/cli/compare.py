@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser
+from treemem.cli.command import Command, CommandParser, add_output
 
 if TYPE_CHECKING:
     from treemem.runs.trained_networks import TrainedNetwork
@@ -17,9 +17,8 @@ _logger = logging.getLogger(__name__)
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", type=str, help="folder of a run, or of one of its networks")
-    parser.add_argument("-o", "--output", type=str, metavar="FILE", help="draw a plot there, .png or .svg")
-    parser.add_argument("--overwrite", action="store_true", help="write over that file where it exists")
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=str, help="folder of a run or of a network")
+    add_output(parser, "FILE", "write a plot, .png or .svg", required=False)
 
 
 def _run(options: Namespace) -> None:
@@ -43,7 +42,7 @@ def _run(options: Namespace) -> None:
 
 
 def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
-    """How the first network differs from each of the others."""
+    """Return how the first network differs from each of the others."""
     from treemem.explore import markdown_table
     from treemem.runs.trained_networks import compare_networks
 
@@ -66,11 +65,11 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
 
 COMMAND = Command(
     name="compare",
-    summary="Set trained networks of one task side by side: accuracy by group, and paired statistics.",
+    summary="Compare trained networks of one task: accuracy by group, and paired statistics.",
     usage="RUN ... [options]",
     description=(
-        "The table has means and deviations over seeds. Paired statistics are those of the first network against each\n"
-        "of the others, over the test examples that both answered."
+        "The table has means and deviations over seeds. Paired statistics compare the first network with each of the\n"
+        "others on the test examples that both answered."
     ),
     examples=("treemem compare runs/equation_verification/small -o comparison.png",),
     add_arguments=_add_arguments,

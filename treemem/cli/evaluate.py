@@ -20,7 +20,7 @@ from treemem.cli.command import (
     add_input_format,
     add_overrides,
 )
-from treemem.errors import RecipeError, near_names
+from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
     from treemem.metrics.calibration import Reliability
@@ -30,21 +30,25 @@ if TYPE_CHECKING:
     from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
-_EVERYTHING = "all"
+_SPLITS = ("train", "validation", "test", "all")
 
 
 def _add_arguments(parser: CommandParser) -> None:
     add_checkpoint(parser)
     parser.add_argument(
-        "data", nargs="?", metavar="DATA", type=str, help="file of labelled examples; by default, data are generated"
+        "data",
+        nargs="?",
+        metavar="DATA",
+        type=str,
+        help="file of labelled examples (the data of the run, or generated)",
     )
     add_overrides(parser, "data.size=200, of the generated data")
     parser.add_argument(
-        "--split", type=str, metavar="SPLIT", help="train, validation, test or all (all for a file, else test)"
+        "--split", choices=_SPLITS, metavar="SPLIT", help="train, validation, test or all (all for a file, else test)"
     )
     add_input_format(parser, "DATA")
     parser.add_argument("--reliability", action="store_true", help="print the accuracy by confidence")
-    parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this file")
+    parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this JSON file")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_device(parser)
     add_batch_size(parser)
@@ -58,17 +62,11 @@ def _run(options: Namespace) -> None:
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate
     from treemem.runs.recipe_run import network_folder_of
-    from treemem.trees.record_reader import SPLITS
 
     of_data = [override for override in options.set if not override.startswith("task_options.")]
     if options.data is not None and of_data:
-        raise UsageError(f"--set is for generated data; leave out {of_data[0]}, or DATA")
-    if options.batch_size < 1:
-        raise UsageError(f"--batch-size must be at least 1, not {options.batch_size}")
-    split = options.split or (_EVERYTHING if options.data is not None else SPLITS[2])
-    if split not in (*SPLITS, _EVERYTHING):
-        known = (*SPLITS, _EVERYTHING)
-        raise RecipeError(f"no split {split!r}; there are {', '.join(known)}{near_names(split, known)}")
+        raise UsageError(f"--set changes generated data; leave out {of_data[0]} or DATA")
+    split = options.split or ("all" if options.data is not None else "test")
     if options.json is not None:
         check_writable(options.json, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
@@ -77,7 +75,7 @@ def _run(options: Namespace) -> None:
     evaluation = evaluate(
         model,
         forest,
-        split=None if split == _EVERYTHING else split,
+        split=None if split == "all" else split,
         batch_size=options.batch_size,
         title=options.checkpoint,
     )
@@ -96,7 +94,7 @@ def _run(options: Namespace) -> None:
         found = reliability(evaluation.predicted, labels)
     if options.reliability:
         if found is None:
-            raise UsageError(f"--reliability is for tasks with classes; {model.task.name} has none")
+            raise UsageError(f"--reliability needs a classification task, and {model.task.name} is not one")
         print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
     if options.json is not None:
         content = _as_json(model, name, evaluation, found, options, split)
@@ -105,14 +103,12 @@ def _run(options: Namespace) -> None:
 
 
 def _name_of(model: Model) -> str:
-    """Return the task's name for the network, or else its class."""
+    """Return the task's name for the network, or its class."""
     return next((name for name, own in model.task.networks.items() if own == model.network), model.network.network)
 
 
 def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, Forest]:
-    """Return the model's task with the options that are set, and the examples to score.
-
-    These are the examples of the file, or of the run in ``folder``, or those that the task generates.
+    """Return the task of the model with its options, and the examples of the file, of the run or generated ones.
 
     Raises:
         RecipeError: an option that scoring may not change.
@@ -127,10 +123,10 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
         return task, task.read_examples(options.data, format=options.format)
     recipe = None if folder is None else load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
-        _logger.info("the data are those of the run")
+        _logger.info("scoring the data of the run")
         given["data"] = dataclasses.asdict(recipe.data)
     else:
-        _logger.info("the model has no run here, so its task generates the data")
+        _logger.info("no run of this model is here; the task generates the data")
     task, data_options = load_task_data(model.task.name, options.set, given)
     _check_same(model.task, task)
     return task, task.make_data(data_options).forest
@@ -141,8 +137,8 @@ def _check_same(trained: Task, task: Task) -> None:
         if option not in task.scoring_options and task.options[option] != value:
             free = " and ".join(sorted(task.scoring_options)) or "none"
             raise RecipeError(
-                f"task_options.{option} is {task.options[option]!r}, and the model was trained with {value!r}; options "
-                f"of this task that scoring may change: {free}"
+                f"task_options.{option} is {task.options[option]!r}, and the model was trained with {value!r}; "
+                f"evaluation can change these options: {free}"
             )
 
 
@@ -171,8 +167,8 @@ COMMAND = Command(
     summary="Score a trained model on labelled examples, by group.",
     usage="CHECKPOINT [DATA] [FIELD=VALUE ...] [options]",
     description=(
-        "CHECKPOINT is the folder of a seed, the name of a packaged model, or hf://OWNER/NAME. Without DATA the\n"
-        "examples are those of the model's run, or else its task generates them. FIELD=VALUE changes these data."
+        "Without DATA, the examples are those of the model's run. If there is no run, the task generates them.\n"
+        "FIELD=VALUE changes these data."
     ),
     examples=(
         "treemem evaluate equation_verification equations.jsonl --split test --json scores.json",

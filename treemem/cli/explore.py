@@ -6,14 +6,15 @@ import logging
 
 import numpy as np
 from jsonargparse import Namespace
+from jsonargparse.typing import PositiveInt
 
 from treemem.cli.command import (
     Command,
     CommandParser,
-    UsageError,
     add_checkpoint,
     add_device,
     add_input_format,
+    add_output,
 )
 
 _logger = logging.getLogger(__name__)
@@ -23,13 +24,16 @@ _MOST = 100
 def _add_arguments(parser: CommandParser) -> None:
     add_checkpoint(parser)
     parser.add_argument("input", metavar="INPUT", type=str, help="file of examples, or - for standard input")
-    parser.add_argument("-o", "--output", type=str, metavar="PAGE", help="the HTML file to write")
+    add_output(parser, "PAGE", "the HTML file to write")
     add_input_format(parser, "INPUT")
     parser.add_argument(
-        "--most", type=int, default=_MOST, metavar="N", help=f"show N examples, spread evenly over the file ({_MOST})"
+        "--most",
+        type=PositiveInt,
+        default=_MOST,
+        metavar="N",
+        help=f"show N examples, spread evenly over the file ({_MOST})",
     )
-    parser.add_argument("--title", type=str, default="", metavar="TEXT", help="the title of the page")
-    parser.add_argument("--overwrite", action="store_true", help="replace the page if it exists")
+    parser.add_argument("--title", type=str, default="", metavar="TEXT", help="title of the page")
     add_device(parser)
 
 
@@ -39,10 +43,6 @@ def _run(options: Namespace) -> None:
     from treemem.records import check_writable
     from treemem.runs.accelerator import find_device
 
-    if options.output is None:
-        raise UsageError("there is no place for the page; give -o PAGE, such as page.html")
-    if options.most < 1:
-        raise UsageError(f"--most must be at least 1, not {options.most}")
     check_writable(options.output, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     forest = model.task.read_examples(options.input, format=options.format)
@@ -66,7 +66,7 @@ def _run(options: Namespace) -> None:
 
 COMMAND = Command(
     name="explore",
-    summary="Show what a model does with examples: one HTML page of trees, states, stacks, gates and answers.",
+    summary="Write an HTML page of what a model does with examples: trees, states, stacks, gates and answers.",
     usage="CHECKPOINT INPUT -o PAGE [options]",
     description="INPUT holds examples as for evaluate; labels are optional.",
     examples=("treemem explore equation_verification equations.jsonl -o page.html --most 20",),

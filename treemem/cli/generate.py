@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
-from treemem.errors import RecipeError
+from treemem.cli.command import Command, CommandParser, add_output, add_overrides
 
 if TYPE_CHECKING:
     from treemem.task import Task
@@ -25,22 +22,16 @@ _CARD = "data.md"
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("task", metavar="TASK", type=str, help="name of the task")
-    parser.add_argument(
-        "-o", "--output", type=str, metavar="FILE|FOLDER",
-        help="a file .jsonl, .csv, .parquet, .txt or .tsv, each also with .gz; a folder for a file per split; or - for "
-        "standard output",
-    )  # fmt: skip
+    outputs = "file .jsonl, .csv, .parquet, .txt or .tsv, also .gz; folder for a file per split; - for standard output"
+    add_output(parser, "FILE|FOLDER", outputs)
     add_overrides(parser, "data.size=200")
     parser.add_argument("--format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by the name)")
-    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
 
 
 def _run(options: Namespace) -> None:
     from treemem.records import check_writable, format_of, write_records
     from treemem.runs.recipe import load_task_data
 
-    if options.output is None:
-        raise UsageError("where to? give -o FILE or -o FOLDER")
     name = options.output
     is_folder = name != "-" and (name.endswith(("/", "\\")) or Path(name).is_dir() or not Path(name).suffix)
     form = format_of("folder.jsonl" if is_folder else name, options.format)
@@ -49,10 +40,10 @@ def _run(options: Namespace) -> None:
     task, data_options = load_task_data(options.task, options.set)
     data = task.make_data(data_options)
     if is_folder:
-        _write_folder(Path(name), task, data.forest, data.card, form, options.overwrite)
+        _write_folder(Path(name), task, data.forest, data.card, form)
         return
     if form == "text":
-        _logger.info("lines of text hold only %s; other formats also hold the split and the %s",
+        _logger.info("text lines hold only %s; other formats also hold the split and the %s",
                      ", ".join(task.text_columns), task.group)  # fmt: skip
     count = write_records(name, _records(task, data.forest, form), format=form)
     _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
@@ -65,29 +56,18 @@ def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any
     return ({name: record.get(name) for name in task.text_columns} for record in records)
 
 
-def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str, overwrite: bool) -> None:
-    """Write a file for each split, and the card; all of them or nothing."""
+def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str) -> None:
+    """Write one file per split, and the data card."""
     from treemem.records import replacing, write_records, writing
 
     split = forest.tree_data.get("split")
     parts = {"examples": forest} if split is None else {name: forest[split == name] for name in dict.fromkeys(split)}
-    temporary = folder.parent / f".{folder.name}.{os.getpid()}.tmp"
     with writing(folder):
-        try:
-            temporary.mkdir()
-            for name, part in parts.items():
-                write_records(temporary / f"{name}{_SUFFIXES[form]}", _records(task, part, form), format=form)
-            with replacing(temporary / _CARD) as unfinished:
-                unfinished.write_bytes(card.encode())
-            folder.mkdir(exist_ok=True)
-            for path in sorted(temporary.iterdir()):
-                path.replace(folder / path.name)
-        except RecipeError as error:
-            if isinstance(error.__cause__, OSError):  # name the folder, not the temporary one
-                raise error.__cause__ from error
-            raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+    for name, part in parts.items():
+        write_records(folder / f"{name}{_SUFFIXES[form]}", _records(task, part, form), format=form)
+    with replacing(folder / _CARD) as temporary:
+        temporary.write_text(card, encoding="utf-8")
     counts = ", ".join(f"{len(task.examples(part))} {name}" for name, part in parts.items())
     _logger.info("%s examples in %s", counts, folder)
 
@@ -97,9 +77,9 @@ COMMAND = Command(
     summary="Write labelled examples of a task to a file or folder, with their split and group.",
     usage="TASK -o FILE|FOLDER [FIELD=VALUE ...] [options]",
     description=(
-        "The same fields and seed give the same file. treemem evaluate and recipes read these files. Recipes name\n"
-        "them by data.path (equation_verification: a file; logical_inference: a folder), or by data.training_file,\n"
-        "data.validation_file and data.test_file (listops). treemem tasks describe TASK lists the fields."
+        "The same fields and seed give the same file. treemem evaluate and recipes read these files. A recipe names\n"
+        "them in data.path (equation_verification: a file; logical_inference: a folder), or in data.training_file,\n"
+        "data.validation_file and data.test_file (listops). treemem tasks describe TASK lists all fields."
     ),
     examples=(
         "treemem generate equation_verification -o equations.jsonl --set data.size=200",

@@ -16,8 +16,10 @@ _DEEPEST = 40
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="TASK TEXT", type=str, help="task and texts; - reads lines")
-    parser.add_argument("--task", type=str, metavar="TASK", help="the task; all arguments are then texts")
+    parser.add_argument(
+        "words", nargs="+", metavar="TASK TEXT", type=str, help="task and texts; - reads standard input"
+    )
+    parser.add_argument("--task", type=str, metavar="TASK", help="the task, if all arguments are texts")
     add_overrides(parser, "task_options.form=nary")
 
 
@@ -26,14 +28,14 @@ def _run(options: Namespace) -> None:
 
     name, texts = (options.words[0], options.words[1:]) if options.task is None else (options.task, options.words)
     if not texts:
-        raise UsageError(f"no text to parse; write treemem parse {name} TEXT, or - to read lines")
+        raise UsageError(f"no text to parse; write treemem parse {name} TEXT, or - for standard input")
     task, _ = load_task_data(name, options.set)
     for place, (line, text) in enumerate(_numbered(texts)):
         print("\n" * bool(place) + _shown(task, text, line), flush=True)
 
 
 def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
-    """Yield the texts, with line numbers for the lines of standard input. Blank lines are left out.
+    """Yield the texts, with line numbers for lines of standard input. Blank lines are skipped.
 
     Raises:
         ParseError: a line that is not UTF-8.
@@ -77,7 +79,7 @@ COMMAND = Command(
     summary="Print the tree of a text: a drawing, its brackets, size, height, and the tokens for sequence networks.",
     usage="TASK TEXT ... | --task TASK TEXT ... [options]",
     description=(
-        "A text - reads lines of standard input. Write -- before texts that begin with -. A tab separates the two\n"
+        "The text - reads lines of standard input. Write -- before texts that begin with -. A tab separates the two\n"
         "formulas of logical_inference."
     ),
     examples=(

@@ -10,11 +10,11 @@ from jsonargparse import Namespace
 from treemem.cli.command import (
     Command,
     CommandParser,
-    UsageError,
     add_batch_size,
     add_checkpoint,
     add_device,
     add_input_format,
+    add_output,
 )
 from treemem.errors import RecipeError
 
@@ -25,17 +25,14 @@ _NONE_PREDICTED = 3
 def _add_arguments(parser: CommandParser) -> None:
     add_checkpoint(parser)
     parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
-    parser.add_argument("-o", "--output", type=str, metavar="OUTPUT", help="file, or - for standard output")
+    add_output(parser, "OUTPUT", "file, or - for standard output")
     add_input_format(parser, "INPUT", more=", dgl")
     parser.add_argument("--output-format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by its name)")
-    parser.add_argument("--threshold", type=float, metavar="P", help="of the probability of true, for 1 (0.5)")
-    parser.add_argument("--strict", action="store_true", help="stop at the first record that is none")
-    parser.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
-    parser.add_argument("--overwrite", action="store_true", help="begin anew where the output exists")
-    parser.add_argument(
-        "--processes", type=int, metavar="N", help="that read records (as the machine has cores, at most 4)"
-    )
-    parser.add_argument("--most-nodes", type=int, metavar="N", help="of an example; a larger one is an error (100000)")
+    parser.add_argument("--threshold", type=float, metavar="P", help="predict 1 above this probability of true (0.5)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    parser.add_argument("--processes", type=int, metavar="N", help="processes that read records (cores, at most 4)")
+    parser.add_argument("--most-nodes", type=int, metavar="N", help="largest number of nodes of a record (100000)")
     add_batch_size(parser)
     add_device(parser)
 
@@ -44,9 +41,7 @@ def _run(options: Namespace) -> int:
     from treemem.predict import TreePredictor, predict_file
     from treemem.runs.accelerator import find_device
 
-    if options.output is None:
-        raise UsageError("where to? give -o OUTPUT, or -o - for standard output")
-    if options.input != "-" and _is_empty(Path(options.input)):
+    if Path(options.input).is_file() and not Path(options.input).stat().st_size:
         raise RecipeError(f"{options.input} is empty; there is nothing to predict")
     predictor = TreePredictor(
         options.checkpoint,
@@ -67,35 +62,27 @@ def _run(options: Namespace) -> int:
         threshold=options.threshold,
     )
     records = "1 record" if counts.records == 1 else f"{counts.records} records"
-    told = f"{records}: {counts.predicted} predicted, {counts.rejected} with an error"
+    result = f"{records}: {counts.predicted} predicted, {counts.rejected} with an error"
     if counts.was_complete:
-        _logger.info("%s is complete and left as it is, whatever model and input it is of: %s", options.output, told)
+        _logger.info("%s is complete already, its model and input are not checked: %s", options.output, result)
     else:
-        _logger.info("%s; %.0f records/s", told, counts.records / max(counts.seconds, 1e-9))
+        _logger.info("%s; %.0f records/s", result, counts.records / max(counts.seconds, 1e-9))
     if not counts.rejected:
         return 0
     if counts.predicted:
         _logger.warning("%d of %s have no prediction; see their field error", counts.rejected, records)
         return 0
-    _logger.warning("no record has a prediction; is %s of the model's task?", options.input)
+    _logger.warning("no record has a prediction; does %s belong to the model's task?", options.input)
     return _NONE_PREDICTED
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a file is empty; it is not read, because what is read of a pipe is gone from it."""
-    try:
-        return path.is_file() and not path.stat().st_size
-    except OSError:  # its reader says why
-        return False
 
 
 COMMAND = Command(
     name="predict",
-    summary="Predict every record of a file: one answer for each, in order, errors included.",
+    summary="Predict every record of a file: one answer for each record, in order.",
     usage="CHECKPOINT INPUT -o OUTPUT [options]",
     description=(
-        "An answer has the fields id, prediction (1 or 0 where it is yes or no, else the name of the class),\n"
-        "probability and error. Until all are there they stand in OUTPUT.partial, from where --resume goes on.\n"
+        "An answer has the fields id, prediction (1 or 0 for binary tasks, else the name of the class), probability\n"
+        "and error. Until all answers are complete, they are in OUTPUT.partial, from which --resume continues.\n"
         "The exit code is 3 if every record has an error."
     ),
     examples=(
@@ -104,5 +91,5 @@ COMMAND = Command(
     ),
     add_arguments=_add_arguments,
     run=_run,
-    stopped="the same command with --resume goes on where it stopped",
+    stopped="run the same command with --resume to continue",
 )

@@ -1,4 +1,4 @@
-"""The program ``treemem``: finds the command, runs it, and prints an error in one line."""
+"""The program ``treemem``: it runs a command and prints errors in one line."""
 
 from __future__ import annotations
 
@@ -57,25 +57,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code of the process.
 
     Args:
-        arguments: the words after the program's name; by default those of the process.
+        arguments: the words after the program's name; by default the arguments of the process.
 
     Returns:
-        0; 2 if the user's input was wrong or standard output is closed; 3 if predict found an error in every record;
-        130 after Ctrl-C; 141 if the reader of standard output went away.
+        0 for success; 2 for wrong input or a closed standard output; 3 if predict found an error in every record; 130
+        after Ctrl-C; 141 if the reader of standard output went away.
 
-    All processes that ``torchrun`` launched exit with the same code, and the first one prints.
+    All processes of ``torchrun`` exit with the same code. Only the first one prints.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     own = words[: words.index("--")] if "--" in words else words
     is_debug = "--debug" in own
     words = [word for word in own if word != "--debug"] + words[len(own) :]
-    _open_closed_descriptors()
     if sys.stdout is None:
         print("error: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
         return _WRONG
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a table has characters that not every terminal knows
+            stream.reconfigure(errors="backslashreplace")  # not every terminal has all characters of a table
     try:
         with _log_on_standard_error():
             joined_processes()
@@ -99,8 +98,8 @@ def parse_words(words: Sequence[str]) -> tuple[Command, Namespace]:
     """Return the command that the words name, and its options.
 
     Raises:
-        UsageError: the words are wrong. The message has the near names of commands and options.
-        SystemExit: help or the version was asked for, and printed.
+        UsageError: the words are wrong. The message has similar names of commands and options.
+        SystemExit: help or the version was printed.
     """
     words = list(words)
     command = COMMANDS.get(words[0])
@@ -127,8 +126,8 @@ def program_parser(parsers: Mapping[str, CommandParser]) -> CommandParser:
         prog="treemem",
         version=treemem.__version__,
         usage="treemem COMMAND [ARGUMENTS]",
-        description="Batches of trees, and the neural networks with memory that run on them.",
-        epilog="--debug, anywhere among the arguments, shows where in the code an error came from.",
+        description="Batches of trees, and neural networks with memory that run on them.",
+        epilog="--debug, anywhere among the arguments, prints the traceback of an error.",
     )
     subcommands = parser.add_subcommands(title="commands", metavar="COMMAND", dest="command")
     for name, own in parsers.items():
@@ -142,10 +141,10 @@ def _run(words: Sequence[str]) -> int:
             return _run(["--help"]) or _WRONG
     try:
         command, options = parse_words(["--help"] if words[0] == "help" else words)
-    except SystemExit:  # it has printed the help
+    except SystemExit:  # the help is printed
         return 0
     if launched_processes().count > 1 and not command.data_parallel:
-        raise UsageError(f"treemem {command.name} is one process; call it without torchrun")
+        raise UsageError(f"treemem {command.name} runs in one process; call it without torchrun")
     try:
         return command.run(options) or 0
     except KeyboardInterrupt:
@@ -154,7 +153,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _print_error(error: Exception) -> None:
-    """Print what went wrong. The first process prints for all that do the same."""
+    """Print an error. The first process prints for all others with the same error."""
     processes = launched_processes()
     if processes.is_first:
         print(f"error: {error}", file=sys.stderr)
@@ -169,7 +168,7 @@ def _print_interruption(stopped: str) -> None:
 
 @contextlib.contextmanager
 def _log_on_standard_error() -> Iterator[None]:
-    """Print the library's log messages of the first process on standard error, and hide the output of the others."""
+    """Print the log messages of the first process on standard error, and hide the output of the others."""
     is_first = launched_processes().is_first
     logger = logging.getLogger("treemem")
     handler = logging.StreamHandler(sys.stderr) if is_first else logging.NullHandler()
@@ -184,16 +183,7 @@ def _log_on_standard_error() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _open_closed_descriptors() -> None:
-    """Give closed standard streams to the null device, so that no file that is opened later takes their place."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(descriptor)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w")
-
-
 def _give_up_standard_output() -> None:
-    """Keep Python from complaining, at exit, that what is left to write has no reader."""
+    """Discard what is left to write, so that Python prints no error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

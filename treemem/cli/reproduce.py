@@ -11,16 +11,16 @@ from treemem.cli.command import Command, CommandParser, UsageError
 
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("task", metavar="TASK", type=str, help="name of the task, or TASK/PART")
-    parser.add_argument("studies", nargs="*", metavar="STUDY", type=str, help="studies to run; none: the page alone")
-    parser.add_argument("--data", metavar="FOLDER", type=str, help="of the published files, for studies that need it")
+    parser.add_argument("studies", nargs="*", metavar="STUDY", type=str, help="studies to run (none: write the page)")
+    parser.add_argument("--data", metavar="FOLDER", type=str, help="folder of published files, if a study needs them")
     parser.add_argument(
-        "--files", nargs="+", default=[], metavar="NAME=PATH", type=str, help="files that a study scores besides"
+        "--files", nargs="+", default=[], metavar="NAME=PATH", type=str, help="more files for a study to score"
     )
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="runs at a time (1)")
     parser.add_argument(
-        "--runs", type=str, default="runs/reproduce", metavar="DIR", help="of the runs (runs/reproduce)"
+        "--runs", type=str, default="runs/reproduce", metavar="DIR", help="folder of the runs (runs/reproduce)"
     )
-    parser.add_argument("--results", type=str, metavar="DIR", help="of the records (docs/results/TASK)")
+    parser.add_argument("--results", type=str, metavar="DIR", help="folder of the records (docs/results/TASK)")
     parser.add_argument("--page", type=str, metavar="FILE", help="the page (docs/results/TASK.md)")
 
 
@@ -35,11 +35,9 @@ def _run(options: Namespace) -> None:
     for text in options.files:
         name, equals, path = text.partition("=")
         if not equals or not Path(path).is_file():
-            raise UsageError(f"--files {text}: write NAME=PATH, with the path of a file that exists")
+            raise UsageError(f"--files {text}: write NAME=PATH with the path of an existing file")
         files[name] = Path(path)
     studies = [folder.study(name) for name in options.studies]
-    if not page.parent.is_dir() and page.parent not in results.parents:
-        raise UsageError(f"cannot write {page}: there is no folder {page.parent}; make it, or choose another --page")
     for study in studies:
         run_study_file(
             study,
@@ -56,14 +54,14 @@ def _run(options: Namespace) -> None:
 
 COMMAND = Command(
     name="reproduce",
-    summary="Run studies of a task, and write its page of results from the records.",
+    summary="Run studies of a task and write its page of results.",
     usage="TASK [STUDY ...] [options]",
     description=(
-        "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. Each run is recorded\n"
-        "when it is done and is not run again; the same command continues after an interruption."
+        "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
+        "run again, so the same command continues after an interruption."
     ),
     examples=("treemem reproduce listops",),
     add_arguments=_add_arguments,
     run=_run,
-    stopped="the same command continues where it stopped",
+    stopped="run the same command to continue",
 )

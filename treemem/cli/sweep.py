@@ -9,31 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_recipe
 
 if TYPE_CHECKING:
     from treemem.runs.sweep import Sweep
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "recipe", metavar="RECIPE", type=str, help="TASK/RECIPE of one that comes along, or a YAML file"
-    )
-    add_overrides(parser, "training.epochs=3, the same for all trials")
-    parser.add_argument("--trials", type=int, metavar="N", help="how many in all")
+    add_recipe(parser)
+    add_overrides(parser, "training.epochs=3, for all trials")
+    parser.add_argument("--trials", type=int, required=True, metavar="N", help="total number of trials")
     parser.add_argument(
         "--vary", action="append", default=[], type=str, metavar="FIELD=VALUES",
-        help="A,B,C to choose from, LOW:HIGH, or LOW:HIGH:log; may be repeated (the learning rate, from a tenth of the "
-        "recipe's to ten times of it)",
+        help="choices A,B,C or a range LOW:HIGH or LOW:HIGH:log; may be repeated (the learning rate, from a tenth of "
+        "that of the recipe to ten times it)",
     )  # fmt: skip
-    parser.add_argument("--network", type=str, metavar="NAME", help="which one to train (the recipe's first)")
+    parser.add_argument("--network", type=str, metavar="NAME", help="the network to train (the recipe's first)")
     parser.add_argument(
         "--seeds", nargs="+", type=int, default=[], metavar="SEED",
-        help="train each trial once from each of these, and judge it by the mean (the recipe's training.seed)",
+        help="train each trial with each of these seeds and use the mean (the recipe's training.seed)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of Optuna's sampler (0)")
-    parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="of the sweep (runs/TASK/RECIPE-sweep)")
-    parser.add_argument("--overwrite", action="store_true", help="begin anew where the folder holds a sweep")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of Optuna's sampler (0)")
+    add_output(parser, "FOLDER", "folder of the sweep (runs/TASK/RECIPE-sweep)", required=False)
 
 
 def _run(options: Namespace) -> None:
@@ -43,8 +40,6 @@ def _run(options: Namespace) -> None:
     from treemem.runs.sweep import TRIALS, check_folder, plan_sweep, run_trials
     from treemem.runs.variation import Variation
 
-    if options.trials is None:
-        raise UsageError("how many trials? give --trials N")
     sweep = plan_sweep(
         options.recipe,
         [Variation.parse(text) for text in options.vary],
@@ -87,11 +82,11 @@ def _table(sweep: Sweep, records: Sequence[Mapping[str, Any]], overrides: Sequen
 
 COMMAND = Command(
     name="sweep",
-    summary="Search a recipe's fields with Optuna, judged by the validation examples alone.",
+    summary="Search fields of a recipe with Optuna for the best validation accuracy.",
     usage="RECIPE --trials N [--vary FIELD=VALUES ...] [FIELD=VALUE ...] [options]",
     description=(
-        "The test examples are removed from the data before anything is trained. Each trial is recorded in\n"
-        "trials.jsonl; the same command goes on after an interruption, and with a greater N adds trials."
+        "The test examples are not used. Each trial is recorded in trials.jsonl. The same command continues after an\n"
+        "interruption. With a larger N it adds trials."
     ),
     examples=(
         "treemem sweep equation_verification/small --trials 4 --vary training.learning_rate=0.0003:0.03:log "
@@ -100,5 +95,5 @@ COMMAND = Command(
     add_arguments=_add_arguments,
     run=_run,
     takes_overrides=True,
-    stopped="the same command (without --overwrite) goes on where it stopped",
+    stopped="run the same command without --overwrite to continue",
 )

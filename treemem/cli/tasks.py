@@ -8,8 +8,8 @@ from treemem.cli.command import Command, CommandParser, UsageError
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("action", choices=["list", "describe"], help="list the tasks, or describe one of them")
-    parser.add_argument("task", nargs="?", metavar="TASK", type=str, help="name of the task to describe")
+    parser.add_argument("action", choices=["list", "describe"], help="list all tasks, or describe one")
+    parser.add_argument("task", nargs="?", metavar="TASK", type=str, help="the task to describe")
 
 
 def _run(options: Namespace) -> None:
@@ -24,7 +24,7 @@ COMMAND = Command(
     name="tasks",
     summary="List the tasks with their recipes and networks, or describe one.",
     usage="list | describe TASK",
-    description="The description has the task's data, networks, recipes, published figures, and the form of its files.",
+    description="The description has the data, networks, recipes, published figures and file formats of the task.",
     examples=("treemem tasks list", "treemem tasks describe listops"),
     add_arguments=_add_arguments,
     run=_run,

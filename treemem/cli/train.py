@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_overrides, add_recipe
+from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_recipe
 
 if TYPE_CHECKING:
     from treemem.data.examples import TaskData
@@ -26,12 +26,9 @@ _TABLE = "table.md"
 def _add_arguments(parser: CommandParser) -> None:
     add_recipe(parser)
     add_overrides(parser, "training.epochs=3")
-    parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="only these, of the recipe or the task")
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, metavar="SEED", help="train each network once from each of these"
-    )
-    parser.add_argument("-o", "--output", type=str, metavar="FOLDER", help="folder of the run (runs/TASK/RECIPE)")
-    parser.add_argument("--overwrite", action="store_true", help="delete these runs in the folder and start anew")
+    parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="networks of the recipe or the task")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train each network with each of these")
+    add_output(parser, "FOLDER", "folder of the run (runs/TASK/RECIPE)", required=False)
 
 
 def _run(options: Namespace) -> None:
@@ -54,14 +51,14 @@ def _run(options: Namespace) -> None:
             if processes.is_first:
                 log_file.enter_context(logged_in(output))
         for _ in train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION]):
-            pass  # its results are in its folder
+            pass  # the results are in the folder
         with processes.agreeing():
             if processes.is_first:
                 _print_results(recipe, task, data, output)
 
 
 def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
-    """Print the scores of the networks in the folder of a run, and write a table and a plot of them there."""
+    """Print the scores of all networks in the folder of a run, and write a table and a plot there."""
     from treemem.runs.recipe_run import CARD, LOG, RESULTS, gathered_rows, scores_by_network, write_results, write_text
 
     digest = task.examples(data.forest).digest()
@@ -76,7 +73,7 @@ def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> 
 
 @contextlib.contextmanager
 def logged_in(folder: Path) -> Iterator[None]:
-    """Make a folder, and write log messages to its log file too while the block lasts.
+    """Make a folder, and also write the log messages of the block to its log file.
 
     Raises:
         RecipeError: the folder cannot be written.
@@ -114,7 +111,7 @@ def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
 
 def _plotted(task: Task, scores: dict[str, list[Score]], output: Path) -> str:
     if importlib.util.find_spec("matplotlib") is None:
-        _logger.info("no plot is drawn, because matplotlib is not installed; pip install 'treemem[plot]'")
+        _logger.info("matplotlib is not installed, so no plot is drawn; pip install 'treemem[plot]'")
         return ""
     from treemem.explore import plot_accuracy
 
@@ -130,8 +127,8 @@ COMMAND = Command(
     summary="Train the networks of a recipe, score them on the test split, and print their accuracy by group.",
     usage="RECIPE [FIELD=VALUE ...] [options]",
     description=(
-        "The same command resumes an interrupted run. Networks that were trained before in the same folder, on the\n"
-        "same data, stay in its results."
+        "The same command resumes an interrupted run. The results include networks that were trained earlier in the\n"
+        "same folder on the same data."
     ),
     examples=(
         "treemem train equation_verification/small --networks Tree-LSTM",

@@ -23,7 +23,7 @@ COMMAND = Command(
     name="validate",
     summary="Check a recipe and print it with all its fields.",
     usage="RECIPE [FIELD=VALUE ...] [options]",
-    description="The output is a recipe itself: write it to a file, change it, and train it.",
+    description="The output is a recipe: write it to a file, change it, and train it.",
     examples=(
         "treemem validate listops/small",
         "treemem validate equation_verification/small training.epochs=3 --networks Tree-LSTM",

@@ -1,5 +1,5 @@
-"""Weights of the published code, made into checkpoints: see ``docs/authors_weights.md``."""
+"""Conversion of weights of the published code to checkpoints: see ``docs/authors_weights.md``."""
 
-from treemem.conversion.published_code import PublishedCode, convert
+from treemem.conversion.published_code import convert
 
-__all__ = ["PublishedCode", "convert"]
+__all__ = ["convert"]

@@ -1,7 +1,8 @@
-"""Tree networks of recursiveMemNet, the code published with Arabshahi et al. 2020."""
+"""Tree networks of recursiveMemNet, the code of Arabshahi et al. 2020."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,41 +14,41 @@ from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.vocabulary import Vocabulary
 
+_logger = logging.getLogger(__name__)
 TASK = "equation_verification"
 TABLE = "Symbol.weight"
 _NUMBER_MODULES = {"Number_enc": "encoder.leaves.number", "Number_dec": "head.decoder"}
 _SHARED_STACKS = {1: "unary_stack", 2: "binary_stack"}
 _PUBLISHED_ORDER = {name: place for place, name in enumerate((*UNARY_FUNCTIONS, *BINARY_FUNCTIONS))}
 _VALUED_LEAVES = ("Symbol", "Integer", "Rational", "Float")
-_COVERED = "NNTrees, LSTMTrees, StackNNTrees with full_stack and StackNNTreesMem2out"
+_COVERED = "NNTrees, LSTMTrees, StackNNTrees with full_stack and StackNNTreesMem2out are covered"
 
 
 class _Published(NamedTuple):
-    """A published network: its name here, and the weights by which a module of one or two children is known."""
+    """A published network: its name here, and the weights that identify its modules of one and two children."""
 
-    network: str | None
+    network: str
     signatures: tuple[str, ...]
     needed: Mapping[str, str] = {}
     number_activation: str = "sigmoid"
 
 
-# The first network whose signature a module has counts. Those without a name here are not covered.
-_NETWORKS = {
-    "StackLSTMTrees": _Published(None, ("h_memory_linear.weight",)),
-    "StackNNTreesMem2out": _Published("StackTreeLSTM", ("o_linear.weight",), {
+# A module belongs to the first network whose signature it has.
+_NETWORKS = (
+    _Published("StackTreeLSTM", ("o_linear.weight",), {
         "stack_size": "--memory-size, 5 in the scripts",
         "activation": '--stack-node-activation, "tanh" in the scripts',
         "output_activation": '--tree-node-activation, "tanh" in the scripts',
     }),
-    "StackNNTrees": _Published("StackTreeRNN", ("memory_linear.weight",), {
+    _Published("StackTreeRNN", ("memory_linear.weight",), {
         "activation": '--tree-node-activation, "sigmoid" by default', "stack_size": "--memory-size, 5 by default",
     }, "relu"),
-    "LSTMTrees": _Published("TreeLSTM", ("forget.weight", "forget_left_by_left.weight")),
-    "NNTrees": _Published("TreeRNN", ("linear.weight",), {"activation": '"sigmoid" in the scripts'}),
-}  # fmt: skip
-# In the published code "data" is the input gate and "input" what it lets in.
+    _Published("TreeLSTM", ("forget.weight", "forget_left_by_left.weight")),
+    _Published("TreeRNN", ("linear.weight",), {"activation": '"sigmoid" in the scripts'}),
+)  # fmt: skip
+# In the published code, "data" is the input gate and "input" the update.
 _UNARY_GATES = ("data", "forget", "output", "input")
-_BINARY_GATES = {  # bias -> what the weights of its two children begin with
+_BINARY_GATES = {  # bias to the prefix of the weights of its two children
     "data_bias": "data_",
     "forget_bias_left": "forget_left_by_",
     "forget_bias_right": "forget_right_by_",
@@ -57,7 +58,7 @@ _BINARY_GATES = {  # bias -> what the weights of its two children begin with
 
 
 class Function(NamedTuple):
-    """A function with weights of its own: its name, its arity, and its place among the functions of that arity."""
+    """A function with its own weights: its name, its arity, and its index among the functions of that arity."""
 
     name: str
     arity: int
@@ -69,23 +70,20 @@ def plan_equation_network(
 ) -> Plan:
     """Return the plan for a state dict of recursiveMemNet.
 
-    Functions, their arities, sizes, gates and actions follow from names and shapes.
-
     Args:
         weights: the state dict.
-        options: of the network, what the weights do not tell.
-        task_options: ``numeric``: keep the encoder and the decoder of numbers, which the authors train only with
-            ``--numeric``.
-        words: the leaves in the order of the rows of the embedding table, spelled as in the published code
-            (``Integer_2``) or as here (``Integer:2``). None: the authors' 34.
+        options: options of the network that do not follow from the weights.
+        task_options: ``numeric``: keep the encoder and decoder of numbers, which the authors train with ``--numeric``.
+        words: the leaf of each row of the embedding table, in the published form (``Integer_2``) or the one of this
+            library (``Integer:2``); None: the 34 leaves of the authors.
 
     Raises:
-        CheckpointError: the weights are of a network that is not covered, or fit no network.
+        CheckpointError: the network is not covered.
         RecipeError: options are missing or do not apply.
     """
     for name in task_options:
         if name != "numeric":
-            raise RecipeError(f"{name} is not an option of {TASK} that a conversion takes; numeric is the only one")
+            raise RecipeError(f"{name} is not an option of {TASK} for a conversion; numeric is the only one")
     numeric = bool(task_options.get("numeric", False))
     published, arities = _functions(weights)
     vocabulary = Vocabulary(_leaves(weights, words), arities.items(), number=NUMBER if numeric else None)
@@ -94,9 +92,9 @@ def plan_equation_network(
         for name, arity in arities.items()
     ]
     size = weights.matrix(TABLE)[1]
-    told, needed = _told(weights, published, functions)
-    given = checked_network_options(str(published.network), options, needed, ["dropout"])
-    config = NetworkConfig(str(published.network), {"hidden_size": size, **told, **given})
+    found, needed = _options(weights, published, functions)
+    given = checked_network_options(published.network, options, needed, ["dropout"])
+    config = NetworkConfig(published.network, {"hidden_size": size, **found, **given})
     pieces = [Piece(TABLE, "encoder.leaves.embedding.weight")]
     pieces += [Piece("bias", "head.equality.bias" if numeric else "head.bias")]
     pieces += _pieces(config, functions, size)
@@ -107,14 +105,15 @@ def plan_equation_network(
         for piece in linear(f"{theirs}.linear{number}", f"{ours}.{layer}")
     ]
     if not numeric:
-        return Plan(TASK, {}, config, vocabulary, pieces, left=frozenset(piece.name for piece in of_numbers))
+        _logger.info("%s: the encoder and decoder of numbers are left out", weights.source)
+        return Plan(TASK, {}, config, vocabulary, pieces, frozenset(piece.name for piece in of_numbers))
     activation = published.number_activation
     config = config.replace(number_activation=activation)
     return Plan(TASK, {"numeric": True, "decoder_activation": activation}, config, vocabulary, pieces + of_numbers)
 
 
 def _leaves(weights: PublishedWeights, words: Sequence[str] | None) -> list[str]:
-    """Return the leaf of each row of the embedding table, as spelled here."""
+    """Return the label of each row of the embedding table."""
     leaves = weights.words_of(TABLE, words, LEAF_LABELS, "leaves")
     spelled = {_published_spelling(label): label for label in LEAF_LABELS}
     return [spelled.get(word, word) for word in leaves]
@@ -130,83 +129,64 @@ def _functions(weights: PublishedWeights) -> tuple[_Published, dict[str, int]]:
     """Return the published network, and the arity of each function, in the published order.
 
     Raises:
-        CheckpointError: no function, functions of different networks, or a network that is not covered.
+        CheckpointError: there is no function, or the network is not covered.
     """
-    if "layer" in weights.modules:
-        raise weights.refusal(f"it is a sequence baseline, LSTMchain or RNNchain, which is not covered; {_COVERED} are")
     others = {"Symbol", *_NUMBER_MODULES, *_SHARED_STACKS.values()}
-    names = [name for name in weights.modules if name not in others]
+    modules = dict.fromkeys(name.partition(".")[0] for name in weights.tensors if "." in name)
+    names = [name for name in modules if name not in others]
     names = [name for name in names if not name.endswith("_stack") or name.removesuffix("_stack") not in names]
     names.sort(key=lambda name: _PUBLISHED_ORDER.get(name, len(_PUBLISHED_ORDER)))
-    if not names:
-        raise weights.refusal("it has leaves, and no function")
-    sorts = {_sort_of(weights, name) for name in names}
-    if len(sorts) > 1:
-        raise weights.refusal(f"its functions are those of {' and '.join(sorted(sorts))}, not of one")
-    sort = sorts.pop()
-    return _NETWORKS[sort], {name: _arity_of(weights, name, sort) for name in names}
+    for published in _NETWORKS:
+        if names and any(f"{names[0]}.{signature}" in weights.tensors for signature in published.signatures):
+            return published, {name: _arity_of(weights, name, published) for name in names}
+    raise weights.refusal(f"{names[0] if names else 'it'} is not a module of a covered network; {_COVERED}")
 
 
-def _sort_of(weights: PublishedWeights, name: str) -> str:
-    """Return the class of the published network that a module belongs to."""
-    for sort, published in _NETWORKS.items():
-        if any(f"{name}.{signature}" in weights.tensors for signature in published.signatures):
-            if published.network is None:
-                raise weights.refusal(f"it is of {sort}, which is not covered; {_COVERED} are")
-            return sort
-    raise weights.refusal(f"{name} is not the module of a network that is covered; {_COVERED} are")
-
-
-def _arity_of(weights: PublishedWeights, name: str, sort: str) -> int:
-    """Return how many children a function has."""
+def _arity_of(weights: PublishedWeights, name: str, published: _Published) -> int:
+    """Return the number of children of a function."""
     size = weights.matrix(TABLE)[1]
-    first, *of_two = _NETWORKS[sort].signatures
+    first, *of_two = published.signatures
     if of_two:
         return 2 if f"{name}.{of_two[0]}" in weights.tensors else 1
     width = weights.matrix(f"{name}.{first}")[1]
     if width not in (size, 2 * size):
-        aside = "; stacks of single numbers, as of --stack-type simple, are not covered" if "Stack" in sort else ""
-        raise weights.refusal(
-            f"{name}.{first} is of width {width}, neither {size} for one child nor {2 * size} for two{aside}"
-        )
+        raise weights.refusal(f"{name}.{first} has width {width}, not {size} for one child or {2 * size} for two")
     return width // size
 
 
-def _told(
+def _options(
     weights: PublishedWeights, published: _Published, functions: Sequence[Function]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the options that the weights tell, and those that the user must give."""
+    """Return the options that follow from the weights, and those that the user must give."""
     present, first, needed = weights.tensors.keys(), functions[0].name, dict(published.needed)
     if published.network == "StackTreeRNN":
-        if gated := [name for name in present if ".gate_linear" in name]:
-            raise weights.refusal(f"{gated[0]} is of a gated stack, which is not covered; --stack-type full_stack is")
         stack = _SHARED_STACKS[min(function.arity for function in functions)]
         return {"no_op": f"{stack}.no_op_linear.weight" in present}, needed
     if published.network != "StackTreeLSTM":
         return {}, needed
     scalar, gated_top_k = f"{first}_stack.action.weight" in present, f"{first}.pos_linear_1.weight" in present
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "actions": "scalar" if scalar else "elementwise",
         "input_gate": f"{first}_stack.data_linear.weight" in present,
         "gated_top_k": gated_top_k,
     }
     if gated_top_k:
-        told["top_k"] = sum(name.startswith(f"{first}.pos_linear_") and name.endswith(".weight") for name in present)
+        found["top_k"] = sum(name.startswith(f"{first}.pos_linear_") and name.endswith(".weight") for name in present)
     elif f"{first}.pos_linear.weight" in present:
-        told["top_k"] = weights.matrix(f"{first}.pos_linear.weight")[0]
+        found["top_k"] = weights.matrix(f"{first}.pos_linear.weight")[0]
     if scalar:
-        # The names and shapes of a queue, and of a stack without pop, are those of a stack with two actions.
+        # A queue and a stack without pop have the weights of a stack with two actions.
         needed |= {"no_pop": "--no-pop, false by default", "queue": "true for --stack-type queue, false for stack"}
-        told["no_op"] = weights.matrix(f"{first}_stack.action.weight")[0] == 3
+        found["no_op"] = weights.matrix(f"{first}_stack.action.weight")[0] == 3
     else:
         needed["normalize"] = "--normalize-action, true in the script of normalize+no-op"
-        told["no_pop"] = f"{first}_stack.pop_gate_linear.weight" not in present
-        told["no_op"] = not told["no_pop"] and f"{first}_stack.no_op_gate_linear.weight" in present
-    return told, needed
+        found["no_pop"] = f"{first}_stack.pop_gate_linear.weight" not in present
+        found["no_op"] = not found["no_pop"] and f"{first}_stack.no_op_gate_linear.weight" in present
+    return found, needed
 
 
 def _pieces(config: NetworkConfig, functions: Sequence[Function], size: int) -> Iterator[Piece]:
-    """Yield where the weights of the functions and of their shared stacks go."""
+    """Yield the places of the weights of the functions and of their shared stacks."""
     rules: Iterator[tuple[str, str, int, int | None]]
     for name, arity, own in functions:
         if config.network == "TreeLSTM" and arity == 2:
@@ -240,7 +220,7 @@ def _binary_lstm_pieces(name: str, own: int, size: int) -> Iterator[Piece]:
 
 
 def _stack_blocks(config: NetworkConfig, arity: int, size: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the published modules of a function of the stack-augmented Tree-LSTM: suffix, first row, rows."""
+    """Yield suffix, first row and number of rows of the modules of a function with a stack."""
     of_sets = ("hidden_size", "normalize", "dropout")
     stack = StackTreeLSTMOptions(**{name: value for name, value in config.options.items() if name not in of_sets})
     begin = {block: rows.start for block, rows in stack.blocks(arity, size).items()}

@@ -1,9 +1,9 @@
-"""Where each weight of a published model goes in a model of this library. Every name and shape is checked."""
+"""Plans: where each weight of a published model goes. Every name and shape is checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -15,18 +15,18 @@ from treemem.networks import NetworkConfig
 from treemem.task import TASKS
 from treemem.trees.vocabulary import Vocabulary
 
-Index = tuple[Any, ...]  # of whole numbers, slices and lists, as tensors are indexed
+Index = tuple[Any, ...]  # an index of a tensor
 
 
 class Piece(NamedTuple):
     """A published weight, or a part of one, and its place.
 
     Attributes:
-        name: of the weight in the published code.
-        target: the parameter of the model here.
-        place: where in that parameter; by default all of it.
-        part: which part of the published weight; by default all of it.
-        shape: of the whole published weight; by default that of its place.
+        name: name of the weight in the published code.
+        target: the parameter of the model.
+        place: index in that parameter; by default all of it.
+        part: index in the published weight; by default all of it.
+        shape: shape of the published weight; by default that of its place.
     """
 
     name: str
@@ -38,15 +38,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a published model becomes.
+    """The model that published weights become.
 
     Attributes:
         task, task_options: the task of the model.
         network: the network and its options.
-        vocabulary: the labels that it knows.
+        vocabulary: the labels of the model.
         pieces: where each weight goes.
-        copies: names of weights that are a second copy in the file, to the names that they must equal.
-        left: names of weights that are known and not needed.
+        unused: names of weights that are not needed.
     """
 
     task: str
@@ -54,23 +53,19 @@ class Plan:
     network: NetworkConfig
     vocabulary: Vocabulary
     pieces: Sequence[Piece]
-    copies: Mapping[str, str] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()
 
     def model(self, weights: PublishedWeights) -> Model:
-        """Return the model with the weights in their places, of their dtype.
+        """Return the model with the weights, in their dtype.
 
         Raises:
-            CheckpointError: a weight is missing, of another shape, not used, or differs from its copy.
-            RecipeError: options that the network or the task does not take.
+            CheckpointError: a weight is missing, unknown or of another shape.
+            RecipeError: the network or the task does not have an option.
         """
-        for name, original in self.copies.items():
-            if not torch.equal(weights.tensor(name), weights.tensor(original)):
-                raise weights.refusal(f"{name} and {original} are one weight in the published code, and differ here")
-        known = {piece.name for piece in self.pieces} | self.copies.keys() | self.left
-        if unused := sorted(weights.tensors.keys() - known):
-            more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-            raise weights.refusal(f"nothing in {self.network.network} stands for {', '.join(unused[:5])}{more}")
+        known = {piece.name for piece in self.pieces} | self.unused
+        if unknown := sorted(weights.tensors.keys() - known):
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            raise weights.refusal(f"{self.network.network} has no weight for {', '.join(unknown[:5])}{more}")
         task = TASKS.find(self.task)(**self.task_options)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, self.network, self.vocabulary)
@@ -88,9 +83,9 @@ def linear(name: str, module: str, place: Index = ()) -> tuple[Piece, Piece]:
     """Return the pieces of a published ``nn.Linear`` or layer norm.
 
     Args:
-        name: of the published module.
-        module: of the module here.
-        place: which rows of it, after the set if it is stacked.
+        name: name of the published module.
+        module: name of the module of the model.
+        place: index in the parameters of that module.
     """
     return Piece(f"{name}.weight", f"{module}.weight", place), Piece(f"{name}.bias", f"{module}.bias", place)
 
@@ -98,24 +93,24 @@ def linear(name: str, module: str, place: Index = ()) -> tuple[Piece, Piece]:
 def checked_network_options(
     network: str, given: Mapping[str, Any], needed: Mapping[str, str], optional: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the options of a network that its weights do not tell.
+    """Return the options of a network that do not follow from its weights.
 
     Args:
-        network: its name.
+        network: name of the network.
         given: the options.
-        needed: those that change numbers, each with what the authors' scripts have.
-        optional: others that may be given.
+        needed: the options that change results, each with its value in the authors' scripts.
+        optional: further options.
 
     Raises:
-        RecipeError: one is missing, or another is given. The message names all missing ones.
+        RecipeError: options are missing or unknown. The message names all missing ones.
     """
     known = [*needed, *optional]
     for name in given:
         if name not in known:
             near = near_names(name, known)
-            raise RecipeError(f"the weights of {network} do not leave {name} open; give {', '.join(known)}{near}")
+            raise RecipeError(f"{name} of {network} cannot be given; the options are {', '.join(known)}{near}")
     if missing := [f"{name} ({published})" for name, published in needed.items() if name not in given]:
         raise RecipeError(
-            f"the weights of {network} do not say its {', '.join(missing)}: give options, as the model was trained with"
+            f"the weights of {network} do not determine {', '.join(missing)}; give the options of its training"
         )
     return dict(given)

@@ -1,4 +1,4 @@
-"""Ordered Memory and ON-LSTM under a classifier, as in the code published with Shen et al. 2019 and 2018."""
+"""Classifiers with Ordered Memory and ON-LSTM, as in the code of Shen et al. 2019 and 2018."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEMORY_MAPS = {
     "cell.input_t.1": "cell_map",
     "cell.input_t.4": "gate_map",
 }
-# One layer norm serves the projection and the cell; a state dict names it three times.
+# Further names of the layer norm of the input projection.
 _SAME_NORM = ("activation", "cell.activation")
 
 
@@ -42,12 +42,12 @@ def plan_ordered_memory(
 
     Args:
         weights: the state dict.
-        options: of the network, what the weights do not tell.
+        options: options of the network that do not follow from the weights.
         task_options: must be empty.
-        words: the tokens in the order of the rows of the embedding table. None: the authors'.
+        words: the token of each row of the embedding table; None: those of the authors.
 
     Raises:
-        CheckpointError: the weights are of a model that is not covered, or fit no model.
+        CheckpointError: the model is not covered.
         RecipeError: options are missing or do not apply.
     """
     width, input_size = weights.matrix("encoder.OM_forward.input_projection.0.weight")
@@ -58,59 +58,49 @@ def plan_ordered_memory(
     needed = {"slots": "--nslot, 21 for ListOps and 12 for logic by default"}
     optional = ["evaluation_slots", "padding", "dropout", "memory_dropout", "input_dropout"]
     given = checked_network_options("OrderedMemory", options, needed, optional)
-    told = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
+    found = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
     pieces = [
         piece
         for theirs, ours in directions.items()
         for published, own in _MEMORY_MAPS.items()
         for piece in linear(f"{theirs}.{published}", f"{ours}.{own}")
     ]
-    copies = {
-        f"{theirs}.{module}.{part}": f"{theirs}.input_projection.1.{part}"
-        for theirs in directions
-        for module in _SAME_NORM
-        for part in ("weight", "bias")
-    }
-    network = NetworkConfig("OrderedMemory", {**told, **given})
+    copies = frozenset(
+        f"{theirs}.{module}.{part}" for theirs in directions for module in _SAME_NORM for part in ("weight", "bias")
+    )
+    network = NetworkConfig("OrderedMemory", {**found, **given})
     return _classifier(weights, task_options, words, network, pieces, width * len(directions), copies)
 
 
 def plan_on_lstm(
     weights: PublishedWeights, options: Mapping[str, Any], task_options: Mapping[str, Any], words: Sequence[str] | None
 ) -> Plan:
-    """Return the plan for a state dict of Ordered-Neurons' ``listops.py`` or ``proplog.py``; see above."""
-    if any(weight.startswith("rnn.cells.") for weight in weights.tensors):
-        raise weights.refusal("it is a language model, for which there is no task; the classifiers are covered")
+    """Return the plan for a state dict of Ordered-Neurons' ``listops.py`` or ``proplog.py``, as above."""
     sizes, chunk_size = _layers(weights)
     needed = {"weight_dropout": "--wdrop, 0 for logic and 0.1 for ListOps by default; it scales weights in evaluation"}
     given = checked_network_options("ONLSTM", options, needed, ["dropout", "input_dropout", "output_dropout"])
-    told = {"layer_sizes": sizes, "chunk_size": chunk_size, "embedding_size": weights.matrix(TABLE)[1]}
+    found = {"layer_sizes": sizes, "chunk_size": chunk_size, "embedding_size": weights.matrix(TABLE)[1]}
     pieces: list[Piece] = []
     for place in range(len(sizes)):
         pieces += linear(f"encoder.cells.{place}.ih.0", f"encoder.stack.layers.{place}.of_input")
         pieces += linear(f"encoder.cells.{place}.hh", f"encoder.stack.layers.{place}.of_hidden")
-    network = NetworkConfig("ONLSTM", {"hidden_size": sizes[-1], **told, **given})
-    return _classifier(weights, task_options, words, network, pieces, sizes[-1], {})
+    network = NetworkConfig("ONLSTM", {"hidden_size": sizes[-1], **found, **given})
+    return _classifier(weights, task_options, words, network, pieces, sizes[-1], frozenset())
 
 
 def _layers(weights: PublishedWeights) -> tuple[list[int], int]:
-    """Return the width of each layer, and how many units share a master unit.
+    """Return the width of each layer, and the number of units of a master unit.
 
     A layer of ``n`` master units and ``H`` units has ``2 n + 4 H`` rows.
     """
-    sizes: list[int] = []
-    chunk_sizes: set[int] = set()
-    while f"encoder.cells.{len(sizes)}.hh.weight" in weights.tensors or not sizes:
-        name = f"encoder.cells.{len(sizes)}.hh.weight"
-        rows, size = weights.matrix(name)
-        masters = (rows - 4 * size) // 2
-        if masters < 1 or rows != 2 * masters + 4 * size or size % masters:
-            raise weights.refusal(f"{name} is [{rows}, {size}], not an ON-LSTM: 2 rows a master unit, 4 a unit")
-        sizes.append(size)
-        chunk_sizes.add(size // masters)
-    if len(chunk_sizes) > 1:
-        raise weights.refusal(f"its layers have chunks of {' and '.join(map(str, sorted(chunk_sizes)))} units, not one")
-    return sizes, chunk_sizes.pop()
+    shapes: list[tuple[int, int]] = []
+    while not shapes or f"encoder.cells.{len(shapes)}.hh.weight" in weights.tensors:
+        shapes.append(weights.matrix(f"encoder.cells.{len(shapes)}.hh.weight"))
+    rows, size = shapes[0]
+    masters = (rows - 4 * size) // 2
+    if masters < 1:
+        raise weights.refusal(f"encoder.cells.0.hh.weight is [{rows}, {size}], not a layer of ON-LSTM")
+    return [size for _, size in shapes], size // masters
 
 
 def _classifier(
@@ -120,18 +110,12 @@ def _classifier(
     network: NetworkConfig,
     pieces: list[Piece],
     size: int,
-    copies: Mapping[str, str],
+    unused: frozenset[str],
 ) -> Plan:
-    """Return the plan of an encoder with the embedding table and the head of its task, ``size`` wide."""
+    """Return the plan of an encoder of width ``size`` with the embedding table and the head of its task."""
     if task_options:
-        raise RecipeError(f"{next(iter(task_options))} is not an option of a conversion; tasks of sequences take none")
+        raise RecipeError(f"{next(iter(task_options))} is not an option of this conversion; leave it out")
     name, last = (LOGIC, "mlp.4") if "mlp.4.weight" in weights.tensors else (LISTOPS, "mlp.1")
-    rows = weights.matrix(f"{last}.weight")[0]
-    if rows != len(CLASSES[name]):
-        raise weights.refusal(
-            f"its classifier tells {rows} classes apart; that of ListOps has 10 and no layer before it, that of logic "
-            "7 and one; others, as that of sentiment, are not covered"
-        )
     task = TASKS.find(name)()
     pieces = [*pieces, _embedding_piece(weights, name, task, words)]
     order = [CLASSES[name].index(label) for label in task.class_names or ()]
@@ -144,11 +128,11 @@ def _classifier(
             columns = (slice(None), ours), (slice(None), theirs)
             pieces.append(Piece("mlp.1.weight", "head.compare.weight", *columns, (size, 4 * size)))
         pieces.append(Piece("mlp.1.bias", "head.compare.bias"))
-    return Plan(name, {}, network, task.vocabulary, pieces, copies)
+    return Plan(name, {}, network, task.vocabulary, pieces, unused)
 
 
 def _embedding_piece(weights: PublishedWeights, name: str, task: Task, words: Sequence[str] | None) -> Piece:
-    """Return the rows of the tokens that the task has; others, such as that of padding, are never read."""
+    """Return the rows of the tokens of the task. Other tokens, such as padding, are not used."""
     table = weights.words_of(TABLE, words, WORDS[name], "tokens")
     tokens = token_table(task.vocabulary, task.token_form)
     missing = [token for token in tokens if table.count(token) != 1]

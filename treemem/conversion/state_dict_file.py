@@ -1,4 +1,4 @@
-"""State dicts that ``torch.save`` wrote. A file that holds more than tensors and plain data is not loaded."""
+"""State dicts in files of ``torch.save``. Only tensors and plain data are loaded."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from treemem.errors import CheckpointError, near_names
 from treemem.plain_data import plain_data
 
-# Where the authors' scripts put the weights of a model beside those of its optimizer.
+# Keys of the weights in files that also hold the state of an optimizer.
 _ENVELOPES = ("model_state_dict", "state_dict")
 
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """The weights in a file, by the names of the published code.
+    """The weights in a file, by their published names.
 
     Attributes:
         source: the file.
-        tensors: name to weight.
+        tensors: the weights.
     """
 
     source: str
@@ -58,28 +57,23 @@ class PublishedWeights:
         """Return the word of each row of an embedding table: ``words``, or by default the published ones.
 
         Raises:
-            CheckpointError: the table has another number of rows.
+            CheckpointError: the table has a different number of rows.
         """
         rows, found = self.matrix(name)[0], list(published if words is None else words)
         if rows != len(found):
-            whose = "the published code has" if words is None else "words names"
-            raise self.refusal(f"{name} has {rows} rows, and {whose} {len(found)} {what}; give words, one a row")
+            whose = "the published code has" if words is None else "words has"
+            raise self.refusal(f"{name} has {rows} rows, and {whose} {len(found)} {what}; give words, one for each row")
         return found
-
-    @property
-    def modules(self) -> list[str]:
-        """The first parts of the names, each once, in the order of the file."""
-        return list(dict.fromkeys(name.partition(".")[0] for name in self.tensors if "." in name))
 
 
 def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
     """Return the weights in a file of ``torch.save``, on the CPU.
 
     Args:
-        path: holds a state dict, or a dictionary that has one under ``model_state_dict`` or ``state_dict``.
+        path: a file of a state dict, or of a dictionary with one as ``model_state_dict`` or ``state_dict``.
 
     Raises:
-        CheckpointError: there is no such file, or it is not a state dict of floating-point weights of one dtype.
+        CheckpointError: the file cannot be read, or is not a state dict of floating-point weights of one dtype.
     """
     source = os.fspath(path)
     try:
@@ -88,8 +82,8 @@ def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
         raise CheckpointError(f"{source} cannot be read: {error.strerror or error}") from error
     except CheckpointError:
         raise CheckpointError(
-            f"{source} is not a file of torch.save with tensors and plain data alone; if it holds a whole model, load "
-            "it with the authors' code and write torch.save(model.state_dict(), FILE)"
+            f"{source} is not a file of torch.save with only tensors and plain data; load a whole model with the "
+            "authors' code and write torch.save(model.state_dict(), FILE)"
         ) from None
     if isinstance(content, dict):
         content = next((content[name] for name in _ENVELOPES if isinstance(content.get(name), dict)), content)
@@ -99,15 +93,11 @@ def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:
 def _checked(content: object, source: str) -> dict[str, Tensor]:
     if not isinstance(content, dict) or not content:
         raise CheckpointError(f"{source} does not hold a state dict, a dictionary of names to weights")
-    types = set()
     for name, value in content.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f"{source} does not hold a state dict: {name!r} is of type {type(value).__name__}")
-        if not value.is_floating_point() or value.layout != torch.strided:
-            raise CheckpointError(f"{source}: {name} holds {value.dtype}, {value.layout}, not floating-point weights")
-        types.add(value.dtype)
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise CheckpointError(f"{source} does not hold a state dict: {name!r} is {kind}, not a weight")
+    types = {str(value.dtype) for value in content.values()}
     if len(types) > 1:
-        raise CheckpointError(
-            f"{source} mixes {' and '.join(sorted(map(str, types)))}; its weights must be of one type"
-        )
+        raise CheckpointError(f"{source} mixes {' and '.join(sorted(types))}; all weights must have one type")
     return content

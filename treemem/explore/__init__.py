@@ -1,4 +1,4 @@
-"""Results to look at: tables, plots, and the explorer, a page that shows what a model does."""
+"""Tables, plots, and the explorer, a page that shows what a model does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer: what a model did with examples, as one HTML file to look at."""
+"""The explorer: an HTML page of what a model does with examples."""
 
 from __future__ import annotations
 
@@ -44,33 +44,31 @@ def explore(
 ) -> Path:
     """Write a page that shows what a model does with each example: trees, states, stacks, gates, outputs.
 
-    The page is one file that needs nothing else, not even a network: open it in a browser. For tree networks it shows
-    the states of every node, and the gates if the cell tells them (:func:`treemem.ops.step_trace.trace_steps`); for
-    sequence encoders the output and the trace at every token, and induced trees beside the gold trees. Numbers are
-    rounded to four significant digits.
+    The page is one HTML file that works offline. For tree networks it shows the states of every node, and the gates if
+    the cell has them (:func:`treemem.ops.step_trace.trace_steps`). For sequence encoders it shows the output and the
+    trace at every token, and induced trees beside the gold trees.
 
     Args:
         model: a model, or the folder of a checkpoint or run (see :func:`treemem.load`).
-        examples: texts of the model's task, trees, or a forest of trees, whose ``tree_data["label"]`` are the labels if
-            they are known.
+        examples: texts of the model's task, trees, or a forest with the known labels in ``tree_data["label"]``.
         path: the HTML file to write.
-        labels: the labels, ``[examples]``, -1 if not known; they replace those of the forest.
-        ids: what the page calls each example; numbers from 1 by default.
-        title: of the page.
-        most: refuse more examples, which would make a large page: each node of a network of 50 with a stack of 5 takes
-            up to 2,600 bytes.
-        overwrite: replace the file if it exists.
+        labels: the labels, ``[examples]``, -1 for unknown. They replace those of the forest.
+        ids: the name of each example on the page; by default numbers from 1.
+        title: title of the page.
+        most: raise an error if there are more examples. A node of a network of size 50 with a stack of 5 takes up to
+            2,600 bytes.
+        overwrite: replace an existing file.
 
     Returns:
-        ``path``. The file appears there when it is complete.
+        ``path``.
 
     Raises:
-        RecipeError: no examples or too many, labels or ids that do not fit, or a file that exists, that does not end in
-            ``.html`` or that cannot be written.
-        ParseError: a text that is not an example of the task; its ``line`` is the text's place, from 1.
-        VocabularyError: a label that the model does not know.
-        GraphError: a tree that is not an example of the task, or something that is not a list of texts and trees.
-        CheckpointError: no checkpoint, or a torn one.
+        RecipeError: there are no examples or too many, labels or ids do not fit, or the file exists, does not end in
+            ``.html`` or cannot be written.
+        ParseError: a text is not an example of the task. Its ``line`` is the number of the text, from 1.
+        VocabularyError: the model does not know a label.
+        GraphError: a tree is not an example of the task, or ``examples`` is a single text or tree.
+        CheckpointError: the checkpoint does not exist or is damaged.
 
     Example:
         >>> from treemem import load_pretrained
@@ -80,7 +78,7 @@ def explore(
     path = Path(path)
     check_writable(path, overwrite=overwrite)
     if path.suffix.lower() not in (".html", ".htm", ""):
-        raise RecipeError(f"{path} is not named as a page of HTML; choose a name that ends in .html")
+        raise RecipeError(f"{path} is not the name of an HTML page; choose a name that ends in .html")
     if not isinstance(model, Model):
         model = load(model)
     page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))
@@ -98,7 +96,7 @@ def page_data(
     title: str = "",
     most: int = 500,
 ) -> dict[str, Any]:
-    """Return what a page of :func:`explore` holds, as plain data; arguments and errors as there."""
+    """Return the data of a page of :func:`explore`, with the same arguments and errors."""
     task = model.task
     given = list(examples) if isinstance(examples, Iterator) else examples
     forest = task.forest_of(given)
@@ -144,27 +142,25 @@ def page_data(
 def _checked_examples(
     task: Task, forest: Forest, labels: ArrayLike | None, ids: Sequence[object] | None, most: int
 ) -> Examples:
-    """The examples of a forest, with ``labels`` if they are given."""
+    """Return the examples of a forest, with ``labels`` if they are given."""
     if not len(forest):
-        raise RecipeError("there are no examples to show; give at least one")
+        raise RecipeError("there are no examples; give at least one")
     own = task.examples_to_predict(forest)
     if len(own) > checked_count("most", most):
-        raise RecipeError(f"{len(own)} examples are more than {most}; choose some of them, or say most={len(own)}")
+        raise RecipeError(f"{len(own)} examples are more than {most}; choose some of them, or set most={len(own)}")
     if ids is not None and len(ids) != len(own):
         raise RecipeError(f"{len(ids)} ids for {len(own)} examples; give one for each")
     if labels is None:
         return own
     given = np.asarray(labels)
     if given.shape != (len(own),):
-        raise RecipeError(
-            f"labels of the shape {list(given.shape)} do not fit; give one for each of {len(own)} examples"
-        )
+        raise RecipeError(f"labels have the shape {list(given.shape)}; give one for each of {len(own)} examples")
     label = np.repeat(given, len(forest) // len(own))
     return task.examples_to_predict(forest.with_data(tree_data={**forest.tree_data, "label": label}))
 
 
 def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
-    """The text of each example of a forest: an equation as people write it, anything else as tokens."""
+    """Return the text of each example: infix for equations, tokens for anything else."""
     written: list[str] = []
     if len(forest) == len(own):
         for tree in forest if forest.labels and EQUALITY in forest.labels else ():
@@ -180,7 +176,7 @@ def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
 
 
 def _answers(model: Model, own: Examples, kept: Any) -> list[dict[str, Any]]:
-    """What the model answered to each example, and whether that is correct."""
+    """Return the answer to each example, and whether it is correct."""
     task = model.task
     correct = task.correct(kept, own.targets)
     if isinstance(task, ClassificationTask):
@@ -199,7 +195,7 @@ def _answers(model: Model, own: Examples, kept: Any) -> list[dict[str, Any]]:
 def _class_answers(
     probabilities: NDArray[np.float64], class_names: Sequence[str] | None, labels: list[int]
 ) -> list[dict[str, Any]]:
-    """The likeliest class of each example, its probability and the label."""
+    """Return the most likely class of each example, its probability and the label."""
     is_binary = probabilities.ndim == 1
     rows = np.stack([1 - probabilities, probabilities], 1) if is_binary else probabilities
     names = ("false", "true") if is_binary else class_names or range(rows.shape[1])
@@ -219,7 +215,7 @@ def _class_answers(
 
 
 def _other_answer(prediction: Any, probability: float | None) -> dict[str, Any]:
-    """An answer of a task that is not a classification."""
+    """Return an answer of a task that is not a classification."""
     text = " ".join(map(str, prediction)) if isinstance(prediction, (list, tuple)) else str(prediction)
     return {
         "prediction": _NOT_A_NUMBER if prediction is None else printable_line(text),
@@ -230,7 +226,7 @@ def _other_answer(prediction: Any, probability: float | None) -> dict[str, Any]:
 
 
 def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:
-    """The trees of each example, the sequences that were read, and the rows of the items."""
+    """Return the trees and sequences of each example, with the rows of their items."""
     forest, each = own.forest, own.trees_per_example
     label = names.of_forest(forest)
     arity = forest.arity.tolist()
@@ -259,7 +255,6 @@ def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[st
         "row": rows,
         "node": read.node,
         "induced": None if read.induced is None else [node.arity for node in read.induced.postorder()],
-        "whyNone": read.why_none,
         "f1": None if read.f1 is None else f"{100 * read.f1:.1f}",
         "attention": None if read.attention is None else _attention(read.attention, read.mark, names),
         "tooLong": read.too_long,
@@ -267,7 +262,7 @@ def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[st
 
 
 def _attention(weights: NDArray[np.float64], mark: str, names: LabelTable) -> dict[str, Any]:
-    """The weights of attention: ``numbers`` are packed, layer after layer, row after row."""
+    """Return attention weights. ``numbers`` are packed layer by layer, row by row."""
     return {
         "layers": weights.shape[0],
         "positions": weights.shape[1],

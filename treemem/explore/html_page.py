@@ -1,4 +1,4 @@
-"""A page as one file that needs nothing else: markup, style, scripts and data together."""
+"""A page as one file with its style, scripts and data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SCRIPTS = ("numbers", "trees", "tree_view", "scene", "sequence_view", "details"
 
 
 def html_page(data: Mapping[str, Any]) -> str:
-    """Return the page that shows ``data``, which :func:`treemem.explore.explorer.page_data` returned.
+    """Return the page of the ``data`` of :func:`treemem.explore.explorer.page_data`.
 
-    The data are inert: JSON without any character of markup, which the scripts show as text only. The page forbids
-    itself requests and any style or script but its own, which it names by their hashes.
+    The data are JSON without markup characters, and the scripts show them as text only. The page's content security
+    policy forbids requests and all styles and scripts but its own.
     """
     style = _file("page.css")
     script = "(() => {\n'use strict';\n" + "".join(_file(f"{name}.js") for name in _SCRIPTS) + "})();\n"

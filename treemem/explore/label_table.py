@@ -1,4 +1,4 @@
-"""Labels and words as a page shows them."""
+"""Labels as a page shows them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _TAB = "  ⇥  "
 
 
 class LabelTable:
-    """Distinct labels: how each is spelled, and how a picture shows it."""
+    """The distinct labels of a page."""
 
     def __init__(self) -> None:
         self._place: dict[tuple[str, float | None], int] = {}
 
     def add(self, label: str, value: float | None = None) -> int:
-        """The place of a label, or of a number leaf of that value."""
+        """Return the place of a label, or of a number leaf of a value."""
         return self._place.setdefault((label, value), len(self._place))
 
     def of_forest(self, forest: Forest) -> list[int]:
-        """The place of the label of each node."""
+        """Return the place of the label of each node."""
         labels = [forest.labels[number] for number in forest.label.tolist()]
         if forest.value is None:
             return [self.add(label) for label in labels]
@@ -33,7 +33,7 @@ class LabelTable:
         return [self.add(label, value) for label, value in zip(labels, values, strict=True)]
 
     def entries(self) -> list[list[str]]:
-        """Each label as it is spelled, with its value where it has one, and as a picture shows it."""
+        """Return each label in full, with its value, and in short."""
         return [
             [printable(label) if value is None else f"{printable(label)} {value!r}", short_label(label, value)]
             for label, value in self._place
@@ -41,7 +41,7 @@ class LabelTable:
 
 
 def short_label(label: str, value: float | None = None) -> str:
-    """What an equation says as people write it, ``x`` for ``Symbol:var_0``; any other label as it is."""
+    """Return a label as in infix equations, such as ``x`` for ``Symbol:var_0``, or unchanged."""
     if label == EQUALITY:
         return "="
     if value is None and ":" not in label:
@@ -53,5 +53,5 @@ def short_label(label: str, value: float | None = None) -> str:
 
 
 def printable_line(text: str) -> str:
-    """``text`` in one line, tabs between its parts shown, with what cannot be printed as an escape of Python."""
+    """Return a text with visible tabs, and with escapes for what cannot be printed."""
     return _TAB.join(printable(part) if part.strip() else part for part in text.split("\t"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LONGEST_BESIDE = 55
-"""Two columns of legend, of so many characters each, are as wide as the plot."""
+"""Longest name with which a legend of two columns fits the plot."""
 
 
 def plot_accuracy(
@@ -33,38 +33,28 @@ def plot_accuracy(
     title: str = "",
     baseline: str = "majority class",
     monitor: Monitor = ACCURACY,
-) -> None:
-    """Plot accuracy against the group (the depth of an equation), a line for each network.
+) -> Figure:
+    """Plot accuracy by group, such as the depth of an equation, with a line for each network.
 
-    Scores of several seeds have bars of one deviation. A dashed line is their ``majority``, one for each set of
-    examples. A dotted line in a network's colour is its published accuracy over all groups, on the published data set.
+    Scores of several seeds have bars of one standard deviation. A dashed line is the majority class, one for each set
+    of examples. A dotted line in the colour of a network is its published accuracy over all groups.
 
     Args:
-        scores: network to its scores by group; one group may be ``"all"``, which is not drawn.
+        scores: network to its scores by group. The group ``"all"`` is not drawn.
         path: the file to write, SVG if its name ends in ``.svg``, else PNG.
         published: published figures.
-        group: what the groups are.
-        split: of the published figures.
-        title: of the plot.
-        baseline: what the legend calls ``majority``.
-        monitor: which metric, and how it is shown.
+        group: name of the groups.
+        split: split of the published figures.
+        title: title of the plot.
+        baseline: name of the majority class in the legend.
+        monitor: the metric, and how it is shown.
+
+    Returns:
+        The figure that was written.
 
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
-    _write(accuracy_figure(scores, published, group, split, title, baseline, monitor), path)
-
-
-def accuracy_figure(
-    scores: Mapping[str, Sequence[Score]],
-    published: Iterable[PublishedFigure] = (),
-    group: str = "depth",
-    split: str = "test",
-    title: str = "",
-    baseline: str = "majority class",
-    monitor: Monitor = ACCURACY,
-) -> Figure:
-    """Return what :func:`plot_accuracy` writes as a figure of matplotlib."""
     figure = _new_figure((8, 5.5))
     figures = {
         figure.network: figure for figure in published if (figure.split, figure.metric) == (split, monitor.metric)
@@ -100,35 +90,33 @@ def accuracy_figure(
     axes.set_title(title)
     _finish_axes(axes, group, monitor)
     _add_legend(figure, axes)
-    return figure
+    return _written(figure, path)
 
 
 Records = Iterable[Mapping[str, Any]] | str | Path
-"""The records of a run's epochs, or the file ``metrics.jsonl`` that holds them."""
+"""The records of the epochs of a run, or their file ``metrics.jsonl``."""
 
 
 def plot_training(
     runs: Mapping[str, Records], path: str | Path, *, title: str = "", monitor: Monitor = ACCURACY
-) -> None:
-    """Plot the loss and a validation metric against the epoch, a colour for each run.
+) -> Figure:
+    """Plot the loss and a validation metric by epoch, with a colour for each run.
 
-    The loss of training is a line, that of validation dashed. A dot marks the epoch of the best metric.
+    The training loss is a solid line, the validation loss a dashed one. A dot marks the best epoch.
 
     Args:
-        runs: name to records, or to a file of them.
+        runs: name to records, or to a file of records.
         path: the file to write, SVG if its name ends in ``.svg``, else PNG.
-        title: of the plot.
-        monitor: which metric; records hold it as ``validation_METRIC``.
+        title: title of the plot.
+        monitor: the metric. Records hold it as ``validation_METRIC``.
+
+    Returns:
+        The figure that was written.
 
     Raises:
         RecipeError: matplotlib is not installed, or a file cannot be read or written.
-        ParseError: a file that holds no records.
+        ParseError: a file does not hold records.
     """
-    _write(training_figure(runs, title, monitor), path)
-
-
-def training_figure(runs: Mapping[str, Records], title: str = "", monitor: Monitor = ACCURACY) -> Figure:
-    """Return what :func:`plot_training` writes as a figure of matplotlib; errors as there."""
     figure = _new_figure((9, 4))
     losses, metrics = figure.subplots(1, 2)
     for name, records in runs.items():
@@ -145,11 +133,11 @@ def training_figure(runs: Mapping[str, Records], title: str = "", monitor: Monit
     _finish_axes(metrics, "epoch", monitor._replace(metric=f"validation {monitor.metric}"))
     figure.suptitle(title)
     _add_legend(figure, losses)
-    return figure
+    return _written(figure, path)
 
 
 def _points(epochs: list[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """The epochs whose record has ``name``, and its values."""
+    """Return the epochs whose record has ``name``, and its values."""
     found = [record for record in epochs if isinstance(record.get(name), (int, float))]
     return [record["epoch"] for record in found], [record[name] for record in found]
 
@@ -172,25 +160,24 @@ def _add_legend(figure: Figure, axes: Any) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize="small")
 
 
-def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> None:
-    """Draw a small tree with the state of each node as a heat map below its label, row 0 of a stack above.
+def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:
+    """Draw a small tree with the state of each node as a heat map below its label, with row 0 of a stack on top.
 
     Args:
         tree: the tree.
-        states: ``[nodes, rows, width]``, or ``[nodes, width]``, in post-order, as ``states.S`` of a batch of one tree.
+        states: ``[nodes, rows, width]`` or ``[nodes, width]``, in post-order, such as ``states.S`` of a batch of one
+            tree.
         path: the file to write, SVG if its name ends in ``.svg``, else PNG.
-        what: the legend calls them so.
-        title: of the plot.
+        what: name of the states in the legend.
+        title: title of the plot.
+
+    Returns:
+        The figure that was written.
 
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
-        GraphError: not one state for each node.
+        GraphError: there is not one state for each node.
     """
-    _write(tree_figure(tree, states, what, title), path)
-
-
-def tree_figure(tree: Tree, states: ArrayLike, what: str = "stack", title: str = "") -> Figure:
-    """Return what :func:`plot_tree` writes as a figure of matplotlib; errors as there."""
     maps = np.asarray(states, np.float64)
     maps = maps[:, None] if maps.ndim == 2 else maps
     if maps.ndim != 3 or len(maps) != tree.size:
@@ -215,13 +202,13 @@ def tree_figure(tree: Tree, states: ArrayLike, what: str = "stack", title: str =
     axes.axis("off")
     axes.set_title(title)
     figure.colorbar(image, ax=axes, label=what, shrink=0.8)
-    return figure
+    return _written(figure, path)
 
 
 def _layout(tree: Tree) -> tuple[NDArray[np.float64], list[tuple[int, int]]]:
-    """The place of each node ``[nodes, 2]``, parents above the middle of their children, and edges (child, parent)."""
+    """Return the position of each node ``[nodes, 2]``, parents above the middle of their children, and the edges."""
     place = np.zeros((tree.size, 2))
-    edges: list[tuple[int, int]] = []
+    edges: list[tuple[int, int]] = []  # child, parent
     waiting: list[int] = []
     leaves = 0
     for number, node in enumerate(tree.postorder()):
@@ -242,9 +229,10 @@ def _new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
-def _write(figure: Figure, path: str | Path) -> None:
+def _written(figure: Figure, path: str | Path) -> Figure:
     from matplotlib import rc_context
 
     form = "svg" if Path(path).suffix == ".svg" else "png"
     with replacing(path) as temporary, rc_context({"svg.hashsalt": "treemem"}):
         figure.savefig(temporary, format=form, metadata={"Date": None} if form == "svg" else None)
+    return figure

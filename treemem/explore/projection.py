@@ -1,4 +1,4 @@
-"""Encodings as points in a plane."""
+"""Projection of encodings to a plane."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from treemem.explore.decimals import shown
 
 
 def projection(encodings: NDArray[np.float64]) -> dict[str, Any]:
-    """The first two principal components of encodings.
+    """Return the first two principal components of encodings.
 
     Args:
         encodings: ``[encodings, hidden_size]``.
 
     Returns:
-        ``points``: of each encoding its two coordinates, or None where it is not finite; ``variance``: what part of the
-        variance each component has, in percent.
+        ``points``: the two coordinates of each encoding, None if it is not finite; ``variance``: the explained variance
+        of each component, in percent.
     """
     finite = np.asarray(np.isfinite(encodings).all(axis=1))
     centred = encodings[finite] - encodings[finite].mean(0) if finite.any() else encodings[finite]
     points = np.zeros((len(centred), 2))
     variance = np.zeros(2)
     kept = min(2, *centred.shape)
-    if kept and np.abs(centred).max() > 0:
+    if kept and centred.any():
         from sklearn.decomposition import PCA
 
         components = PCA(kept, svd_solver="full")
-        points[:, :kept] = components.fit_transform(centred / np.abs(centred).max()) * np.abs(centred).max()
+        points[:, :kept] = components.fit_transform(centred)
         variance[:kept] = components.explained_variance_ratio_
     coordinates = [[float(shown(x)) for x in point] for point in points]
     placed = iter(coordinates)

@@ -1,8 +1,7 @@
-"""Records what a model does with each example: states of nodes, traces of tokens, outputs.
+"""Records of what a model does with examples: states of nodes, traces of tokens, outputs.
 
-Everything is drawn from what an encoder says about itself: ``trace_axes`` names the axes of each trace,
-``memory_contents`` returns what a memory holds, ``induced_trees`` returns trees. Of an encoder without
-``trace_axes`` the encodings alone are recorded.
+An encoder describes itself: ``trace_axes`` names the axes of each trace, ``memory_contents`` returns the contents of a
+memory, ``induced_trees`` returns trees. For an encoder without ``trace_axes``, only the encodings are recorded.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, TreememError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
-from treemem.induction import induced_trees, remove_brackets, sentence_f1
+from treemem.induction import remove_brackets, sentence_f1
 from treemem.model import Model
 from treemem.task import ModelOutput
 from treemem.trees.forest import Forest
@@ -34,28 +33,26 @@ _MARKS = ("⟨start⟩", "⟨delimiter⟩", "⟨extract⟩")
 _Axes = Mapping[str, tuple[str, ...]]
 
 LONGEST_ATTENTION = 100
-"""Positions up to which the attention of a sequence is kept. It takes their square in every layer."""
+"""Most positions of a sequence whose attention is kept."""
 
 
 @dataclass(frozen=True)
 class ReadSequence:
-    """What an encoder read as one sequence.
+    """A sequence that an encoder read.
 
     Attributes:
         words: the tokens.
-        node: for each token the node whose label it is, in post-order through all trees of the sequence; -1 if none.
-        induced: the tree that the encoder induced over the tokens, if it does so.
-        why_none: why it could not induce a tree.
+        node: the node of each token, in post-order over all trees of the sequence, or -1.
+        induced: the induced tree, if the encoder induces trees.
         f1: F1 of the induced tree against the gold tree, if both have the same words.
-        attention: weights ``[layers, positions, positions]``; None if there are none or the sequence is too long.
-        too_long: whether attention was left out for more than ``LONGEST_ATTENTION`` positions.
-        mark: name of the learned position after the last token, if there is one. It is a position, but not a token.
+        attention: weights ``[layers, positions, positions]``, None if there are none or the sequence is too long.
+        too_long: whether there are more than ``LONGEST_ATTENTION`` positions.
+        mark: name of the learned position after the last token, if there is one.
     """
 
     words: list[str]
     node: list[int]
     induced: Tree | None = None
-    why_none: str = ""
     f1: float | None = None
     attention: NDArray[np.float64] | None = None
     too_long: bool = False
@@ -67,12 +64,12 @@ class Recording:
     """What a model did with examples.
 
     Attributes:
-        items: what the rows of the table are.
+        items: what the vectors of the table belong to.
         table: the vectors of all nodes or tokens, in order.
-        kept: what the task keeps of the outputs: ``[examples, ...]``, or a list with an item for each example.
+        kept: what ``Task.kept`` returns, ``[examples, ...]`` or a list with an item for each example.
         encodings: ``[examples, parts, hidden_size]``.
         sequences: the sequences of each example, if the items are tokens.
-        attends_by: what tells several maps of attention apart: ``"layer"`` or ``"step"``.
+        attends_by: the axis of several attention maps: ``"layer"`` or ``"step"``.
     """
 
     items: Literal["nodes", "tokens", "none"] = "none"
@@ -87,9 +84,9 @@ def record(model: Model, examples: Examples) -> Recording:
     """Run a model over examples in evaluation mode and return what it did.
 
     Raises:
-        VocabularyError: a label that the model does not know.
-        GraphError: a tree that it cannot take.
-        RecipeError: an encoder whose outputs do not fit its tokens.
+        VocabularyError: the model does not know a label.
+        GraphError: the model does not accept a tree.
+        RecipeError: the outputs of the encoder do not fit its tokens.
     """
     recording = Recording()
     kept: list[Any] = []
@@ -126,7 +123,7 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
     if len(reads) != len(outputs) or lengths.max() > outputs.shape[1]:
         raise RecipeError(
             f"the outputs of {type(encoder).__name__} have the shape {list(outputs.shape)}, which does not fit "
-            f"{len(reads)} sequences of up to {lengths.max()} tokens; say in its attribute form how it reads trees"
+            f"{len(reads)} sequences of up to {lengths.max()} tokens; set its attribute form to the form of its tokens"
         )
     present = np.arange(outputs.shape[1]) < lengths[:, None]
     memory = encoder.memory_contents(batch) if hasattr(encoder, "memory_contents") else {}
@@ -141,13 +138,13 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
 
 
 def _forest_of(batch: Batch, examples: Examples) -> Forest:
-    """The trees of a batch, those of one example adjacent."""
+    """Return the trees of a batch. Those of one example are adjacent."""
     each = examples.trees_per_example
     return examples.forest[(np.asarray(batch.example_ids)[:, None] * each + np.arange(each)).ravel()]
 
 
 def _node_values(encoded: Any, axes: _Axes, forest: Forest) -> dict[str, Values]:
-    """The states and the trace of each node of a batch, the trace in the order of its axes."""
+    """Return the states and the trace of each node of a batch, the trace in the order of ``axes``."""
     names = getattr(encoded, "names", ())
     states = {name: encoded[name] for name in names} or {"h": encoded.outputs}
     found = {name: Values("state", entries_of(_numpy(value))) for name, value in states.items()}
@@ -163,7 +160,7 @@ def _node_values(encoded: Any, axes: _Axes, forest: Forest) -> dict[str, Values]
 def _token_values(
     encoded: Any, axes: _Axes, memory: Mapping[str, torch.Tensor], present: NDArray[np.bool_]
 ) -> dict[str, Values]:
-    """The output, the trace and the memory at each token of a batch, sequence after sequence."""
+    """Return the output, the trace and the memory at each token of a batch, sequence by sequence."""
     found = {"h": Values("state", entries_of(_numpy(encoded.outputs)[present]))}
     for name, names in axes.items():
         if name in encoded.trace and names.count("tokens") == 1:
@@ -178,7 +175,7 @@ def _token_values(
 
 
 def _attention(trace: Mapping[str, torch.Tensor], axes: _Axes) -> list[tuple[str, NDArray[np.float64]]]:
-    """The first trace with two axes of tokens as ``[sequences, layers, tokens, tokens]``, and what its layers are."""
+    """Return the first trace with two token axes as ``[sequences, layers, tokens, tokens]``, and its layer axis."""
     for name, names in axes.items():
         if name in trace and names.count("tokens") == 2:
             tokens = [place for place, axis in enumerate(names) if axis == "tokens"]
@@ -197,7 +194,7 @@ def _with_attention(read: ReadSequence, weights: NDArray[np.float64], mark: str)
 
 
 def _sequences(model: Model, batch: Batch, forest: Forest) -> list[ReadSequence]:
-    """The sequences that the encoder read of a batch, with their induced trees if it induces any."""
+    """Return the sequences of a batch as the encoder read them, with their induced trees."""
     encoder: Any = model.encoder
     if isinstance(batch, TokenBatch):
         words = model.vocabulary.leaves
@@ -214,34 +211,22 @@ def _sequences(model: Model, batch: Batch, forest: Forest) -> list[ReadSequence]
         sizes = np.diff(forest.begin).tolist()
         return [_as_one(*pair) for pair in zip(reads[::2], reads[1::2], sizes[::2], strict=True)]
     if getattr(encoder, "can_induce_trees", False):
-        reads = [_with_induced(*parts) for parts in zip(reads, _induced(encoder, batch, forest), forest, strict=True)]
+        try:
+            trees = encoder.induced_trees(batch)
+        except GraphError:  # what it computed is not finite
+            return reads
+        reads = [_with_induced(*parts) for parts in zip(reads, trees, forest, strict=True)]
     return reads
 
 
 def _as_one(left: ReadSequence, right: ReadSequence, num_left: int) -> ReadSequence:
-    """The one sequence of a pair, with the marks of a cross-encoder."""
+    """Return a pair as the one sequence that a cross-encoder reads."""
     start, delimiter, extract = _MARKS
     moved = [node if node < 0 else node + num_left for node in right.node]
     return ReadSequence([start, *left.words, delimiter, *right.words, extract], [-1, *left.node, -1, *moved, -1])
 
 
-def _induced(encoder: Any, batch: Batch, forest: Forest) -> list[Tree | str]:
-    """The tree induced over each sequence, or why there is none."""
-    try:
-        return list(encoder.induced_trees(batch))
-    except GraphError:  # of one sequence: each is tried alone
-        found: list[Tree | str] = []
-        for tree in forest:
-            try:
-                found += induced_trees(encoder, [tree])
-            except GraphError as error:
-                found.append(str(error).rpartition("sequence 0: ")[2])
-        return found
-
-
-def _with_induced(read: ReadSequence, induced: Tree | str, gold: Tree) -> ReadSequence:
-    if isinstance(induced, str):
-        return replace(read, why_none=induced)
+def _with_induced(read: ReadSequence, induced: Tree, gold: Tree) -> ReadSequence:
     try:
         f1 = sentence_f1(remove_brackets(gold, ()), remove_brackets(induced))
     except TreememError:  # the encoder read tokens that are not leaves of the gold tree

@@ -1,4 +1,4 @@
-"""States of many nodes or tokens, every vector kept once."""
+"""States of nodes or tokens, with equal vectors stored once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from treemem.explore.decimals import coded, packed, shown
 
 Sort = Literal["state", "gate", "step"]
-"""What a node hands on, what its step did, or what a network did at a token."""
+"""A state of a node or token, a gate of a node, or the trace of a step at a token."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """One name's vectors of some items.
+    """The vectors of some items under one name.
 
     Attributes:
-        sort: what they are.
-        values: ``[items, entries, width]``; several entries are the rows of a stack, or one for each child.
-        known: bool ``[items, entries]``, where there is one; None: everywhere.
-        axis: what the entries are, or the numbers of a single one: ``"slots"``, ``"children"``, ``"layers"``.
+        sort: the sort of the vectors.
+        values: ``[items, entries, width]``; entries are the rows of a stack, or the children.
+        known: bool ``[items, entries]``, which entries exist; None: all.
+        axis: the axis of the entries, or of the numbers of a single entry: ``"slots"``, ``"children"``, ``"layers"``.
     """
 
     sort: Sort
@@ -34,10 +34,9 @@ class Values:
 
 
 class StateTable:
-    """Vectors of items (nodes, tokens) by name, as a page holds them.
+    """Vectors of nodes or tokens by name, as a page stores them.
 
-    Equal vectors are kept once, and so are items of which all vectors are equal, as those of equal subtrees: an item
-    has a row.
+    Equal vectors are stored once. Items whose vectors are all equal, such as those of equal subtrees, share a row.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,7 @@ class StateTable:
         self._chunks: list[tuple[int, dict[str, NDArray[np.int64]]]] = []
 
     def add(self, num_items: int, fields: Mapping[str, Values]) -> None:
-        """Append items; a name that they do not have is not there for them."""
+        """Append items with their vectors by name."""
         chunk = {}
         for name, field in fields.items():
             width = field.values.shape[2]
@@ -67,7 +66,7 @@ class StateTable:
         self._chunks.append((num_items, chunk))
 
     def place_of(self, vectors: NDArray[np.float64]) -> list[int]:
-        """Keep ``vectors``, ``[count, width]``, that belong to no item; where they are among those of their width."""
+        """Store vectors ``[count, width]`` of no item. Return their places among those of their width."""
         width = vectors.shape[1]
         return self._pools.setdefault(width, _VectorPool(width)).add(vectors).tolist()
 
@@ -76,8 +75,7 @@ class StateTable:
 
         Returns:
             ``fields``: name, sort, axis, width, number of entries, and bounds of the finite numbers. ``pools``: packed
-            vectors by width. ``rows``: by name, for every row and entry the place of its vector among those of its
-            width, -1 if it has none.
+            vectors by width. ``rows``: by name, for each row and entry, the place of its vector in its pool, or -1.
         """
         num_items = sum(count for count, _ in self._chunks)
         entries = {name: max(chunk[name].shape[1] for _, chunk in self._chunks if name in chunk) for name in self._sort}
@@ -112,7 +110,7 @@ class StateTable:
 
 
 class _VectorPool:
-    """Distinct vectors of one width, as they will be shown."""
+    """Distinct vectors of one width, rounded as a page shows them."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -120,7 +118,7 @@ class _VectorPool:
         self._kept: list[NDArray[np.uint32]] = []
 
     def add(self, vectors: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Where each of ``[count, width]`` is."""
+        """Return the place of each vector, ``[count, width]``."""
         codes = coded(vectors)
         places = np.empty(len(codes), np.int64)
         for number, code in enumerate(codes):
@@ -135,7 +133,7 @@ class _VectorPool:
 
 
 def entries_of(values: NDArray[Any]) -> NDArray[np.float64]:
-    """States of any shape, ``[items, ...]``, as ``[items, entries, width]``: the last size is the width."""
+    """Return states of any shape ``[items, ...]`` as ``[items, entries, width]``."""
     items, *sizes = values.shape
     width = sizes[-1] if sizes else 1
     return np.asarray(values, np.float64).reshape(items, math.prod(sizes[:-1]), width)

@@ -17,17 +17,17 @@ def accuracy_table(
     split: str = "test",
     monitor: Monitor = ACCURACY,
 ) -> str:
-    """Return a metric as a Markdown table, a row for each network and a column for each group.
+    """Return a Markdown table of a metric, with a row for each network and a column for each group.
 
-    The first row is the majority class, if the scores have it, the last one the number of examples. Networks that were
-    scored on other examples stand below, between two such rows of their own.
+    The first row is the majority class, the last one the number of examples. Networks that were scored on other
+    examples follow, with such rows of their own.
 
     Args:
-        scores: network to its scores by group, last the one for all examples.
-        published: published figures; the metric on ``split`` over all groups stands in a last column.
-        group: what the groups are.
-        split: of the published figures.
-        monitor: which metric, and how it is shown.
+        scores: network to its scores by group; the last score is for all examples.
+        published: published figures, shown in the last column.
+        group: name of the groups.
+        split: split of the published figures.
+        monitor: the metric, and how it is shown.
     """
     metric = monitor.metric
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, metric)}
@@ -54,10 +54,7 @@ def accuracy_table(
 
 
 def scored_alike(scores: Mapping[str, Sequence[Score]]) -> list[dict[str, Sequence[Score]]]:
-    """Return the networks in parts that were scored on the same examples.
-
-    Examples differ if a group has another number of them, or another majority.
-    """
+    """Return the networks in parts that were scored on the same examples, as far as counts and majorities tell."""
     parts: list[dict[str, Sequence[Score]]] = []
     for network, own in scores.items():
         part = next((part for part in parts if _fit_together(own, _columns(part))), None)
@@ -77,12 +74,12 @@ def _fit_together(own: Sequence[Score], others: Mapping[int | str, Score]) -> bo
 def overall_table(
     scores: Mapping[str, Sequence[Score]], published: Iterable[PublishedFigure] = (), *, split: str = "test"
 ) -> str:
-    """Return accuracy, precision, recall and F1 over all examples in percent as a Markdown table.
+    """Return a Markdown table of accuracy, precision, recall and F1 over all examples, in percent.
 
     Args:
-        scores: network to its scores by group, last the one for all examples.
-        published: published figures; those of ``split`` stand in parentheses.
-        split: of the published figures.
+        scores: network to its scores by group; the last score is for all examples.
+        published: published figures, shown in parentheses.
+        split: split of the published figures.
     """
     metrics = ("accuracy", "precision", "recall", "f1")
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
@@ -98,20 +95,20 @@ def overall_table(
 
 
 def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
-    """A score of each group, in the order of the groups, "all" last."""
+    """Return a score of each group, in the order of the groups, "all" last."""
     found = {score.group: score for own in scores.values() for score in own}
     return {name: found[name] for name in sorted(found, key=lambda name: (isinstance(name, str), name))}
 
 
 def percent_of(value: float | None, deviation: float | None = None) -> str:
-    """Return a fraction, and its deviation if there is one, in percent; nothing for None."""
+    """Return a fraction and its deviation in percent, an empty text for None."""
     if value is None:
         return ""
     return f"{100 * value:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells, the first of them the head, as an aligned Markdown table."""
+    """Return rows of cells as an aligned Markdown table. The first row is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         " | ".join(

@@ -1,4 +1,4 @@
-"""Batch evaluation: records in, predictions out, one for one and in order."""
+"""Batch evaluation: one prediction for each record, in order."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Records on their way to a model: some thousands at a time, read in other processes if there are many."""
+"""Chunks of some thousand records, which other processes can read."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,16 +20,15 @@ from treemem.trees.record_reader import Example, ReadExamples, RecordReader, rea
 from treemem.trees.tree import Tree
 
 CHUNK_RECORDS = 8192
-"""Records of a chunk, at most."""
+"""Most records of a chunk."""
 
 CHUNK_CHARACTERS = 1 << 22
-"""Characters after which a chunk ends, however few its records; this bounds its memory."""
+"""A chunk ends when it has this many characters. This bounds its memory."""
 
 MOST_PROCESSES = 4
-"""Processes that read records by default: enough to keep the one that scores busy."""
+"""Default of the processes that read records, which keep the scoring process busy."""
 
-_Future = Future[ReadExamples] | None
-_PART_CHARACTERS = 8  # for a node of a tree, or a number in a list
+_CHARACTERS_PER_NODE = 8
 
 
 class Entry(NamedTuple):
@@ -37,9 +36,9 @@ class Entry(NamedTuple):
 
     Attributes:
         line: its line, from 1.
-        id: its own id, else ``line``.
-        example: what is read; None if ``problem`` is set.
-        problem: why the record could not be read at all.
+        id: its own id, or ``line``.
+        example: what the example is read from; None if ``problem`` is set.
+        problem: why the record cannot be read.
     """
 
     line: int
@@ -54,7 +53,7 @@ class Chunk:
 
     Attributes:
         entries: the records.
-        num_done: how many of them, from the first, an earlier run has answered.
+        num_done: how many of the first records have answers from an earlier run.
     """
 
     entries: Sequence[Entry]
@@ -62,7 +61,7 @@ class Chunk:
 
 
 def id_of(fields: Mapping[str, Any], line: int) -> Any:
-    """The ``id`` of a record as JSON can hold it; its line if it has no id."""
+    """Return the ``id`` of a record as a JSON value, or its line if it has none."""
     given = fields.get("id")
     if isinstance(given, (np.generic, np.ndarray)):
         given = given.tolist()
@@ -75,13 +74,13 @@ def id_of(fields: Mapping[str, Any], line: int) -> Any:
 
 
 def example_of(record: Mapping[str, Any], reader: RecordReader) -> Mapping[str, Any]:
-    """The record with None for the fields that no example is read from; messages tell their names."""
+    """Return the record with None for the fields that no example is read from. Error messages name these too."""
     needed = reader.example_fields
     return {name: record[name] if name in needed else None for name in record} if needed else record
 
 
 def chunks_of(entries: Iterable[Entry]) -> Iterator[Chunk]:
-    """The records in chunks, which depend only on the records. An error of ``entries`` comes after the last one."""
+    """Yield the records in chunks, which depend only on the records. An error of ``entries`` comes after the last."""
     chunk: list[Entry] = []
     characters = 0
     problem: TreememError | None = None
@@ -101,30 +100,15 @@ def chunks_of(entries: Iterable[Entry]) -> Iterator[Chunk]:
 
 
 def _characters(entry: Entry) -> int:
-    """Roughly the size of a record in characters; counting stops at what ends a chunk."""
-    example, count = entry.example, 0
-    if isinstance(entry.id, str):
-        count += len(entry.id)
+    """Return the approximate size of a record in characters."""
     if isinstance(entry.problem, ParseError):
-        count += len(entry.problem.text)
-    for value in example.values() if isinstance(example, Mapping) else [example]:
-        count += len(value) if isinstance(value, str) else _characters_of(value)
-    return count
-
-
-def _characters_of(value: object) -> int:
-    count, remaining = 0, [] if value is None else [value]
-    while remaining and count < CHUNK_CHARACTERS:
-        part = remaining.pop()
-        if isinstance(part, (str, bytes)):
-            count += len(part)
-            continue
-        count += _PART_CHARACTERS * (part.size if isinstance(part, (Tree, np.ndarray)) else 1)
-        if isinstance(part, Mapping):
-            remaining += [*part, *part.values()]
-        elif isinstance(part, (list, tuple)):
-            remaining += part
-    return count
+        return len(entry.problem.text)
+    values = entry.example.values() if isinstance(entry.example, Mapping) else [entry.example]
+    return sum(
+        len(value) if isinstance(value, str) else _CHARACTERS_PER_NODE * value.size
+        for value in values
+        if isinstance(value, (str, Tree))
+    )
 
 
 def read_chunks(
@@ -132,73 +116,54 @@ def read_chunks(
 ) -> Iterator[tuple[Chunk, ReadExamples]]:
     """Read the examples of chunks, in order.
 
-    This process reads the first chunk, and those that cannot be sent to another process.
+    This process reads a single chunk, and chunks that cannot be sent to another process.
 
     Args:
-        reader: of the task.
-        chunks: if their iterator raises, the chunks before that are read first.
-        processes: how many other processes read the other chunks; 1: none does; None: as many as the machine has cores.
+        reader: the reader of the task.
+        chunks: the chunks. If their iterator raises an error, the chunks before it are read first.
+        processes: number of other processes that read; 1: none; None: the number of cores, at most 4.
 
     Raises:
         RecipeError: a process died.
     """
     count = _available_cores() if processes is None else processes
     most_waiting = 2 * count if count > 1 else 0
-    remaining = iter(chunks)
-    waiting: deque[tuple[Chunk, _Future]] = deque()
-    end: Exception | None = None
+    waiting: deque[tuple[Chunk, Future[ReadExamples] | None]] = deque()
     submit = None
+    problem: TreememError | None = None
     try:
         with ExitStack() as stack:
-            while end is None or waiting:
-                while end is None and len(waiting) <= most_waiting:
-                    try:
-                        chunk = next(remaining)
-                    except (StopIteration, TreememError) as error:
-                        end = error
-                        break
+            try:
+                for chunk in chunks:
                     if waiting and submit is None:
                         submit = stack.enter_context(reading_processes(count))
-                    waiting.append((chunk, _submitted(submit, reader, chunk) if submit is not None else None))
-                if waiting:
-                    chunk, future = waiting.popleft()
-                    yield chunk, _read(reader, chunk, future)
+                    future = None
+                    if submit is not None:
+                        with suppress(CannotBeSent):
+                            future = submit(read_examples, reader, *_examples_and_lines(chunk))
+                    waiting.append((chunk, future))
+                    if len(waiting) > most_waiting:
+                        yield _read(reader, *waiting.popleft())
+            except TreememError as error:
+                problem = error
+            while waiting:
+                yield _read(reader, *waiting.popleft())
     except BrokenProcessPool as error:
-        problem = "a process that reads records died: it was killed, ran out of memory or crashed"
-        raise RecipeError(f"{problem}; free some memory, or read in one process (--processes 1)") from error
-    if not isinstance(end, StopIteration):
-        raise end
+        died = "a process that reads records died: it was killed, ran out of memory or crashed"
+        raise RecipeError(f"{died}; free some memory, or read in one process (--processes 1)") from error
+    if problem is not None:
+        raise problem
 
 
-def _submitted(submit: Callable[..., Future[ReadExamples]], reader: RecordReader, chunk: Chunk) -> _Future:
-    try:
-        return submit(read_examples, reader, *_given(chunk))
-    except CannotBeSent:
-        return None
-
-
-def _read(reader: RecordReader, chunk: Chunk, future: _Future) -> ReadExamples:
+def _read(reader: RecordReader, chunk: Chunk, future: Future[ReadExamples] | None) -> tuple[Chunk, ReadExamples]:
     if future is not None:
-        try:
-            return _whole(chunk, future.result())
-        except CannotBeSent:
-            pass
-    return _whole(chunk, read_examples(reader, *_given(chunk)))
+        with suppress(CannotBeSent):
+            return chunk, future.result()
+    return chunk, read_examples(reader, *_examples_and_lines(chunk))
 
 
-def _given(chunk: Chunk) -> tuple[list[Example], list[int]]:
-    """The examples of a chunk, without bad records, and their lines."""
-    given = [(entry.example, entry.line) for entry in chunk.entries if entry.example is not None]
-    return [example for example, _ in given], [line for _, line in given]
-
-
-def _whole(chunk: Chunk, read: ReadExamples) -> ReadExamples:
-    """The same with places counted among all entries of the chunk."""
-    if all(entry.example is not None for entry in chunk.entries):
-        return read
-    place = [place for place, entry in enumerate(chunk.entries) if entry.example is not None]
-    errors = {place[number]: error for number, error in read.errors.items()}
-    return ReadExamples(read.forest, [place[number] for number in read.places], errors)
+def _examples_and_lines(chunk: Chunk) -> tuple[list[Any], list[int]]:
+    return [entry.example for entry in chunk.entries], [entry.line for entry in chunk.entries]
 
 
 def _available_cores() -> int:

@@ -1,4 +1,4 @@
-"""Examples out of files of ``dgl.save_graphs``."""
+"""Examples from files of ``dgl.save_graphs``."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from treemem.trees.record_reader import RecordReader
 
 _GRAPHS_AT_ONCE = 256
 _EXPECTED = "a whole file of dgl.save_graphs"
-_graphs: list[Any] = []  # of the file that this process has open
+_graphs: list[Any] = []  # the graphs of the file that this process has open
 
 
 def read_graphs(source: str, labels: Sequence[str], reader: RecordReader, trees_per_example: int) -> Iterator[Entry]:
-    """The examples of a file of graphs, in order, numbered from 1 in place of lines.
+    """Yield the examples of a file of graphs, in order, numbered from 1 in place of lines.
 
     The trees of an example are adjacent in a graph, in the order of their roots' ids. A graph that is not a forest is
     one bad record. DGL reads the file in another process, because a damaged file can crash it.
 
     Args:
         source: the file.
-        labels: what the node field ``label`` is an index into.
-        reader: of the task.
-        trees_per_example: how many trees an example has.
+        labels: the labels that the node field ``label`` indexes.
+        reader: the reader of the task.
+        trees_per_example: number of trees of an example.
 
     Raises:
         RecipeError: the file does not exist.
-        ParseError: the file holds no graphs, or is damaged.
+        ParseError: the file is damaged or holds no graphs.
         MissingDGLError: DGL is not installed.
     """
     if not Path(source).is_file():
@@ -54,7 +54,7 @@ def read_graphs(source: str, labels: Sequence[str], reader: RecordReader, trees_
 
 
 def _entries(item: Forest | TreememError, reader: RecordReader, trees_per_example: int, line: int) -> Iterator[Entry]:
-    """The examples of a graph, after ``line`` others."""
+    """Yield the examples of a graph, which follow ``line`` others."""
     if isinstance(item, Forest) and (len(item) % trees_per_example or not len(item)):
         item = GraphError(f"the graph holds {len(item)} trees, and an example has {trees_per_example}")
     if isinstance(item, TreememError):
@@ -67,7 +67,7 @@ def _entries(item: Forest | TreememError, reader: RecordReader, trees_per_exampl
 
 
 def _open(source: str) -> int:
-    """Read a file and keep its graphs in this process. Return their number."""
+    """Keep the graphs of a file in this process. Return their number."""
     dgl = import_dgl()
     try:
         graphs, _ = dgl.load_graphs(source)
@@ -79,7 +79,7 @@ def _open(source: str) -> int:
 
 
 def _forests(first: int, last: int, labels: tuple[str, ...]) -> list[Forest | TreememError]:
-    """The trees of some of the graphs, or the error of each."""
+    """Return the trees, or the error, of each graph in a range."""
     found: list[Forest | TreememError] = []
     for graph in _graphs[first:last]:
         try:

@@ -1,4 +1,4 @@
-"""A trained model that predicts records, even if some of them are bad."""
+"""A trained model that predicts records, some of which may be bad."""
 
 from __future__ import annotations
 
@@ -33,31 +33,29 @@ _NODE = re.compile(r"tree [0-9]+, (?=node )")
 
 
 class TreePredictor:
-    """Predicts records: one answer for each, in order; the answer for a bad record says what is wrong with it.
+    """Predicts records: one answer for each, in order. The answer for a bad record is an error message.
 
-    A record is a text line of the task, a mapping of the fields that its readers take, or a ``Tree``. An answer has the
-    fields ``id`` (the record's own, else its line, from 1), ``prediction``, ``probability`` and ``error``. For tasks
-    that answer yes or no, the prediction is 1 if the probability of yes is above ``threshold``, else 0; for others, it
-    is the name of the likeliest class, with its probability. The error of a good record is None; a bad record has
-    neither prediction nor probability.
+    A record is a text line of the task, a mapping with the fields that the task reads, or a ``Tree``. An answer has the
+    fields ``id`` (the record's ``id``, or its line, from 1), ``prediction``, ``probability`` and ``error``. For binary
+    tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the name of the
+    most likely class, with its probability. ``error`` is None for a good record. A bad record has no prediction and no
+    probability.
 
-    An object of this class is also an actor for Ray Data: it is made from plain arguments, and a call turns columns
-    into columns.
+    A predictor is also an actor for Ray Data: a call takes columns and returns columns.
 
     Args:
-        checkpoint: folder of a checkpoint or a run, name of a task that comes with a trained model, or a model.
-        batch_size: examples that run together.
-        threshold: of the probability of yes.
-        device: where the model runs; a given model is moved there. By default where the model is, or the CPU.
-        cache_bytes: memory for states of subtrees that recur in other batches of the same few thousand records; 0 for
-            none.
-        processes: how many other processes read if there are more than a few thousand records; 1: none; by default as
-            many as the machine has cores, at most 4. The answers are the same.
-        most_nodes: nodes of the largest example that is predicted; by default as the reader of the task says. A larger
-            one is a bad record.
+        checkpoint: folder of a checkpoint or a run, name of a task with a packaged model, or a model.
+        batch_size: number of examples that run together.
+        threshold: threshold of the probability, for binary tasks.
+        device: where the model runs; by default the CPU, or the device of a given model.
+        cache_bytes: memory for the states of subtrees that recur within a chunk of some thousand records; 0: none.
+        processes: number of other processes that read, if there is more than one chunk; 1: none; by default the number
+            of cores, at most 4. The answers are the same.
+        most_nodes: largest number of nodes of an example; by default that of the task's reader. A larger example is a
+            bad record.
 
     Raises:
-        CheckpointError: the model does not exist, or is damaged.
+        CheckpointError: the model does not exist or is damaged.
         RecipeError: a threshold that is not a probability, or a size below 1.
 
     Example:
@@ -81,27 +79,26 @@ class TreePredictor:
         self.threshold = checked_probability("threshold", threshold)
         self.cache_bytes = checked_count("cache_bytes", cache_bytes, least=0)
         self.processes = None if processes is None else checked_count("processes", processes)
-        if most_nodes is not None:
-            checked_count("most_nodes", most_nodes)
         if isinstance(checkpoint, Model):
             self.model = checkpoint if device is None else checkpoint.to(device)
         else:
             self.model = checkpoints.load(checkpoint, device="cpu" if device is None else device)
         self.reader = copy.copy(self.model.task.reader)
         if most_nodes is not None:
-            object.__setattr__(self.reader, "most_nodes", most_nodes)  # a reader may be a frozen dataclass
+            # A reader may be a frozen dataclass.
+            object.__setattr__(self.reader, "most_nodes", checked_count("most_nodes", most_nodes))
 
     def with_threshold(self, threshold: float) -> TreePredictor:
-        """The same predictor with another threshold."""
+        """Return the same predictor with another threshold."""
         other = copy.copy(self)
         other.threshold = checked_probability("threshold", threshold)
         return other
 
     def predict(self, records: Iterable[Example]) -> Generator[dict[str, Any], None, None]:
-        """An answer for each record; some thousands of records are read before the first answers are there.
+        """Yield an answer for each record. The first answers come after some thousand records are read.
 
         Raises:
-            RecipeError: a single record.
+            RecipeError: ``records`` is a single record.
         """
         if isinstance(records, (str, bytes, Mapping, Tree)):
             raise RecipeError("predict takes several records; put a single one in a list")
@@ -109,9 +106,9 @@ class TreePredictor:
         return (answer for _, answers in chunks for answer in answers)
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The answers as columns, for the records whose fields are the columns of ``batch``, each ``[records]``.
+        """Return the answers as columns, for records whose fields are the columns of ``batch``, each ``[records]``.
 
-        Text lines are a single column ``text``. Records are read in this process. A bad record has the probability NaN.
+        Text lines are a single column ``text``. This process reads the records. A bad record has the probability NaN.
         """
         columns = {name: np.asarray(column).tolist() for name, column in batch.items()}
         lines = columns["text"] if list(columns) == ["text"] else None
@@ -125,45 +122,48 @@ class TreePredictor:
         found["probability"] = found["probability"].astype(np.float64)
         return found
 
-    def answers(self, chunks: Iterable[Chunk], processes: int | None) -> Iterator[tuple[Chunk, list[dict[str, Any]]]]:
-        """Each chunk with the answers for its records, including those that are done."""
+    def answers(
+        self, chunks: Iterable[Chunk], processes: int | None
+    ) -> Generator[tuple[Chunk, list[dict[str, Any]]], None, None]:
+        """Yield each chunk with the answers for all of its records."""
         for chunk, read in read_chunks(self.reader, chunks, processes):
             with torch_threads(1):
                 found = self._answers(chunk, read)
             yield chunk, found
 
     def problem_of(self, entry: Entry) -> TreememError | None:
-        """The error of a record; None if it is good, or if the network's output for it is not a number."""
-        if entry.problem is not None or entry.example is None:
+        """Return the error of a record. None if it is good, or if the network's output for it is not a number."""
+        if entry.problem is not None:
             return entry.problem
         try:
-            nodes = self.reader.read(entry.example)
+            nodes = self.reader.read(entry.example)  # type: ignore[arg-type]  # None raises too
         except TreememError as error:
             return error
         return self._scored(forest_of_nodes([nodes]))[1].get(0)
 
     def _answers(self, chunk: Chunk, read: ReadExamples) -> list[dict[str, Any]]:
-        entries, errors = chunk.entries, dict(read.errors)
         predicted, refused = self._scored(read.forest)
-        for number, error in refused.items():
-            place = read.places[number]
-            errors[place] = told_in_a_line(error, entries[place].line)
-        for place, entry in enumerate(entries):
-            if entry.problem is not None:
-                errors[place] = told_in_a_line(entry.problem, entry.line)
-        place_of = [place for number, place in enumerate(read.places) if number not in refused]
-        found = dict(zip(place_of, predicted, strict=True))
+        remaining = iter(predicted)
+        found: dict[int, Answer] = {}
+        errors = dict(read.errors)
+        for number, place in enumerate(read.places):
+            if number in refused:
+                errors[place] = told_in_a_line(refused[number], chunk.entries[place].line)
+            else:
+                found[place] = next(remaining)
         answers = []
-        for place, entry in enumerate(entries):
+        for place, entry in enumerate(chunk.entries):
             prediction, probability = found.get(place, (None, None))
-            problem = errors.get(place)
-            if prediction is None and problem is None:
-                problem = f"line {entry.line}: the network's output is not a number"
-            answers.append({"id": entry.id, "prediction": prediction, "probability": probability, "error": problem})
+            error = errors.get(place)
+            if entry.problem is not None:
+                error = told_in_a_line(entry.problem, entry.line)
+            elif prediction is None and error is None:
+                error = f"line {entry.line}: the network's output is not a number"
+            answers.append({"id": entry.id, "prediction": prediction, "probability": probability, "error": error})
         return answers
 
     def _scored(self, forest: Forest) -> tuple[list[Answer], dict[int, TreememError]]:
-        """The predictions for the examples that the model accepts, and the errors of the others by number."""
+        """Return the predictions for the examples that the model accepts, and the errors of the others by number."""
         bad = (GraphError, VocabularyError, ParseError)
         try:
             return self._predicted(forest), {}
@@ -179,7 +179,7 @@ class TreePredictor:
         return self._predicted(forest[kept]), refused
 
     def _predicted(self, forest: Forest) -> list[Answer]:
-        """The answer for every example; without a prediction if the network's output is not a number."""
+        """Return the answer for every example, without a prediction if the network's output is not a number."""
         if not len(forest):
             return []
         model = self.model
@@ -197,10 +197,6 @@ class TreePredictor:
 
 def _entries(records: Iterable[Example], reader: RecordReader) -> Iterator[Entry]:
     for line, record in enumerate(records, start=1):
-        if record is None:
-            problem = ParseError("there is no record but None", expected="a text, a record or a Tree")
-            yield Entry(line, line, None, problem)
-            continue
         if isinstance(record, Mapping):
             yield Entry(line, id_of(record, line), example_of(record, reader))
         else:

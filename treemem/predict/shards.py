@@ -1,4 +1,4 @@
-"""Predict folders of Parquet files: Ray runs a task for each file."""
+"""Predict folders of Parquet files, with a task of Ray for each file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.model_digest import model_digest
 from treemem.predict.files import PredictionCounts, predict_file
 from treemem.predict.predictor import TreePredictor
-from treemem.records import lock_path, replacing, temporary_path, writing
+from treemem.records import replacing, writing
 
 _logger = logging.getLogger(__name__)
-_ABOUT = "_answers_of.json"  # readers of folders of Parquet skip names that begin with _ or .
+_SETTINGS = "_answers_of.json"  # readers of Parquet folders skip names that begin with _
 _MOST_TRIES = 4
 
 
@@ -34,9 +34,9 @@ class ShardCounts:
 
     Attributes:
         shards: number of files.
-        done_before: how many of them had their answers already.
-        counts: of the records of the others, if they did not fail.
-        failed: the errors of the files that have no answers, by name.
+        done_before: number of files that had answers already.
+        counts: counts of the records of the other files, without those that failed.
+        failed: errors of the files without answers, by name.
     """
 
     shards: int
@@ -47,12 +47,12 @@ class ShardCounts:
 
 @dataclass(frozen=True)
 class _Job:
-    """What every task needs, on whatever machine it runs.
+    """What every task needs.
 
     Attributes:
         checkpoint, threshold, batch_size, device: as for :class:`TreePredictor`.
-        digest: of the model that is meant.
-        folder: of the answers.
+        digest: digest of the model.
+        folder: folder of the answers.
     """
 
     checkpoint: str
@@ -65,26 +65,26 @@ class _Job:
 
 @functools.lru_cache(maxsize=1)
 def _predictor(job: _Job) -> TreePredictor:
-    """The predictor of a job, made once in a process.
+    """Return the predictor of a job, which is made once in a process.
 
     Raises:
-        CheckpointError: on this machine the checkpoint is missing or another model, or there is no such device.
+        CheckpointError: the checkpoint does not exist or differs on this machine, or there is no GPU.
     """
     if job.device != "cpu" and not torch.cuda.is_available():
-        raise CheckpointError("tasks were given GPUs, and the torch of this machine cannot use any; leave gpus at 0")
+        raise CheckpointError("torch cannot use a GPU on this machine; set gpus=0")
     predictor = TreePredictor(
         job.checkpoint, threshold=job.threshold, batch_size=job.batch_size, device=job.device, processes=1
     )
     if model_digest(predictor.model) != job.digest:
-        raise CheckpointError(f"{job.checkpoint} is another model on this machine than where the job was started")
+        raise CheckpointError(f"{job.checkpoint} differs between the machines; copy one of them to the others")
     return predictor
 
 
 def _predict_shard(job: _Job, shard: str) -> PredictionCounts | CheckpointError | str:
-    """Write the answers for one file, or resume them if a process died.
+    """Write the answers for one file, or resume them.
 
     Returns:
-        The counts of the answers, or why there are none; an error if this process cannot predict any file.
+        The counts, or the error of this file; a ``CheckpointError`` if no file can be predicted.
     """
     try:
         predictor = _predictor(job)
@@ -108,27 +108,27 @@ def predict_shards(
 ) -> ShardCounts:
     """Predict every Parquet file of a folder, each in one process, many at a time; needs ``treemem[scale]``.
 
-    The answers for ``input/NAME.parquet`` are in ``output/NAME.parquet``, the same as :func:`predict_file` gives. A
-    file exists when all its answers do, and existing files are skipped, so the same call continues a job that was cut
-    off. If a process dies, Ray resumes its file in another one. A file that cannot be read, or whose process dies four
-    times, gets no answers and does not stop the others.
+    The answers for ``input/NAME.parquet`` are in ``output/NAME.parquet``, the same as from :func:`predict_file`. A file
+    exists when all its answers do. The same call continues an interrupted job: existing files are skipped. If a process
+    dies, Ray resumes its file in another one. A file that cannot be read, or whose process dies four times, gets no
+    answers and does not stop the others.
 
-    Ray is what ``ray.init`` has connected to, or the cluster that ``RAY_ADDRESS`` names; otherwise Ray runs on this
-    machine until the call ends. All machines see both folders and the checkpoint under the same names.
+    Ray is the cluster of ``ray.init`` or of ``RAY_ADDRESS``; otherwise it runs on this machine until the call ends. All
+    machines need both folders and the checkpoint under the same names.
 
     Args:
-        checkpoint: as for :class:`TreePredictor`, a path or a name.
+        checkpoint: path or name, as for :class:`TreePredictor`.
         input: folder of files ``*.parquet``, without subfolders.
-        output: a folder, which is made if it does not exist.
-        actors: how many files are predicted at a time; each takes a logical CPU. By default all CPUs.
+        output: folder of the answers, which is made if it does not exist.
+        actors: number of files that are predicted at a time, each on a logical CPU; by default all CPUs.
         threshold: as for :class:`TreePredictor`.
         batch_size: as for :class:`TreePredictor`.
-        gpus: Ray's GPUs for each file, which may be a fraction; with any, the model runs on CUDA.
+        gpus: number of Ray's GPUs for each file, which may be a fraction. The model then runs on CUDA.
 
     Raises:
-        RecipeError: Ray is not installed, cannot be connected to or has too few GPUs; there is no file; or the output
-            folder holds answers of another model, threshold, batch size, device or input, or something else.
-        CheckpointError: the model does not exist, or is another one on another machine.
+        RecipeError: Ray is not installed, cannot be reached or has too few GPUs; there is no file; or the output folder
+            holds other files, or answers of another model, threshold, batch size, device or input.
+        CheckpointError: the model does not exist, or differs on another machine.
     """
     begin = time.perf_counter()
     ray = _ray()
@@ -139,8 +139,8 @@ def predict_shards(
     folder = Path(output).resolve()
     device = "cuda" if gpus else "cpu"
     digest = model_digest(predictor.model)
-    about = {"model": digest, "threshold": predictor.threshold, "batch_size": batch_size, "device": device}
-    _take_folder(folder, {**about, "input": str(shards[0].parent)})
+    settings = {"model": digest, "threshold": predictor.threshold, "batch_size": batch_size, "device": device}
+    _prepare_folder(folder, {**settings, "input": str(shards[0].parent)})
     remaining = [shard for shard in shards if not (folder / shard.name).exists()]
     job = _Job(os.fspath(checkpoint), predictor.threshold, batch_size, device, digest, str(folder))
     records = rejected = 0
@@ -158,10 +158,10 @@ def predict_shards(
 def _results(
     job: _Job, shards: Sequence[Path], ray: Any, actors: int | None, gpus: float
 ) -> Iterator[tuple[Path, PredictionCounts | str]]:
-    """Each file with its counts, or why it has no answers, in the order in which they are done.
+    """Yield each file with its counts or its error, in the order of completion.
 
     Raises:
-        CheckpointError: a process cannot predict any file.
+        CheckpointError: no file can be predicted.
     """
     with _connected(ray, actors):
         available = ray.cluster_resources()
@@ -189,10 +189,10 @@ def _results(
 
 @contextlib.contextmanager
 def _connected(ray: Any, actors: int | None) -> Iterator[None]:
-    """Ray while the block lasts; one that ran before stays.
+    """Connect to Ray for the block. A connection that existed before stays.
 
     Raises:
-        RecipeError: the named cluster cannot be reached, or Ray cannot be started.
+        RecipeError: Ray cannot be reached or started.
     """
     if ray.is_initialized():
         yield
@@ -203,7 +203,7 @@ def _connected(ray: Any, actors: int | None) -> Iterator[None]:
         ray.init(logging_level=logging.WARNING, **here)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         problem = str(error).strip().partition("\n")[0]
-        raise RecipeError(f"cannot connect to Ray: {problem}; see that one runs at RAY_ADDRESS, or unset it") from error
+        raise RecipeError(f"cannot connect to Ray: {problem}; check RAY_ADDRESS, or unset it") from error
     try:
         yield
     finally:
@@ -220,30 +220,32 @@ def _ray() -> Any:
 
 def _shards_of(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise RecipeError(f"{folder} is not a folder; give one that holds files *.parquet")
+        raise RecipeError(f"{folder} is not a folder; name a folder of files *.parquet")
     shards = sorted(path.resolve() for path in folder.glob("*.parquet") if path.is_file())
     if not shards:
         raise RecipeError(f"there is no file *.parquet in {folder}")
     return shards
 
 
-def _take_folder(folder: Path, about: Mapping[str, Any]) -> None:
-    """Make a folder the place of these answers, or check that it is."""
-    path = folder / _ABOUT
-    if str(folder) == about["input"]:
+def _prepare_folder(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Make the folder of the answers, or check that its answers have the same settings.
+
+    Raises:
+        RecipeError: the folder holds other files, or answers with other settings.
+    """
+    path = folder / _SETTINGS
+    if str(folder) == settings["input"]:
         raise RecipeError(f"{folder} is the input; choose another folder for the answers")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        is_new = {*folder.iterdir()} <= {temporary_path(path), lock_path(path)}  # leftovers of a killed process
-    if is_new:
+    if not path.exists():
+        if any(folder.glob("[!.]*")):
+            raise RecipeError(f"{folder} holds other files; choose another folder for the answers")
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        return
-    try:
-        before = json.loads(path.read_bytes())
-        differing = [name for name in about if before[name] != about[name]]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise RecipeError(f"{folder} holds something else than answers; choose another folder") from error
+            temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(path.read_bytes())
+    differing = [name.replace("_", " ") for name in settings if before.get(name) != settings[name]]
     if differing:
-        what = differing[0].replace("_", " ")
-        raise RecipeError(f"{folder} holds answers of another {what}; choose another folder, or delete this one")
+        raise RecipeError(
+            f"{folder} holds answers of another {differing[0]}; choose another folder, or delete this one"
+        )

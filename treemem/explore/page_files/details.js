@@ -137,7 +137,7 @@ class Details {
     const { left, width } = cells.getBoundingClientRect();
     const pool = this.page.pools[cells.dataset.width];
     const entry = Math.min(pool.width - 1, Math.max(0, Math.floor(((event.clientX - left) / width) * pool.width)));
-    this.readout.textContent = `${cells.dataset.name} [${entry}]  ${textOf(pool.code(Number(cells.dataset.vector), entry))}`;
+    this.readout.textContent = `${cells.dataset.name} [${entry}]  ${pool.texts(Number(cells.dataset.vector))[entry]}`;
   }
 }
 

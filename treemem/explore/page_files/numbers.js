@@ -1,59 +1,28 @@
-// Numbers of four significant digits, four characters of base64 each (see treemem/explore/decimals.py).
+// Numbers of four significant digits, three bytes of base64 each (see treemem/explore/decimals.py).
 
-const SIXTY_FOUR = new Int8Array(128).fill(-1);
-[...'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'].forEach((character, value) => {
-  SIXTY_FOUR[character.charCodeAt(0)] = value;
-});
-const SPECIAL = [0, NaN, Infinity, -Infinity];
-const SPECIAL_TEXT = ['0', 'NaN', 'Infinity', '-Infinity'];
-
-/** The vectors of one width, read where they are asked for. */
+/** The vectors of one width. */
 class Pool {
   constructor(text, width) {
-    this.text = text;
+    const bytes = atob(text);
+    const view = new DataView(new ArrayBuffer(4));
+    this.numbers = Float32Array.from({ length: bytes.length / 3 }, (_, number) => {
+      for (let part = 0; part < 3; part += 1) view.setUint8(part, bytes.charCodeAt(3 * number + part));
+      return view.getFloat32(0);
+    });
     this.width = width;
   }
 
-  code(place, entry) {
-    const at = 4 * (place * this.width + entry);
-    let code = 0;
-    for (let next = at; next < at + 4; next += 1) code = code * 64 + SIXTY_FOUR[this.text.charCodeAt(next)];
-    return code;
-  }
-
   values(place) {
-    return Array.from({ length: this.width }, (_, entry) => valueOf(this.code(place, entry)));
+    return Array.from(this.numbers.subarray(place * this.width, (place + 1) * this.width));
   }
 
   texts(place) {
-    return Array.from({ length: this.width }, (_, entry) => textOf(this.code(place, entry)));
+    return this.values(place).map(textOf);
   }
 }
 
-function partsOf(code) {
-  const rest = code - 4;
-  const place = Math.floor(rest / 9000);
-  return { sign: place % 2 ? -1 : 1, exponent: Math.floor(place / 2) - 324, mantissa: (rest % 9000) + 1000 };
-}
-
-function valueOf(code) {
-  if (code < 4) return SPECIAL[code];
-  const { sign, exponent, mantissa } = partsOf(code);
-  return sign * Number(`${mantissa}e${exponent - 3}`);
-}
-
-function textOf(code) {
-  if (code < 4) return SPECIAL_TEXT[code];
-  const { sign, exponent, mantissa } = partsOf(code);
-  const minus = sign < 0 ? '-' : '';
-  const digits = String(mantissa);
-  if (exponent < -4 || exponent > 3) {
-    const size = String(Math.abs(exponent)).padStart(2, '0');
-    return `${minus}${digits[0]}.${digits.slice(1)}e${exponent < 0 ? '-' : '+'}${size}`;
-  }
-  if (exponent < 0) return `${minus}0.${'0'.repeat(-exponent - 1)}${digits}`;
-  const whole = digits.slice(0, exponent + 1);
-  return exponent === 3 ? minus + whole : `${minus}${whole}.${digits.slice(exponent + 1)}`;
+function textOf(value) {
+  return value && Number.isFinite(value) ? value.toPrecision(4) : String(value);
 }
 
 /**

@@ -198,7 +198,6 @@ class Page {
       example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
       example.correct === null ? null : element('b', {}, example.correct ? '✓ correct' : '✗ wrong'),
       element('span', {}, `${this.data.group} ${example.group}`),
-      ...example.sequences.filter((sequence) => sequence.whyNone).map((sequence) => element('span', {}, `no tree: ${sequence.whyNone}`)),
     ];
     by('summary').replaceChildren(element('div', { class: 'text' }, example.text), element('div', { class: 'facts' }, ...facts.filter(Boolean)));
   }
