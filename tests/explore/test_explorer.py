@@ -263,14 +263,6 @@ def test_an_encoder_of_ones_own_is_drawn_from_the_names_of_its_axes() -> None:
     assert sequence["attention"]["layers"] == 1
 
 
-def test_outputs_that_do_not_fit_the_tokens_are_told() -> None:
-    networks = {"TokenMean": TokenMean}
-    model = Model(ListOps(), NetworkConfig("TokenMean", {"hidden_size": 4}), networks=networks)
-    vars(model.encoder)["forward"] = lambda batch, trace: EncoderOutput(torch.zeros(1, 1, 4), torch.zeros(1, 2, 4))
-    with pytest.raises(RecipeError, match=r"TokenMean have the shape \[1, 2, 4\], which does not fit 1 sequences"):
-        page_data(model, EXPRESSIONS[:1])
-
-
 class OtherTask(Task):
     """A task that is not a classification."""
 

@@ -84,39 +84,28 @@ class Command:
         return parser
 
 
-def add_recipe(parser: CommandParser) -> None:
-    """Add the argument ``RECIPE``."""
-    parser.add_argument("recipe", metavar="RECIPE", type=str, help="TASK/RECIPE of a packaged recipe, or a YAML file")
+_SHARED: dict[str, dict[str, Any]] = {
+    "recipe": {"metavar": "RECIPE", "type": str, "help": "TASK/RECIPE of a packaged recipe, or a YAML file"},
+    "checkpoint": {
+        "metavar": "CHECKPOINT",
+        "type": str,
+        "help": "folder of a run, name of a packaged model, or hf://OWNER/NAME",
+    },
+    "--device": {"type": str, "default": "auto", "metavar": "DEVICE", "help": "auto, cpu, cuda, cuda:1 ... (auto)"},
+    "--batch-size": {"type": PositiveInt, "default": 1024, "metavar": "N", "help": "examples of a batch (1024)"},
+}
 
 
-def add_checkpoint(parser: CommandParser) -> None:
-    """Add the argument ``CHECKPOINT``."""
-    parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        type=str,
-        help="folder of a run, name of a packaged model, or hf://OWNER/NAME",
-    )
+def add_shared(parser: CommandParser, *names: str) -> None:
+    """Add arguments that several commands share: ``recipe``, ``checkpoint``, ``--device`` or ``--batch-size``."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
 
 def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
     """Add the option ``--format`` for the file of the argument ``of``. ``more`` names further formats."""
     parser.add_argument(
         "--format", type=str, metavar="FORMAT", help=f"format of {of}: text, csv, jsonl{more} or parquet (by its name)"
-    )
-
-
-def add_device(parser: CommandParser) -> None:
-    """Add the option ``--device``."""
-    parser.add_argument(
-        "--device", type=str, default="auto", metavar="DEVICE", help="auto, cpu, cuda, cuda:1 ... (auto)"
-    )
-
-
-def add_batch_size(parser: CommandParser) -> None:
-    """Add the option ``--batch-size``."""
-    parser.add_argument(
-        "--batch-size", type=PositiveInt, default=1024, metavar="N", help="examples that run together (1024)"
     )
 
 

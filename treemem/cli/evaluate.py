@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import (
-    Command,
-    CommandParser,
-    UsageError,
-    add_batch_size,
-    add_checkpoint,
-    add_device,
-    add_input_format,
-    add_overrides,
-)
+from treemem.cli.command import Command, CommandParser, UsageError, add_input_format, add_overrides, add_shared
 from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -34,7 +25,7 @@ _SPLITS = ("train", "validation", "test", "all")
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    add_checkpoint(parser)
+    add_shared(parser, "checkpoint")
     parser.add_argument(
         "data",
         nargs="?",
@@ -50,8 +41,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--reliability", action="store_true", help="print the accuracy by confidence")
     parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this JSON file")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    add_device(parser)
-    add_batch_size(parser)
+    add_shared(parser, "--device", "--batch-size")
 
 
 def _run(options: Namespace) -> None:
@@ -117,29 +107,23 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     from treemem.runs.recipe_run import RECIPE
 
     given: dict[str, Any] = {"task_options": model.task.options}
-    if options.data is not None:
-        task, _ = load_task_data(model.task.name, options.set, given)
-        _check_same(model.task, task)
-        return task, task.read_examples(options.data, format=options.format)
-    recipe = None if folder is None else load_recipe(folder / RECIPE)
+    recipe = None if folder is None or options.data is not None else load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("scoring the data of the run")
         given["data"] = dataclasses.asdict(recipe.data)
-    else:
+    elif options.data is None:
         _logger.info("no run of this model is here; the task generates the data")
     task, data_options = load_task_data(model.task.name, options.set, given)
-    _check_same(model.task, task)
-    return task, task.make_data(data_options).forest
-
-
-def _check_same(trained: Task, task: Task) -> None:
-    for option, value in trained.options.items():
+    for option, value in model.task.options.items():
         if option not in task.scoring_options and task.options[option] != value:
             free = " and ".join(sorted(task.scoring_options)) or "none"
             raise RecipeError(
                 f"task_options.{option} is {task.options[option]!r}, and the model was trained with {value!r}; "
                 f"evaluation can change these options: {free}"
             )
+    if options.data is not None:
+        return task, task.read_examples(options.data, format=options.format)
+    return task, task.make_data(data_options).forest
 
 
 def _as_json(

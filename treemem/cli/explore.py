@@ -8,21 +8,14 @@ import numpy as np
 from jsonargparse import Namespace
 from jsonargparse.typing import PositiveInt
 
-from treemem.cli.command import (
-    Command,
-    CommandParser,
-    add_checkpoint,
-    add_device,
-    add_input_format,
-    add_output,
-)
+from treemem.cli.command import Command, CommandParser, add_input_format, add_output, add_shared
 
 _logger = logging.getLogger(__name__)
 _MOST = 100
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    add_checkpoint(parser)
+    add_shared(parser, "checkpoint")
     parser.add_argument("input", metavar="INPUT", type=str, help="file of examples, or - for standard input")
     add_output(parser, "PAGE", "the HTML file to write")
     add_input_format(parser, "INPUT")
@@ -34,7 +27,7 @@ def _add_arguments(parser: CommandParser) -> None:
         help=f"show N examples, spread evenly over the file ({_MOST})",
     )
     parser.add_argument("--title", type=str, default="", metavar="TEXT", help="title of the page")
-    add_device(parser)
+    add_shared(parser, "--device")
 
 
 def _run(options: Namespace) -> None:

@@ -7,15 +7,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import (
-    Command,
-    CommandParser,
-    add_batch_size,
-    add_checkpoint,
-    add_device,
-    add_input_format,
-    add_output,
-)
+from treemem.cli.command import Command, CommandParser, add_input_format, add_output, add_shared
 from treemem.errors import RecipeError
 
 _logger = logging.getLogger(__name__)
@@ -23,7 +15,7 @@ _NONE_PREDICTED = 3
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    add_checkpoint(parser)
+    add_shared(parser, "checkpoint")
     parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
     add_output(parser, "OUTPUT", "file, or - for standard output")
     add_input_format(parser, "INPUT", more=", dgl")
@@ -33,8 +25,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--processes", type=int, metavar="N", help="processes that read records (cores, at most 4)")
     parser.add_argument("--most-nodes", type=int, metavar="N", help="largest number of nodes of a record (100000)")
-    add_batch_size(parser)
-    add_device(parser)
+    add_shared(parser, "--batch-size", "--device")
 
 
 def _run(options: Namespace) -> int:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_recipe
+from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_shared
 
 if TYPE_CHECKING:
     from treemem.runs.sweep import Sweep
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    add_recipe(parser)
+    add_shared(parser, "recipe")
     add_overrides(parser, "training.epochs=3, for all trials")
     parser.add_argument("--trials", type=int, required=True, metavar="N", help="total number of trials")
     parser.add_argument(

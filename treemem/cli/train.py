@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_recipe
+from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_shared
 
 if TYPE_CHECKING:
     from treemem.data.examples import TaskData
@@ -24,7 +24,7 @@ _TABLE = "table.md"
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    add_recipe(parser)
+    add_shared(parser, "recipe")
     add_overrides(parser, "training.epochs=3")
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="networks of the recipe or the task")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train each network with each of these")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_overrides, add_recipe
+from treemem.cli.command import Command, CommandParser, add_overrides, add_shared
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    add_recipe(parser)
+    add_shared(parser, "recipe")
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="only these networks")
     add_overrides(parser, "training.epochs=3")
 

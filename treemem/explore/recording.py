@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from treemem.data.examples import Examples
 from treemem.data.loader import Batch, BatchOptions
 from treemem.data.token_batch import TokenBatch
-from treemem.errors import GraphError, RecipeError, TreememError
+from treemem.errors import GraphError, TreememError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import remove_brackets, sentence_f1
@@ -86,7 +86,6 @@ def record(model: Model, examples: Examples) -> Recording:
     Raises:
         VocabularyError: the model does not know a label.
         GraphError: the model does not accept a tree.
-        RecipeError: the outputs of the encoder do not fit its tokens.
     """
     recording = Recording()
     kept: list[Any] = []
@@ -120,11 +119,6 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
     recording.items = "tokens"
     reads = _sequences(model, batch, forest)
     lengths = np.array([len(read.words) for read in reads])
-    if len(reads) != len(outputs) or lengths.max() > outputs.shape[1]:
-        raise RecipeError(
-            f"the outputs of {type(encoder).__name__} have the shape {list(outputs.shape)}, which does not fit "
-            f"{len(reads)} sequences of up to {lengths.max()} tokens; set its attribute form to the form of its tokens"
-        )
     present = np.arange(outputs.shape[1]) < lengths[:, None]
     memory = encoder.memory_contents(batch) if hasattr(encoder, "memory_contents") else {}
     recording.table.add(int(lengths.sum()), _token_values(encoded, axes, memory, present))

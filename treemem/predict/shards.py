@@ -131,8 +131,15 @@ def predict_shards(
         CheckpointError: the model does not exist, or differs on another machine.
     """
     begin = time.perf_counter()
-    ray = _ray()
-    shards = _shards_of(Path(input))
+    try:
+        import ray
+    except ImportError as error:
+        raise RecipeError(f"this needs Ray ({error}): pip install 'treemem[scale]'") from error
+    if not Path(input).is_dir():
+        raise RecipeError(f"{input} is not a folder; name a folder of files *.parquet")
+    shards = sorted(path.resolve() for path in Path(input).glob("*.parquet") if path.is_file())
+    if not shards:
+        raise RecipeError(f"there is no file *.parquet in {input}")
     if Path(checkpoint).exists() and not is_pretrained_name(checkpoint):
         checkpoint = Path(checkpoint).resolve()
     predictor = TreePredictor(checkpoint, threshold=threshold, batch_size=batch_size)
@@ -208,23 +215,6 @@ def _connected(ray: Any, actors: int | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise RecipeError(f"this needs Ray ({error}): pip install 'treemem[scale]'") from error
-    return ray
-
-
-def _shards_of(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise RecipeError(f"{folder} is not a folder; name a folder of files *.parquet")
-    shards = sorted(path.resolve() for path in folder.glob("*.parquet") if path.is_file())
-    if not shards:
-        raise RecipeError(f"there is no file *.parquet in {folder}")
-    return shards
 
 
 def _prepare_folder(folder: Path, settings: Mapping[str, Any]) -> None:
