@@ -14,7 +14,7 @@ from treemem.tasks.equation_verification.generation.derivation import BY_IDENTIT
 from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.generation.more_data import with_more_training
 from treemem.tasks.equation_verification.generation.numeric import generate_numeric
-from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH, split_by_depth
+from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.equation_verification.generation.editing import EDIT_NAMES, TRIGONOMETRIC_FUNCTIONS
+from treemem.tasks.equation_verification.generation.corruption import EDIT_NAMES
+from treemem.tasks.equation_verification.generation.expressions import TRIGONOMETRIC_FUNCTIONS
 from treemem.trees.equation_labels import BINARY_FUNCTIONS
 from treemem.trees.forest import Forest
 

@@ -10,10 +10,11 @@ from treemem.tasks.equation_verification.generation.evaluation import (
     UNDEFINED,
     USABLE,
     Points,
+    UndefinedValueError,
     draw_points,
     evaluate,
+    evaluate_exactly,
 )
-from treemem.tasks.equation_verification.generation.exact_evaluation import UndefinedValueError, evaluate_exactly
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.trees.forest import Forest
 

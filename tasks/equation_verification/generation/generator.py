@@ -5,19 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from treemem.errors import RecipeError
 from treemem.records import replacing
-from treemem.tasks.equation_verification.generation.balance import balanced_equations
-from treemem.tasks.equation_verification.generation.corruption import CorruptionOptions
+from treemem.tasks.equation_verification.generation.corruption import (
+    ONE_EDIT,
+    Corruption,
+    CorruptionOptions,
+    FalseEquation,
+)
+from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, Derivation, DerivationOptions
+from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_SIZE, depth_quotas
-from treemem.tasks.equation_verification.generation.splits import split_by_depth
+from treemem.tasks.equation_verification.generation.quotas import (
+    PUBLISHED_SIZE,
+    depth_quotas,
+    shuffled,
+    split_by_depth,
+)
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
@@ -25,10 +40,6 @@ VERSION = "1"
 """Data sets of different versions differ even if size and seed are the same."""
 
 IDENTITY = "equations.json"
-
-_DERIVED = (
-    "True equations are derived from 142 identities; false ones are one edit away from a true one of the same depth."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +53,11 @@ class EquationData:
             number of the equation that was edited; -1 for true ones, or if the edited one is not in the data).
         version: of the generator.
         seed: of the generator.
-        about: how the equations were made, for the card, if not by :func:`generate_equations` alone.
     """
 
     forest: Forest
     version: str
     seed: int
-    about: str = ""
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -67,7 +76,7 @@ class EquationData:
     def part(self, split: str) -> Forest:
         """Return the equations of ``"train"``, ``"validation"`` or ``"test"``."""
         if split not in SPLITS:
-            raise RecipeError(f"no split {split!r}; there are {', '.join(SPLITS)}")
+            raise RecipeError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
         return self.forest[self.forest.tree_data["split"] == split]
 
     def card(self) -> str:
@@ -79,7 +88,8 @@ class EquationData:
             f"{len(self)} equations made by treemem's equation generator, version {self.version}, seed {self.seed}.",
             f"SHA-256 of the content: `{self.digest}`",
             "",
-            f"{self.about or _DERIVED} Each was tested at 24 real and 24 complex points.",
+            "True equations are derived from 142 identities; false ones are one edit away from a true one of the same "
+            "depth. Each was tested at 24 real and 24 complex points.",
             "No two are equal up to renaming and swapping.",
             "",
             "| depth | equations | true | training | validation | test |",
@@ -95,7 +105,6 @@ class EquationData:
         """Write the forest and its card into ``folder``; :meth:`load` reads them back."""
         self.forest.save(folder)
         identity = {"version": self.version, "seed": self.seed, "digest": self.digest}
-        identity |= {"about": self.about} if self.about else {}
         for name, text in (("CARD.md", self.card()), (IDENTITY, json.dumps(identity, indent=1) + "\n")):
             with replacing(Path(folder) / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
@@ -105,19 +114,19 @@ class EquationData:
         """Read what :meth:`save` wrote.
 
         Raises:
-            GraphError: the folder holds no forest.
-            RecipeError: its description is missing or damaged, or the equations are not those that were saved.
+            GraphError: the folder has no forest.
+            RecipeError: its description is missing or damaged, or the equations have changed.
         """
         path = Path(folder) / IDENTITY
         forest = Forest.load(folder)
         try:
             identity = json.loads(path.read_text(encoding="utf-8"))
-            data = cls(forest, str(identity["version"]), int(identity["seed"]), str(identity.get("about", "")))
+            data = cls(forest, str(identity["version"]), int(identity["seed"]))
             intact = data.digest == identity["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"{path} does not say what the equations are: {error}") from error
+            raise RecipeError(f"{path} does not describe the equations: {error}") from error
         if not intact:
-            raise RecipeError(f"the equations in {folder} are not those that were saved there: their hash is another")
+            raise RecipeError(f"the equations in {folder} have changed since they were saved: their hash differs")
         return data
 
 
@@ -130,13 +139,13 @@ def generate_equations(
     one edit. Both are tested at real and complex points. The same arguments give the same equations on every run.
 
     Args:
-        size: number of equations. There may be fewer if the greatest depths have no more to give; the log says so.
+        size: number of equations. There may be fewer if the greatest depths are exhausted; the log says so.
         seed: of all random choices.
         max_depth: the greatest depth, 2 to 20.
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Raises:
-        RecipeError: a size, seed or depth that is not a whole number or out of range.
+        RecipeError: a size or depth that is not a whole number or out of range.
 
     Example:
         >>> data = generate_equations(1000, seed=1)
@@ -145,6 +154,80 @@ def generate_equations(
     """
     quota = depth_quotas(size, max_depth)
     rng = random.Random(f"equations {VERSION} {seed}")
-    forest = balanced_equations(ExpressionTable(), quota, rng, options=CorruptionOptions(), progress=progress)
+    forest = balanced_equations(ExpressionTable(), quota, rng, progress=progress)
     split = split_by_depth(forest.tree_data["depth"], forest.tree_data["label"], rng)
     return EquationData(forest.with_data(tree_data={**forest.tree_data, "split": split}), VERSION, int(seed))
+
+
+def balanced_equations(
+    table: ExpressionTable,
+    quota: Mapping[int, tuple[int, int]],
+    rng: random.Random,
+    *,
+    apart_from: AbstractSet[tuple[int, int]] = frozenset(),
+    corruption: CorruptionOptions = ONE_EDIT,
+    derivation: DerivationOptions = BY_IDENTITIES,
+    progress: bool | None = False,
+) -> Forest:
+    """Return true equations derived from the identities and false ones made from them, all distinct.
+
+    Args:
+        table: holds the expressions.
+        quota: depth, from 1 on without a gap, to (number of false equations, number of true ones).
+        rng: source of all choices.
+        apart_from: canonical forms of equations that must not be made.
+        corruption: how false equations are made.
+        derivation: how true equations are derived.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Returns:
+        The equations, sorted by depth and shuffled within, with ``label``, ``depth``, ``edit`` and ``source`` in their
+        ``tree_data``. There are fewer if the greatest depths are exhausted.
+    """
+    points = draw_points()
+    total = sum(map(sum, quota.values()))
+    with equation_bar(total, progress) as bar:
+        wanted = {depth: true for depth, (_, true) in quota.items()}
+        derived = Derivation(table, wanted, points, rng, apart_from, derivation)
+        derived.run(bar.update)
+        true = {depth: _drawn(table, derived.stock[depth], n, rng) for depth, n in derived.quota.items()}
+        sources = {depth: true[depth] or derived.stock[depth] for depth in quota}
+        wanted = {depth: false for depth, (false, _) in quota.items()}
+        keys = derived.keys | apart_from
+        corrupted = Corruption(table, sources, wanted, keys, points, rng, derived.rewriter, corruption)
+        corrupted.run(bar.update)
+    return assembled(table, true, corrupted.found, rng)
+
+
+def equation_bar(total: int, progress: bool | None) -> tqdm[Any]:
+    """Return a progress bar; None shows one on a terminal."""
+    return tqdm(total=total, desc="equations", unit="", disable=None if progress is None else not progress)
+
+
+def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
+    """Return ``count`` of ``candidates``: sorted by size, a random one of each ``count``-th part."""
+    by_size = sorted(candidates, key=table.size.__getitem__)
+    bounds = [len(by_size) * part // max(count, 1) for part in range(count + 1)]
+    return [by_size[low + int(rng.random() * (high - low))] for low, high in pairwise(bounds)]
+
+
+def assembled(
+    table: ExpressionTable, true: Mapping[int, list[int]], false: Mapping[int, list[FalseEquation]], rng: random.Random
+) -> Forest:
+    """Return all equations as a forest with their ``tree_data``, sorted by depth and shuffled within."""
+    records: list[tuple[int, int, int, int]] = []  # equation, label, edit, source
+    depths: list[int] = []
+    for depth in sorted(true):
+        here = [(equation, 1, -1, -1) for equation in true[depth]]
+        here += [(candidate.equation, 0, candidate.edit, candidate.source) for candidate in false[depth]]
+        records += [here[place] for place in shuffled(len(here), rng)]
+        depths += [depth] * len(here)
+    place_of = {record[0]: place for place, record in enumerate(records)}
+    columns = np.array(records, dtype=np.int64).reshape(-1, 4).T
+    tree_data = {
+        "label": columns[1].astype(np.int8),
+        "depth": np.array(depths, dtype=np.int8),
+        "edit": columns[2].astype(np.int8),
+        "source": np.array([place_of.get(source, -1) for source in columns[3].tolist()], dtype=np.int64),
+    }
+    return table.to_forest(columns[0].tolist(), tree_data)

@@ -1,8 +1,8 @@
 """The identities that true equations are derived from.
 
-These are the seeds of Arabshahi et al. 2018 that hold wherever both sides are defined: 142 of 147. Left out are the
-four that take a root of ``1 - sin(a)^2`` or ``1 - cos(a)^2`` (true for one sign only) and one that a misprint made
-false. They are written as the published data spells them: ``pi/2`` is ``pi*2^-1`` and a reciprocal is a power of -1.
+These are the seeds of Arabshahi et al. 2018 that hold wherever both sides are defined: 142 of 147. Four of the others
+take a root of ``1 - sin(a)^2`` or ``1 - cos(a)^2`` and hold for one sign only; one is false by a misprint. They are
+written as the published data spell them: ``pi/2`` is ``pi*2^-1``, and a reciprocal is a power of -1.
 """
 
 from __future__ import annotations
@@ -175,4 +175,4 @@ BRANCHES: tuple[str, ...] = (
     "cos(a) = (1 - sin(a)^2)^(1/2)",
     "cos(a) = -(1 - sin(a)^2)^(1/2)",
 )
-"""Seeds that hold for one sign of the root: they may serve for steps whose result is tested, as where it is squared."""
+"""Seeds that hold for one sign of the root. Their results are tested."""

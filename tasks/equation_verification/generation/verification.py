@@ -1,4 +1,4 @@
-"""Whether equations are true, false or neither, by their values at many points."""
+"""Test numerically whether equations are true, false or neither."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.tasks.equation_verification.generation import evaluation
-from treemem.tasks.equation_verification.generation.evaluation import Points, Values, evaluate, meets_cut
-from treemem.tasks.equation_verification.generation.exact_evaluation import UndefinedValueError, evaluate_exactly
+from treemem.tasks.equation_verification.generation.evaluation import (
+    Points,
+    UndefinedValueError,
+    Values,
+    evaluate,
+    evaluate_exactly,
+    meets_cut,
+)
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 
 FALSE, TRUE, UNDECIDED = 0, 1, -1
 
 LEAST_USABLE = 8
-"""So many real points, and so many complex ones, must be usable."""
+"""The smallest number of usable real points, and of usable complex ones."""
 
 LEAST_DIFFERENT = 0.75
-"""The sides of a false equation differ at this share of the usable points of each sort, or more."""
+"""The sides of a false equation differ at this share of the usable real points, and of the complex ones, or more."""
 
 _EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
 _SMALL = 1e-9
-"""Sides smaller than this are too small to compare relatively; only exact zeros are equal there."""
+"""Smaller sides cannot be compared relatively; only exact zeros are equal."""
 
 _UNUSABLE, _EQUAL, _BETWEEN, _DIFFERENT, _DOUBTFUL = range(5)
 
@@ -30,24 +36,24 @@ _UNUSABLE, _EQUAL, _BETWEEN, _DIFFERENT, _DOUBTFUL = range(5)
 def verify(
     table: ExpressionTable, equations: Sequence[int], points: Points, least_different: float = LEAST_DIFFERENT
 ) -> NDArray[np.int8]:
-    """Judge ``equations``, expressions with root ``Equality``.
+    """Test ``equations``, expressions with root ``Equality``.
 
-    A true equation has equal sides wherever both are defined, at 8 real and 8 complex points at least; and both sides
-    take roots of the same negative numbers, if any, so that its truth does not hang on the side from which a branch
-    cut is met. The sides of a false one differ by more than 0.1 % at three quarters of the real points and of the
-    complex ones. Points in doubt are looked at again with 50 digits.
+    The sides of a true equation are equal wherever both are defined, at 8 real and 8 complex points at least. If they
+    take roots of negative numbers, both sides take them of the same expressions, so that the verdict does not depend on
+    the side from which a branch cut is met. The sides of a false equation differ by more than 0.1 % at three quarters
+    of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits.
 
     Args:
-        table: where the equations are kept.
+        table: holds the equations.
         equations: their numbers.
         points: where they are tested.
-        least_different: another share of the usable points in place of three quarters.
+        least_different: the share of points at which the sides of a false equation differ.
 
     Returns:
         int8 ``[equations]``: ``TRUE``, ``FALSE`` or ``UNDECIDED``.
     """
     if not len(equations):
-        return np.empty(0, dtype=np.int8)
+        return np.empty(0, np.int8)
     sides = [side for equation in equations for side in table.children[equation]]
     values = evaluate(table, sides, points)
     left, right = values.take(np.s_[0::2]), values.take(np.s_[1::2])
@@ -64,7 +70,7 @@ def verify(
 
 
 def _compare(left: Values, right: Values) -> NDArray[np.int8]:
-    """How the sides compare at each point: ``[equations, points]`` of the codes above."""
+    """Return how the sides compare at each point: ``[equations, points]`` of the codes above."""
     magnitude = np.maximum(np.abs(left.value), np.abs(right.value))
     difference = np.abs(left.value - right.value)
     error = left.error + right.error
@@ -81,7 +87,7 @@ def _compare(left: Values, right: Values) -> NDArray[np.int8]:
 
 
 def _judge(comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float) -> NDArray[np.int8]:
-    """The verdicts that the comparisons allow, points in doubt left out."""
+    """Return the verdicts, without the points in doubt."""
     usable = (comparison != _UNUSABLE) & (comparison != _DOUBTFUL)
     true = ((comparison == _EQUAL) | (comparison == _UNUSABLE)).all(1)
     false = np.ones(len(comparison), dtype=bool)
@@ -96,7 +102,7 @@ def _judge(comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_diffe
 def _needs_digits(
     comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float
 ) -> NDArray[np.bool_]:
-    """Which equations have points in doubt on which the verdict may depend."""
+    """Return which equations have a verdict that may depend on points in doubt."""
     doubtful = comparison == _DOUBTFUL
     verdicts = [
         _judge(np.where(doubtful, code, comparison).astype(np.int8), is_real, least_different)
@@ -106,7 +112,7 @@ def _needs_digits(
 
 
 def _settle(table: ExpressionTable, equation: int, points: Points, comparison: NDArray[np.int8]) -> None:
-    """Compare the sides of one equation anew at its points in doubt, with 50 digits; changes ``comparison``."""
+    """Compare the sides of an equation at its points in doubt with 50 digits; changes ``comparison``."""
     left, right = table.children[equation]
     for point in np.flatnonzero(comparison == _DOUBTFUL).tolist():
         variables = points.values[:, point].tolist()
@@ -125,9 +131,9 @@ def _settle(table: ExpressionTable, equation: int, points: Points, comparison: N
 
 
 def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int], points: Points) -> NDArray[np.bool_]:
-    """For each equation whether both sides take roots of the same negative numbers, as the same expressions.
+    """Return for each equation whether both sides take roots of the same negative expressions.
 
-    Where they do not, a rounding error or the sign of a zero decides whether the sides look equal.
+    If they do not, a rounding error or the sign of a zero decides whether the sides look equal.
     """
     powers_of = {
         side: [node for node in table.postorder(side) if table.label[node] == "Pow"]

@@ -8,11 +8,12 @@ from treemem.tasks.equation_verification.generation.evaluation import (
     UNDEFINED,
     USABLE,
     Points,
+    UndefinedValueError,
     Values,
     draw_points,
     evaluate,
+    evaluate_exactly,
 )
-from treemem.tasks.equation_verification.generation.exact_evaluation import UndefinedValueError, evaluate_exactly
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees.equation_parser import parse_expression

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from independent_evaluation import differences
+from independent_evaluation import assert_labels_hold
 
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation import derivation
+from treemem.tasks.equation_verification.generation.corruption import GROW, SHRINK
 from treemem.tasks.equation_verification.generation.derivation import Derivation
-from treemem.tasks.equation_verification.generation.editing import GROW, SHRINK
 from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
@@ -33,22 +33,8 @@ def data() -> EquationData:
     return generate_equations(SIZE, seed=SEED)
 
 
-def _trees(data: EquationData, label: int, every: int) -> list[Tree]:
-    return [data.forest[int(tree)] for tree in np.flatnonzero(data.forest.tree_data["label"] == label)[::every]]
-
-
-def test_true_equations_hold_by_another_evaluator(data: EquationData) -> None:
-    for seed, equation in enumerate(_trees(data, 1, every=3)):
-        found = differences(equation, seed)
-        assert len(found) >= 16, str(equation)
-        assert max(found) < 1e-6, str(equation)
-
-
-def test_false_equations_do_not_hold_by_another_evaluator(data: EquationData) -> None:
-    for seed, equation in enumerate(_trees(data, 0, every=3)):
-        found = differences(equation, seed)
-        assert len(found) >= 10, str(equation)
-        assert np.mean(np.array(found) > 1e-3) >= 0.7, str(equation)
+def test_labels_hold_by_another_evaluator(data: EquationData) -> None:
+    assert_labels_hold(data.forest, every=3)
 
 
 def test_depths_and_labels_have_their_quotas(data: EquationData) -> None:
@@ -75,7 +61,11 @@ def test_no_two_equations_are_equal_up_to_renaming_and_swapping(data: EquationDa
 
 
 def test_true_equations_have_two_different_sides_but_at_depth_1(data: EquationData) -> None:
-    assert all(tree.children[0] != tree.children[1] for tree in _trees(data, 1, every=1) if tree.height > 1)
+    assert all(
+        tree.children[0] != tree.children[1]
+        for tree in data.forest[data.forest.tree_data["label"] == 1]
+        if tree.height > 1
+    )
 
 
 def _is_one_edit(source: Tree, edited: Tree, kind: int) -> bool:
@@ -220,7 +210,7 @@ def test_saved_equations_are_loaded_with_what_they_are_or_refused(tmp_path: Path
     with pytest.raises(RecipeError, match="hash"):
         EquationData.load(tmp_path)
     (tmp_path / "equations.json").write_text("[]")
-    with pytest.raises(RecipeError, match="does not say what the equations are"):
+    with pytest.raises(RecipeError, match="does not describe the equations"):
         EquationData.load(tmp_path)
     (tmp_path / "equations.json").unlink()
     with pytest.raises(RecipeError, match=r"equations\.json"):
