@@ -1,4 +1,4 @@
-"""Where equations are blank: one node each, whose subtree is a candidate."""
+"""Blanks of equations: one node each, whose subtree is a candidate."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Blanks:
     """One node of each of some equations, to be filled in.
 
     Attributes:
-        tree: int64 ``[blanks]``, which equation of a forest.
-        node: int64 ``[blanks]``, which node of the forest, in its post-order; never a root.
-        original: int64 ``[blanks]``, the candidate that stands there in truth; -1 where none does.
+        tree: int64 ``[blanks]``, number of the equation in a forest.
+        node: int64 ``[blanks]``, number of the node in the post-order of the forest; not a root.
+        original: int64 ``[blanks]``, the candidate that the equation has there; -1 if it is not a candidate.
     """
 
     tree: NDArray[np.int64]
@@ -42,24 +42,21 @@ class Blanks:
 
 
 def draw_blanks(equations: Forest, candidates: Candidates, *, seed: int = 0) -> Blanks:
-    """A random blank in each true equation, as in the published data.
+    """Draw a blank in each true equation, as in the published data.
 
-    All nodes but the root whose subtrees are candidates are equally probable, the sides themselves among them.
-    Equations with decimal numbers get none, nor do those without such a node. Of the equations before it a blank
-    depends on the number alone, so that the first ones of a larger forest have the blanks that they have alone. That
-    the published blanks are drawn evenly is what 1,040 of them show: by the labels of the nodes they differ from what
-    is expected by a chi-squared of 16.6 over 17 labels.
+    All nodes whose subtrees are candidates are equally probable, except the root. (1,040 published blanks differ from
+    this by a chi-squared of 16.6 over 17 labels.) Equations with decimal numbers or without such a node get no blank.
+    A blank depends only on its own equation and on the number of equations before it.
 
     Args:
-        equations: trees with root ``Equality``, as readers give them; where ``tree_data["label"]`` is 0 they are
-            false, and get none.
-        candidates: what may be blank. Of those that say the same (``1`` as ``One:1`` and ``Integer:1``) the first one
-            is the original.
+        equations: trees with root ``Equality``, as readers return them; false ones, ``tree_data["label"]`` 0, get no
+            blank.
+        candidates: what may be blank. Of candidates that networks read alike, the first is the original.
         seed: of the choice.
 
     Raises:
-        GraphError: trees that are no equations.
-        RecipeError: no equation that can have a blank, or a seed that is no whole number from 0.
+        GraphError: a tree is not an equation.
+        RecipeError: no equation can have a blank, or the seed is not an integer from 0.
     """
     seed = checked_count("seed", seed, least=0)
     candidate = _candidate_of_nodes(equations, candidates)
@@ -71,8 +68,8 @@ def draw_blanks(equations: Forest, candidates: Candidates, *, seed: int = 0) -> 
     tree = np.flatnonzero(count)
     if not len(tree):
         raise RecipeError(
-            f"none of the {len(equations)} equations can have a blank; they must be true, without decimal numbers, and "
-            "have a node that is a candidate"
+            f"none of the {len(equations)} equations can have a blank; give true ones without decimal numbers that "
+            "contain a candidate"
         )
     place = np.cumsum(count)[tree] - count[tree] + (draw[tree] * count[tree]).astype(np.int64)
     node = np.flatnonzero(possible)[place]
@@ -87,20 +84,20 @@ def place_blanks(
     spelled: Forest | None = None,
     names: Sequence[str] | None = None,
 ) -> Blanks:
-    """Blanks at given nodes of equations.
+    """Return blanks at given nodes of equations.
 
     Args:
-        equations: trees with root ``Equality``, as readers give them.
-        candidates: what stands in the blanks.
+        equations: trees with root ``Equality``, as readers return them.
+        candidates: what may be blank.
         preorder: ``[blanks]``, the place of each blank in the preorder of its equation, whose root is 0.
         tree: ``[blanks]``, the equation of each; by default all, in order.
-        spelled: the same trees as ``equations`` as they were spelled (``One:1`` apart from ``Integer:1``), by which the
-            original is told from candidates that say the same. By default the first of those is the original.
-        names: what errors call each equation of ``equations``; by default ``"equation 3"``.
+        spelled: the same trees with leaves as spelled (``One:1`` apart from ``Integer:1``), to find the original among
+            candidates that networks read alike. By default the first of those is the original.
+        names: name of each equation, for errors; by default ``"equation 3"``.
 
     Raises:
-        GraphError: trees that are no equations, a false one or one with decimal numbers, a place that it does not
-            have, the root, or a node that is no candidate.
+        GraphError: a tree is not an equation, or a place is not a node, is the root, is not a candidate, or is in an
+            equation that is false or has decimal numbers.
     """
     trees = np.arange(len(equations)) if tree is None else checked_integers("tree", tree, np.int64)
     place = checked_integers("preorder", preorder, np.int64)
@@ -128,11 +125,7 @@ def place_blanks(
 
 
 def _left_out(equations: Forest) -> NDArray[np.bool_]:
-    """Which equations cannot have blanks: false ones, and those with decimal numbers; bool ``[trees]``.
-
-    Raises:
-        GraphError: a tree that is no equation.
-    """
+    """Return which equations are false or have decimal numbers, bool ``[trees]``."""
     label = EquationVerification().examples(equations).targets["label"]
     if equations.value is None:
         return label == 0
@@ -140,7 +133,7 @@ def _left_out(equations: Forest) -> NDArray[np.bool_]:
 
 
 def _candidate_of_nodes(equations: Forest, candidates: Candidates, *, spelled: bool = False) -> NDArray[np.int64]:
-    """The candidate that each node's subtree is, -1 for none; the first of those that are equal."""
+    """Return the first candidate that equals the subtree of each node, or -1."""
     what = candidates.forest if spelled else candidates.unified
     joined = Forest.concatenate([equations.with_data(), what.with_data()])
     number = None if joined.value is None else NUMBER
@@ -152,9 +145,9 @@ def _candidate_of_nodes(equations: Forest, candidates: Candidates, *, spelled: b
 
 
 def _node_of_preorder(forest: Forest) -> NDArray[np.int64]:
-    """The node at each place of the preorder of each tree, tree after tree; ``[nodes]``.
+    """Return the node at each place of the preorder of each tree, tree after tree; ``[nodes]``.
 
-    Before a node stand its ancestors, and what is complete where its own subtree begins.
+    The place of a node is the number of its ancestors plus the number of nodes before its subtree in post-order.
     """
     node = np.empty(forest.num_nodes, np.int64)
     node[forest.depth() + forest.subtree_begin()] = np.arange(forest.num_nodes)

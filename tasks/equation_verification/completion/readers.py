@@ -1,4 +1,4 @@
-"""Read equations with blanks from files: the blanks that the file gives, else drawn ones."""
+"""Read equations with blanks from files, or draw the blanks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BlankedEquations:
         return len(self.blanks)
 
     def spread(self, count: int) -> BlankedEquations:
-        """``count`` of them, spread evenly over all, or all if there are no more."""
+        """Return ``count`` of them, spread evenly over all, or all if there are no more."""
         chosen = np.arange(count) * len(self) // count if count < len(self) else np.arange(len(self))
         return _kept(self.forest, self.blanks[chosen], [self.ids[tree] for tree in chosen.tolist()])
 
@@ -55,13 +55,13 @@ class BlankedEquations:
 
 
 def blank_out(equations: Forest, candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
-    """The true ones of some equations, each with a blank drawn by :func:`draw_blanks`; ids are numbers of trees."""
+    """Return the true equations, each with a blank drawn by :func:`draw_blanks`; ids are numbers of trees."""
     blanks = draw_blanks(equations, candidates, seed=seed)
     return _kept(equations, blanks, blanks.tree.tolist())
 
 
 def blanked_test(equations: Forest, candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
-    """The true test equations of a generated data set, each with a drawn blank; ids are numbers of its equations."""
+    """Return the true test equations of a generated data set with drawn blanks; ids are numbers of its equations."""
     chosen = np.flatnonzero((equations.tree_data["split"] == "test") & (equations.tree_data["label"] == 1))
     found = blank_out(equations[chosen], candidates, seed=seed)
     return replace(found, ids=chosen[found.ids].tolist())
@@ -115,7 +115,7 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
 
 
 def _kept(forest: Forest, blanks: Blanks, ids: list[Any]) -> BlankedEquations:
-    """The equations that have blanks, without the others."""
+    """Return the equations that have blanks."""
     begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(forest.begin)[blanks.tree])])
     node = blanks.node - forest.begin[blanks.tree] + begin[:-1]
     return BlankedEquations(forest[blanks.tree], Blanks(np.arange(len(blanks)), node, blanks.original), ids)
