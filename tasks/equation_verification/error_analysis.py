@@ -1,4 +1,4 @@
-"""Kinds of equations: by the edit that made them false, by function, by number of variables."""
+"""Groups of equations: by the edit that made them false, by function, by number of variables."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
 
 
 def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each kind of test equation, with its members, so that a page can count errors by kind.
+    """Yield a record for each group of test equations with its members, so that a page can count errors by group.
 
     Args:
-        done: the study; the test part of its data set ``data`` is told apart.
+        done: the study; the test part of its data set ``data`` is grouped.
         before: the records so far.
     """
     equations = done.data["data"]

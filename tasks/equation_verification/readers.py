@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,24 +109,65 @@ def read_equations(
     name = os.fspath(source)
     if format is None and name.lower().removesuffix(".gz").endswith(".json"):
         format = "published"
-    rows = _published_rows(source) if format == "published" else _record_rows(source, format, strict)
-    collector = _Collector(name, numeric, strict, keep)
-    for row in rows:
+    published = format == "published"
+    rows = _published_rows(source) if published else _record_rows(source, format, strict)
+    vocabulary = equation_vocabulary(numeric=numeric)
+    chunks: list[Forest] = []
+    ids: list[Any] = []
+    bad: list[BadRecord] = []
+    dropped = 0
+    while (chunk := list(islice(rows, _CHUNK))) or not chunks:
+        kept = []
+        for row in chunk:
+            _read_row(row, variables, numeric, keep)
+            has_numbers = published and any(value is not None for _, _, value in row.nodes)
+            if has_numbers and (not numeric or row.label == 0):
+                dropped += 1
+            else:
+                kept.append(row)
+            if strict and row.error is not None:
+                break
+        parsed = [row for row in kept if row.error is None]
+        forest = forest_of_nodes([row.nodes for row in parsed])
+        for index, unknown in _unknown_labels(forest, vocabulary).items():
+            parsed[index].error = unknown
+        wrong = [BadRecord(row.place, row.id, _located(row, row.error, name)) for row in kept if row.error is not None]
+        if strict and wrong:
+            raise wrong[0].error
+        good = [row for row in parsed if row.error is None]
+        data = {field: np.array([row.kept[place] for row in good], str) for place, field in enumerate(keep)}
+        data["label"] = np.array([row.label for row in good], np.int8)
+        known = np.array([row.error is None for row in parsed], bool)
+        chunks.append(forest[known].with_data(tree_data=data))
+        ids += [row.id for row in good]
+        bad += wrong
+    file = EquationFile(Forest.concatenate(chunks), ids, bad, dropped)
+    if bad:
+        total = len(bad) + len(ids) + dropped
+        _logger.warning("%s: %d of %d records are no equations; first %s", name, len(bad), total, bad[0].error)
+    if dropped:
+        _logger.info("%s: %d numeric equations left out", name, dropped)
+    return file
+
+
+def _read_row(row: _Row, variables: VariableNames, numeric: bool, keep: Sequence[str]) -> None:
+    """Fill in the equation, label and kept fields of ``row``, or what is wrong with them."""
+    try:
         if row.error is None:
-            try:
-                row.nodes = nodes_of_fields(row.fields, variables=variables, numeric=numeric)
-                row.label = _label_of(row.fields)
-                row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
-                if "split" in keep:
-                    row.kept[keep.index("split")] = split_of(row.fields)
-            except TreememError as error:
-                row.error = error
-        has_numbers = format == "published" and any(value is not None for _, _, value in row.nodes)
-        if has_numbers and (not numeric or row.label == 0):
-            collector.dropped += 1
-        else:
-            collector.add(row)
-    return collector.finish()
+            row.nodes = nodes_of_fields(row.fields, variables=variables, numeric=numeric)
+            row.label = _label_of(row.fields)
+            row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
+            if "split" in keep:
+                row.kept[keep.index("split")] = split_of(row.fields)
+    except TreememError as error:
+        row.error = error
+
+
+def _located(row: _Row, error: TreememError, name: str) -> TreememError:
+    """Return ``error`` with the file and the place of the record."""
+    if isinstance(error, (ParseError, VocabularyError)):
+        return error.at(row.line, name) if row.line else error.at(1, f"{name}, {row.place}")
+    return type(error)(f"{name}, {row.place}: {error}")
 
 
 def read_published(source: str | os.PathLike[str], *, numeric: bool = False, strict: bool = False) -> EquationFile:
@@ -178,7 +220,7 @@ def _checked_equation(tree: Tree) -> Tree:
 
 @dataclass
 class EquationRecords(RecordReader):
-    """Reads equations as :func:`read_equations` does, without their labels.
+    """Reads equations as :func:`read_equations` does, without labels.
 
     Args:
         numeric: keep decimal numbers as they are, in ``Number`` leaves.
@@ -204,7 +246,7 @@ class EquationRecords(RecordReader):
 
 @dataclass
 class _Row:
-    """A record: an equation, or what is wrong with it."""
+    """A record: its equation, or what is wrong with it."""
 
     place: str
     id: Any
@@ -293,60 +335,6 @@ def _label_of(fields: Mapping[str, Any]) -> int:
     if label not in _LABELS:
         raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
     return _LABELS[label]
-
-
-class _Collector:
-    """Turns rows into forests, chunk by chunk, and separates those with errors or unknown labels."""
-
-    def __init__(self, name: str, numeric: bool, strict: bool, keep: Sequence[str]) -> None:
-        self.name, self.strict, self.keep = name, strict, keep
-        self.vocabulary = equation_vocabulary(numeric=numeric)
-        self.dropped = 0
-        self._rows: list[_Row] = []
-        self._chunks: list[Forest] = []
-        self._ids: list[Any] = []
-        self._bad: list[BadRecord] = []
-
-    def add(self, row: _Row) -> None:
-        self._rows.append(row)
-        if len(self._rows) == _CHUNK or (self.strict and row.error is not None):
-            self._flush()
-
-    def finish(self) -> EquationFile:
-        self._flush()
-        forest, bad = Forest.concatenate(self._chunks), self._bad
-        if bad:
-            total = len(bad) + len(forest) + self.dropped
-            _logger.warning("%s: %d of %d records are no equations; first %s", self.name, len(bad), total, bad[0].error)
-        if self.dropped:
-            _logger.info("%s: %d numeric equations left out", self.name, self.dropped)
-        return EquationFile(forest, self._ids, bad, self.dropped)
-
-    def _flush(self) -> None:
-        parsed = [row for row in self._rows if row.error is None]
-        forest = forest_of_nodes([row.nodes for row in parsed])
-        for index, error in _unknown_labels(forest, self.vocabulary).items():
-            parsed[index].error = error
-        for row in self._rows:
-            if row.error is not None:
-                self._refuse(row, row.error)
-        good = [row for row in parsed if row.error is None]
-        data = {name: np.array([row.kept[place] for row in good], str) for place, name in enumerate(self.keep)}
-        data["label"] = np.array([row.label for row in good], np.int8)
-        known = np.array([row.error is None for row in parsed], bool)
-        self._chunks.append(forest[known].with_data(tree_data=data))
-        self._ids += [row.id for row in good]
-        self._rows = []
-
-    def _refuse(self, row: _Row, error: TreememError) -> None:
-        located: TreememError
-        if isinstance(error, (ParseError, VocabularyError)):
-            located = error.at(row.line, self.name) if row.line else error.at(1, f"{self.name}, {row.place}")
-        else:
-            located = type(error)(f"{self.name}, {row.place}: {error}")
-        if self.strict:
-            raise located from error
-        self._bad.append(BadRecord(row.place, row.id, located))
 
 
 def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, VocabularyError]:

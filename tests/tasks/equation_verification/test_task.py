@@ -291,7 +291,7 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
     assert f"Beside them, {len(more.forest) - len(few.forest)} equations of depth 1-7" in more.card
     with pytest.raises(RecipeError, match="for training already"):
         TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=10))
-    with pytest.raises(RecipeError, match="choose one"):
+    with pytest.raises(RecipeError, match="set only one of them"):
         EquationDataOptions(path="equations.csv", training_size=400)
 
 
@@ -302,7 +302,7 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
         ({"derived_share": 2, "training_size": 400}, "from 0 to 1"),
         ({"training_size": 0}, "at least 1"),
         ({"training_size": 400, "max_depth": 4}, "data.max_depth is 4; make it at least 7"),
-        ({"numeric": 50, "path": "own.csv"}, "data.numeric adds to generated equations; data.path names others"),
+        ({"numeric": 50, "path": "own.csv"}, "data.numeric adds to generated equations, but data.path is set"),
         ({"numeric": -1}, "at least 0"),
     ],
 )
