@@ -11,7 +11,7 @@ from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.generation.more_data import with_more_training
 from treemem.tasks.equation_verification.generation.numeric import generate_numeric
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, split_by_depth
@@ -32,8 +32,8 @@ class EquationDataOptions:
         derived_share, branches: how those further equations are derived; see
             :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
         numeric: number of numeric equations to add for training and validation; the task must be numeric.
-        path: use these equations instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations.
-            Its field ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
+        path: use these equations instead: a folder of a saved forest, or a file of labelled equations. Their field
+            ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
 
     Raises:
         RecipeError: an option is out of range or contradicts another.
@@ -84,14 +84,11 @@ def make_equation_data(
 
     Raises:
         RecipeError: training, validation or test would be empty, or the file has no equations.
-        ParseError, VocabularyError, GraphError: a record of the file is not an equation.
+        ParseError, VocabularyError, GraphError: a record of the file is not an equation, or the folder has no forest.
     """
     if options.path is None:
         return _generated(options, progress)
-    if Path(options.path).is_dir():
-        data = EquationData.load(options.path)
-        return TaskData(data.forest, data.card())
-    forest = read(options.path)
+    forest = Forest.load(options.path) if Path(options.path).is_dir() else read(options.path)
     card = f"# Equations\n\n{len(forest)} equations of {options.path}"
     if "split" in forest.tree_data:
         return TaskData(forest, f"{card}, with the splits given there.\n")

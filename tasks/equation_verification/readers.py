@@ -111,7 +111,7 @@ def read_equations(
         format = "published"
     published = format == "published"
     rows = _published_rows(source) if published else _record_rows(source, format, strict)
-    vocabulary = equation_vocabulary(numeric=numeric)
+    reader, vocabulary = EquationRecords(numeric, variables), equation_vocabulary(numeric=numeric)
     chunks: list[Forest] = []
     ids: list[Any] = []
     bad: list[BadRecord] = []
@@ -119,7 +119,7 @@ def read_equations(
     while (chunk := list(islice(rows, _CHUNK))) or not chunks:
         kept = []
         for row in chunk:
-            _read_row(row, variables, numeric, keep)
+            _read_row(row, reader, keep)
             has_numbers = published and any(value is not None for _, _, value in row.nodes)
             if has_numbers and (not numeric or row.label == 0):
                 dropped += 1
@@ -150,11 +150,11 @@ def read_equations(
     return file
 
 
-def _read_row(row: _Row, variables: VariableNames, numeric: bool, keep: Sequence[str]) -> None:
+def _read_row(row: _Row, reader: EquationRecords, keep: Sequence[str]) -> None:
     """Fill in the equation, label and kept fields of ``row``, or what is wrong with them."""
     try:
         if row.error is None:
-            row.nodes = nodes_of_fields(row.fields, variables=variables, numeric=numeric)
+            row.nodes = reader.nodes(row.fields)
             row.label = _label_of(row.fields)
             row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
             if "split" in keep:
@@ -176,46 +176,9 @@ def read_published(source: str | os.PathLike[str], *, numeric: bool = False, str
     Leaves of equal meaning are unified (``One:1`` is ``Integer:1``, ``Rational:0`` is ``Integer:0``). Equations with
     ``Number`` leaves are left out unless ``numeric``; incorrect ones among them are always left out.
 
-    Args:
-        source, numeric, strict: as for :func:`read_equations`.
-
-    Raises:
-        RecipeError: the file does not exist.
-        ParseError: it is not JSON, or not of this form.
-        ParseError, VocabularyError, GraphError: with ``strict``, a record that is not an equation.
+    Arguments and errors are those of :func:`read_equations`.
     """
     return read_equations(source, format="published", numeric=numeric, strict=strict)
-
-
-def nodes_of_fields(
-    fields: Mapping[str, Any], *, variables: VariableNames = "appearance", numeric: bool = False
-) -> list[Node]:
-    """Return the equation of one record as nodes in post-order; its root is ``Equality``.
-
-    Raises:
-        ParseError: the record has none of the fields, or its text is not an equation.
-        GraphError: the root of a tree is not ``Equality`` over two sides.
-        VocabularyError: too many variables.
-    """
-    if fields.get("equation") is not None:
-        return equation_nodes(text_of(fields, ["equation"]), variables=variables, numeric=numeric)
-    if fields.get("lhs") is not None and fields.get("rhs") is not None:
-        left, right = (text_of(fields, [side]) for side in ("lhs", "rhs"))
-        return equation_nodes(left, right, variables=variables, numeric=numeric)
-    if fields.get("preorder") is not None:
-        tree = parse_preorder(text_of(fields, ["preorder"]))
-    elif fields.get("tree") is not None:
-        tree = parse_brackets(text_of(fields, ["tree"]))
-    else:
-        there = ", ".join(map(str, fields)) or "(none)"
-        raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)
-    return tree_nodes(_checked_equation(tree))
-
-
-def _checked_equation(tree: Tree) -> Tree:
-    if tree.label != EQUALITY or tree.arity != 2:
-        raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
-    return tree
 
 
 @dataclass
@@ -223,20 +186,35 @@ class EquationRecords(RecordReader):
     """Reads equations as :func:`read_equations` does, without labels.
 
     Args:
-        numeric: keep decimal numbers as they are, in ``Number`` leaves.
+        numeric, variables: as for :func:`read_equations`.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("equation", "label")
     example_fields: ClassVar[tuple[str, ...]] = ("equation", "lhs", "rhs", "preorder", "tree")
 
     numeric: bool = False
+    variables: VariableNames = "appearance"
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         """Return the equation of the first of ``equation``, ``lhs`` and ``rhs``, ``preorder``, ``tree`` present."""
-        return nodes_of_fields(fields, numeric=self.numeric)
+        if fields.get("equation") is not None:
+            return equation_nodes(text_of(fields, ["equation"]), variables=self.variables, numeric=self.numeric)
+        if fields.get("lhs") is not None and fields.get("rhs") is not None:
+            left, right = (text_of(fields, [side]) for side in ("lhs", "rhs"))
+            return equation_nodes(left, right, variables=self.variables, numeric=self.numeric)
+        if fields.get("preorder") is not None:
+            tree = parse_preorder(text_of(fields, ["preorder"]))
+        elif fields.get("tree") is not None:
+            tree = parse_brackets(text_of(fields, ["tree"]))
+        else:
+            there = ", ".join(map(str, fields)) or "(none)"
+            raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)
+        return tree_nodes(self.checked_tree(tree))
 
     def checked_tree(self, tree: Tree) -> Tree:
-        return _checked_equation(tree)
+        if tree.label != EQUALITY or tree.arity != 2:
+            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
+        return tree
 
     def joined(self, trees: Sequence[Tree]) -> Tree:
         if len(trees) != 2:
@@ -278,10 +256,7 @@ def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
     name = os.fspath(source)
     with open_source(source) as stream:
         try:
-            text = stream.read().decode("utf-8-sig")
-            depths = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ParseError(f"no JSON here ({error.msg})", text, error.pos, _PUBLISHED_FORM, source=name) from error
+            depths = json.loads(stream.read().decode("utf-8-sig"))
         except (UnicodeDecodeError, ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ParseError(f"no JSON file ({error})", expected=_PUBLISHED_FORM, source=name) from error
     if not isinstance(depths, list) or not all(isinstance(records, list) for records in depths):

@@ -26,8 +26,9 @@ from treemem.tasks.equation_verification.completion.completion import Engine, co
 from treemem.tasks.equation_verification.completion.ranks import RANKS, SHOWN, Completion
 from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.suggestions import fill
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_SIZE
+from treemem.trees.forest import Forest
 
 GENERATED = "generated"
 
@@ -96,13 +97,13 @@ def _run(options: argparse.Namespace) -> None:
 
 def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEquations:
     source = options.equations
-    if source == GENERATED:
-        data = generate_equations(options.size, seed=options.seed, progress=None)
-    elif Path(source).is_dir():
-        data = EquationData.load(source)
-    else:
+    if source != GENERATED and not Path(source).is_dir():
         return read_blanked(source, candidates, seed=options.seed)
-    return blanked_test(data.forest, candidates, seed=options.seed)
+    if source == GENERATED:
+        forest = generate_equations(options.size, seed=options.seed, progress=None).forest
+    else:
+        forest = Forest.load(source)
+    return blanked_test(forest, candidates, seed=options.seed)
 
 
 def depth_table(found: Completion, name: str) -> str:

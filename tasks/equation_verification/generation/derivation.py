@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -241,63 +241,46 @@ class Derivation:
         return False
 
 
-class Deepening:
-    """Deepens shallow true equations by identities, until they have a given depth.
+def deepened(rewriter: Rewriter, equation: int, depth: int, rng: random.Random) -> int | None:
+    """Return a true equation of ``depth`` derived from a shallower one by its own steps. None if they fail.
 
     The deep equations of a :class:`Derivation` belong to few families, as the first deep ones have most descendants.
-    Here each equation has its own ancestor and its own steps.
-
-    Args:
-        table: holds the expressions.
-        rewriter: applies the identities.
-        parents: true equations to start from.
-        rng: source of all choices.
+    Equations that are deepened each from another ancestor do not.
     """
+    table = rewriter.table
+    most = _LARGEST * target_nodes(depth)
+    beyond = int(rng.random() * (_STEPS_BEYOND + 1))
+    for _ in range(_TRIES_A_LEVEL * max(1, depth - table.height[equation])):
+        reached = table.height[equation] == depth
+        if reached and not beyond:
+            return equation
+        result = _deepening_step(rewriter, equation, rng)
+        if result != equation and table.height[equation] <= table.height[result] <= depth:
+            if table.size[result] <= most:
+                equation = result
+            beyond -= reached
+    return equation if table.height[equation] == depth else None
 
-    def __init__(self, table: ExpressionTable, rewriter: Rewriter, parents: Sequence[int], rng: random.Random) -> None:
-        self._table = table
-        self._rewriter = rewriter
-        self._parents = parents
-        self._rng = rng
 
-    def equation(self, depth: int) -> int | None:
-        """Return an equation of ``depth`` made from a random parent. None if the steps did not lead there."""
-        table, rng = self._table, self._rng
-        equation = self._parents[int(rng.random() * len(self._parents))]
-        most = _LARGEST * target_nodes(depth)
-        beyond = int(rng.random() * (_STEPS_BEYOND + 1))
-        for _ in range(_TRIES_A_LEVEL * max(1, depth - table.height[equation])):
-            reached = table.height[equation] == depth
-            if reached and not beyond:
-                return equation
-            result = self._step(equation)
-            if result != equation and table.height[equation] <= table.height[result] <= depth:
-                if table.size[result] <= most:
-                    equation = result
-                beyond -= reached
-        return equation if table.height[equation] == depth else None
+def _deepening_step(rewriter: Rewriter, equation: int, rng: random.Random) -> int:
+    if rng.random() < _ON_DEEPEST_PATH:
+        positions = _deepest_path(rewriter.table, equation, rng)
+        position = positions[int(rng.random() * len(positions))]
+    else:
+        position = int(rng.random() * rewriter.table.size[equation])
+    return rewriter.rewrite(equation, position, rng) if position else rewriter.grow(equation, rng)
 
-    def _step(self, equation: int) -> int:
-        rng = self._rng
-        if rng.random() < _ON_DEEPEST_PATH:
-            positions = self._deepest_path(equation)
-            position = positions[int(rng.random() * len(positions))]
-        else:
-            position = int(rng.random() * self._table.size[equation])
-        if position == 0:
-            return self._rewriter.grow(equation, rng)
-        return self._rewriter.rewrite(equation, position, rng)
 
-    def _deepest_path(self, equation: int) -> list[int]:
-        """Return the places in preorder of the nodes on a longest path, without the root."""
-        table, node, position, found = self._table, equation, 0, []
-        while table.children[node]:
-            deepest = max(table.height[child] for child in table.children[node])
-            candidates, begin = [], position + 1
-            for child in table.children[node]:
-                if table.height[child] == deepest:
-                    candidates.append((child, begin))
-                begin += table.size[child]
-            node, position = candidates[int(self._rng.random() * len(candidates))]
-            found.append(position)
-        return found
+def _deepest_path(table: ExpressionTable, equation: int, rng: random.Random) -> list[int]:
+    """Return the places in preorder of the nodes on a longest path, without the root."""
+    node, position, found = equation, 0, []
+    while table.children[node]:
+        deepest = max(table.height[child] for child in table.children[node])
+        candidates, begin = [], position + 1
+        for child in table.children[node]:
+            if table.height[child] == deepest:
+                candidates.append((child, begin))
+            begin += table.size[child]
+        node, position = candidates[int(rng.random() * len(candidates))]
+        found.append(position)
+    return found

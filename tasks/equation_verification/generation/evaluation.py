@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
@@ -64,8 +64,7 @@ def draw_points(num_real: int = 24, num_complex: int = 24, seed: int = 2018) -> 
     return Points(np.concatenate([real, draw(2.5, num_complex) + 1j * draw(1.2, num_complex)], axis=1), num_real)
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """Values of some expressions at all points; each field is ``[expressions, points]``.
 
     Attributes:
@@ -81,12 +80,6 @@ class Values:
     on_cut: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, num_expressions: int, num_points: int) -> Values:
-        """Return uninitialised values."""
-        shape = (num_expressions, num_points)
-        return cls(np.empty(shape, np.complex128), np.empty(shape), np.empty(shape, np.int8), np.empty(shape, bool))
-
-    @classmethod
     def exactly(cls, value: NDArray[np.complex128]) -> Values:
         """Return values without errors."""
         shape = value.shape
@@ -98,10 +91,8 @@ class Values:
 
     def put(self, rows: slice, values: Values) -> None:
         """Write ``values`` into ``rows``."""
-        self.value[rows] = values.value
-        self.error[rows] = values.error
-        self.status[rows] = values.status
-        self.on_cut[rows] = values.on_cut
+        self.value[rows], self.error[rows] = values.value, values.error
+        self.status[rows], self.on_cut[rows] = values.status, values.on_cut
 
 
 def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points) -> Values:
@@ -113,7 +104,8 @@ def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points)
     by_kind: dict[tuple[int, str], list[int]] = {}
     for expression in table.subexpressions(expressions):
         by_kind.setdefault((table.height[expression], table.label[expression]), []).append(expression)
-    values = Values.empty(sum(map(len, by_kind.values())), points.values.shape[1])
+    shape = (sum(map(len, by_kind.values())), points.values.shape[1])
+    values = Values.exactly(np.empty(shape, np.complex128))
     row_of: dict[int, int] = {}
     with np.errstate(all="ignore"):
         for height, label in sorted(by_kind):

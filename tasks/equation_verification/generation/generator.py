@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from treemem.errors import RecipeError
-from treemem.records import replacing
 from treemem.tasks.equation_verification.generation.corruption import (
     ONE_EDIT,
     Corruption,
@@ -38,8 +34,6 @@ from treemem.trees.record_reader import SPLITS
 
 VERSION = "1"
 """Data sets of different versions differ even if size and seed are the same."""
-
-IDENTITY = "equations.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +67,6 @@ class EquationData:
         content.update("\n".join(forest.tree_data["split"].tolist()).encode())
         return content.hexdigest()
 
-    def part(self, split: str) -> Forest:
-        """Return the equations of ``"train"``, ``"validation"`` or ``"test"``."""
-        if split not in SPLITS:
-            raise RecipeError(f"unknown split {split!r}; choose one of {', '.join(SPLITS)}")
-        return self.forest[self.forest.tree_data["split"] == split]
-
     def card(self) -> str:
         """Return a description of the data as Markdown."""
         label, depth, split = (self.forest.tree_data[name] for name in ("label", "depth", "split"))
@@ -100,34 +88,6 @@ class EquationData:
             counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in SPLITS)]
             lines.append(f"| {level} | " + " | ".join(str(int(count)) for count in counts) + " |")
         return "\n".join(lines) + "\n"
-
-    def save(self, folder: Path | str) -> None:
-        """Write the forest and its card into ``folder``; :meth:`load` reads them back."""
-        self.forest.save(folder)
-        identity = {"version": self.version, "seed": self.seed, "digest": self.digest}
-        for name, text in (("CARD.md", self.card()), (IDENTITY, json.dumps(identity, indent=1) + "\n")):
-            with replacing(Path(folder) / name) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path | str) -> EquationData:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            GraphError: the folder has no forest.
-            RecipeError: its description is missing or damaged, or the equations have changed.
-        """
-        path = Path(folder) / IDENTITY
-        forest = Forest.load(folder)
-        try:
-            identity = json.loads(path.read_text(encoding="utf-8"))
-            data = cls(forest, str(identity["version"]), int(identity["seed"]))
-            intact = data.digest == identity["digest"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RecipeError(f"{path} does not describe the equations: {error}") from error
-        if not intact:
-            raise RecipeError(f"the equations in {folder} have changed since they were saved: their hash differs")
-        return data
 
 
 def generate_equations(

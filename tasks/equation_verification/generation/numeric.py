@@ -55,13 +55,13 @@ def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
         (Equality (sin Number=-1.7) Number=-0.99)
     """
     rng = random.Random(f"numeric {seed}")
-    found: dict[Tree, tuple[Tree, int]] = {}
+    found: dict[str, tuple[Tree, int]] = {}
     for kind, stream in enumerate((_function_values(rng), _arithmetic(rng), _decimal_expansions(rng))):
         enough = len(found) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
         misses = 0
         while len(found) < enough and misses < _PATIENCE:
             tree = next(stream)
-            form = _ordered(tree)
+            form = _canonical(tree)
             misses = misses + 1 if form in found else 0
             found.setdefault(form, (tree, kind))
     if len(found) < size:
@@ -130,16 +130,12 @@ def _either_way(rng: random.Random, label: str, first: Tree, second: Tree) -> Tr
     return Tree(label, [first, second] if rng.random() < 0.5 else [second, first])
 
 
-def _ordered(tree: Tree) -> Tree:
-    """Return the equation with its sides and the operands of sums and products sorted."""
-    done: list[Tree] = []
-    for node in tree.postorder():
-        first = len(done) - node.arity
-        operands = done[first:]
-        if node.label in (EQUALITY, "Add", "Mul"):
-            operands.sort(key=str)
-        done[first:] = [Tree(node.label, operands, node.value)]
-    return done.pop()
+def _canonical(tree: Tree) -> str:
+    """Return a text that is equal for equations that differ only in the order of sides and of operands."""
+    operands = [_canonical(child) for child in tree.children]
+    if tree.label in (EQUALITY, "Add", "Mul"):
+        operands.sort()
+    return f"({tree.label} {tree.value} {' '.join(operands)})"
 
 
 def _equation(rng: random.Random, first: Tree, second: Tree) -> Tree:

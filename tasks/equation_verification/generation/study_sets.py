@@ -11,7 +11,7 @@ import numpy as np
 
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.corruption import Corruption, CorruptionOptions
-from treemem.tasks.equation_verification.generation.derivation import Deepening, Derivation
+from treemem.tasks.equation_verification.generation.derivation import Derivation, deepened
 from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import VERSION, assembled
@@ -72,9 +72,6 @@ def with_subexpressions(equations: Forest, seed: int) -> Forest:
 def deep(equations: Forest, per_depth: int, depths: Sequence[int], seed: int) -> Forest:
     """Generate ``per_depth`` true and false equations for the test at each depth, none of them in ``equations``.
 
-    Each true one is deepened on its own from a shallow one (see :class:`Deepening`), so no family of nearly equal ones
-    dominates.
-
     Args:
         equations: no new equation equals one of these up to renaming of variables and swapping of sides.
         per_depth: number of true equations at each depth, and of false ones.
@@ -88,13 +85,13 @@ def deep(equations: Forest, per_depth: int, depths: Sequence[int], seed: int) ->
     derivation = Derivation(table, shallow, points, rng)
     derivation.run()
     parents = [equation for found in derivation.stock.values() for equation in found]
-    deepening = Deepening(table, derivation.rewriter, parents, rng)
     true: dict[int, list[int]] = {depth: [] for depth in range(depths[0], depths[1] + 1)}
     for depth, found in true.items():
         while len(found) < per_depth:
-            made = [deepening.equation(depth) for _ in range(per_depth)]
             fresh = []
-            for equation in made:
+            for _ in range(per_depth):
+                parent = parents[int(rng.random() * len(parents))]
+                equation = deepened(derivation.rewriter, parent, depth, rng)
                 if equation is not None and (key := table.canonical_equation(equation)) not in keys:
                     keys.add(key)
                     fresh.append(equation)

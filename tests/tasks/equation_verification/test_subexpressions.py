@@ -41,7 +41,10 @@ def test_labels_hold_by_another_evaluator(pairs: Forest) -> None:
 
 def test_sides_are_inner_subexpressions_of_the_equations_for_training(data: EquationData, pairs: Forest) -> None:
     inner = {
-        node for tree in data.part("train") for node in tree.preorder() if node.label != "Equality" and not node.is_leaf
+        node
+        for tree in data.forest[data.forest.tree_data["split"] == "train"]
+        for node in tree.preorder()
+        if node.label != "Equality" and not node.is_leaf
     }
     assert all(side in inner for equation in pairs for side in equation.children)
 

@@ -178,7 +178,11 @@ def test_generated_equations_train_score_and_load(tmp_path: Path) -> None:
     assert [score.group for score in evaluation.scores][-1] == "all"
     assert all(score.group >= 8 for score in evaluation.scores[:-1])
     assert evaluation.num_trees == 2 * evaluation.overall.examples
-    np.testing.assert_allclose(treemem.load(tmp_path).predict(data.part("test")), evaluation.predicted, rtol=1e-4)
+    np.testing.assert_allclose(
+        treemem.load(tmp_path).predict(data.forest[data.forest.tree_data["split"] == "test"]),
+        evaluation.predicted,
+        rtol=1e-4,
+    )
 
 
 def test_a_users_file_can_be_scored(tmp_path: Path) -> None:
@@ -201,7 +205,7 @@ def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None
     data = generate_equations(60, seed=5)
     assert made.forest == data.forest
     assert data.digest in made.card
-    data.save(tmp_path / "data")
+    data.forest.save(tmp_path / "data")
     assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))).forest == data.forest
     (tmp_path / "own.txt").write_text("x = x\t1\n" * 5 + "sin(cos(sin(cos(sin(cos(sin(x))))))) = x\t0\n")
     divided = TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.txt"))).forest
