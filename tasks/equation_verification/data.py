@@ -11,8 +11,7 @@ from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generation.generator import generate_equations
-from treemem.tasks.equation_verification.generation.more_data import with_more_training
+from treemem.tasks.equation_verification.generation.generator import generate_equations, with_more_training
 from treemem.tasks.equation_verification.generation.numeric import generate_numeric
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest

@@ -15,10 +15,10 @@ from treemem.records import Record, read_records
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification.generation.evaluation import (
     DOUBTFUL,
+    POINTS,
     UNDEFINED,
     USABLE,
     UndefinedValueError,
-    draw_points,
     evaluate,
     evaluate_exactly,
 )
@@ -170,13 +170,13 @@ def value_classes(forest: Forest) -> NDArray[np.int64]:
     Args:
         forest: expressions that :func:`.evaluate` knows, with leaves as readers spell them.
     """
-    table, points = ExpressionTable(), draw_points()
+    table = ExpressionTable()
     distinct, expression_of_tree = np.unique(table.from_forest(forest), return_inverse=True)
-    values = evaluate(table, distinct.tolist(), points)
+    values = evaluate(table, distinct.tolist())
     value, error, status = values.value.copy(), values.error.copy(), values.status.copy()
     for row, point in np.argwhere(status == DOUBTFUL).tolist():
         try:
-            value[row, point] = complex(evaluate_exactly(table, int(distinct[row]), points.values[:, point].tolist()))
+            value[row, point] = complex(evaluate_exactly(table, int(distinct[row]), POINTS[:, point].tolist()))
             error[row, point], status[row, point] = 0.0, USABLE
         except UndefinedValueError:
             status[row, point] = UNDEFINED

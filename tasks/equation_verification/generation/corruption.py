@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.tasks.equation_verification.generation.evaluation import Points
 from treemem.tasks.equation_verification.generation.expressions import (
     ARITHMETIC_FUNCTIONS,
     LABELS,
@@ -178,13 +177,11 @@ class Corruption:
     variables and swapping of sides.
 
     Args:
-        table: holds the expressions.
+        rewriter: applies identities to edited equations.
         sources: depth to the true equations to edit.
         quota: depth to the number of false equations.
         keys: canonical forms of the equations that must not be made; those of new equations are added.
-        points: where equations are tested.
         rng: source of all choices.
-        rewriter: applies identities to edited equations.
         options: edits, steps of rewriting, and lengths.
 
     Attributes:
@@ -193,22 +190,19 @@ class Corruption:
 
     def __init__(
         self,
-        table: ExpressionTable,
+        rewriter: Rewriter,
         sources: Mapping[int, Sequence[int]],
         quota: Mapping[int, int],
         keys: set[tuple[int, int]],
-        points: Points,
         rng: random.Random,
-        rewriter: Rewriter,
         options: CorruptionOptions,
     ) -> None:
         self.found: dict[int, list[FalseEquation]] = {depth: [] for depth in quota}
-        self._table = table
+        self._table = rewriter.table
         self._sources = sources
         self._keys = keys
-        self._points = points
         self._rng = rng
-        self._editor = Editor(table, [equation for depth in sorted(sources) for equation in sources[depth]])
+        self._editor = Editor(rewriter.table, [equation for depth in sorted(sources) for equation in sources[depth]])
         self._quotas = OpenQuotas(quota, _PATIENCE, "false")
         self._rewriter = rewriter
         self._options = options
@@ -238,7 +232,7 @@ class Corruption:
         edited = [self._edited(depth) for depth, count in tries.items() for _ in range(count) if self._sources[depth]]
         candidates = [candidate for candidate in edited if candidate is not None]
         equations = [candidate.equation for candidate in candidates]
-        verdicts = verify(self._table, equations, self._points, _LEAST_DIFFERENT)
+        verdicts = verify(self._table, equations, _LEAST_DIFFERENT)
         for candidate, verdict in zip(candidates, verdicts, strict=True):
             depth = self._table.height[candidate.equation]
             if verdict == FALSE and depth in self._quotas.missing and not self._is_unbalanced(candidate.equation):

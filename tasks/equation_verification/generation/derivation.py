@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from treemem.checked_options import checked_probability
-from treemem.tasks.equation_verification.generation.evaluation import Points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.identities import BRANCHES, IDENTITIES
 from treemem.tasks.equation_verification.generation.quotas import OpenQuotas
 from treemem.tasks.equation_verification.generation.rewriting import Rewriter
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
 from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
 
 NODES_BY_DEPTH: dict[int, float] = {8: 28.7, 9: 31.5, 10: 34.0, 11: 36.0, 12: 38.3, 13: 40.0}
 """Mean number of nodes of the published true equations, by depth."""
@@ -112,35 +111,33 @@ class Derivation:
     the root, it applies the same operation to both sides. Results are tested numerically, round by round.
 
     Args:
-        table: holds the expressions.
         quota: depth to the number of true equations.
-        points: where equations are tested.
         rng: source of all choices.
-        apart_from: canonical forms of the equations that must not enter the stock. Others are derived from them.
+        apart_from: equations that must not enter the stock. Others are derived from them.
         options: which identities are used.
 
     Attributes:
+        table: holds the expressions.
         stock: depth to the true equations of that depth, in the order found.
+        quotas: how many to take from the stock.
+        apart_from: canonical forms of the equations that must not enter the stock.
         keys: canonical forms of the equations of the stock and of those that failed the test.
         rewriter: applies the identities.
     """
 
     def __init__(
         self,
-        table: ExpressionTable,
         quota: Mapping[int, int],
-        points: Points,
         rng: random.Random,
-        apart_from: AbstractSet[tuple[int, int]] = frozenset(),
+        apart_from: Forest | None = None,
         options: DerivationOptions = BY_IDENTITIES,
     ) -> None:
-        self.table = table
+        self.table = table = ExpressionTable()
+        self.apart_from = set() if apart_from is None else table.canonical_equations(apart_from)
         self.stock: dict[int, list[int]] = {depth: [] for depth in quota}
         self.keys: set[tuple[int, int]] = set()
-        self._points = points
         self._rng = rng
-        self._apart_from = apart_from
-        self._quotas = OpenQuotas(quota, _PATIENCE, "true")
+        self.quotas = OpenQuotas(quota, _PATIENCE, "true")
         self._deepest = max(quota)
         self._parents, self._branch_parents = _Parents(), _Parents()
         self._nodes_above_target = dict.fromkeys(quota, 0.0)
@@ -156,12 +153,12 @@ class Derivation:
         Args:
             on_found: called after each round with the number of equations of the quotas found in it.
         """
-        wanted = sum(self._quotas.quota.values())
+        wanted = sum(self.quotas.quota.values())
         free = max(_LEAST_FREE, _FREE_SHARE * wanted) if wanted else 0
-        on_found(self._quotas.num_found)
+        on_found(self.quotas.num_found)
         idle = 0
-        while (missing := self._quotas.missing) or len(self._parents) < free:
-            before, parents = self._quotas.num_found, len(self._parents)
+        while (missing := self.quotas.missing) or len(self._parents) < free:
+            before, parents = self.quotas.num_found, len(self._parents)
             size = min(max(_SMALLEST_ROUND, parents // 2), _LARGEST_ROUND)
             if parents < free:
                 self._add([self._step(self._drawn_parent()) for _ in range(size)])
@@ -171,14 +168,9 @@ class Derivation:
             else:
                 targets = self._rng.choices(list(missing), list(missing.values()), k=size)
                 self._add([self._step(self._drawn_parent(target)) for target in targets])
-                self._quotas.add_tries(Counter(targets))
-                self._quotas.pass_on()
-            on_found(self._quotas.num_found - before)
-
-    @property
-    def quota(self) -> dict[int, int]:
-        """Depth to the number of equations to take from the stock. Exhausted depths pass theirs on."""
-        return self._quotas.quota
+                self.quotas.add_tries(Counter(targets))
+                self.quotas.pass_on()
+            on_found(self.quotas.num_found - before)
 
     def _drawn_parent(self, depth: int | None = None) -> int:
         """Return an equation to derive from; with ``depth``, one from which a step may reach that depth."""
@@ -215,7 +207,7 @@ class Derivation:
             if key not in self.keys:
                 self.keys.add(key)
                 fresh[equation] = key
-        verdicts = verify(self.table, list(fresh), self._points)
+        verdicts = verify(self.table, list(fresh))
         for (equation, key), verdict in zip(fresh.items(), verdicts, strict=True):
             depth = self.table.height[equation]
             if verdict != FALSE and equation in self._descendants:
@@ -225,9 +217,9 @@ class Derivation:
             left, right = self.table.children[equation]
             self._parents.add(equation, depth)
             self.rewriter.teach(equation)
-            if (left != right or depth == 1) and key not in self._apart_from:
+            if (left != right or depth == 1) and key not in self.apart_from:
                 self.stock[depth].append(equation)
-                self._quotas.add_found(depth)
+                self.quotas.add_found(depth)
 
     def _is_unbalanced(self, equation: int) -> bool:
         """Return whether the equation moves the mean size at its depth away from the published one."""

@@ -8,7 +8,6 @@ cancellation, a branch cut. :func:`evaluate_exactly` settles those with 50 digit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -39,29 +38,23 @@ _DOUBT = 1e3
 """A magnitude below this many error bounds may be zero."""
 
 
-@dataclass(frozen=True)
-class Points:
-    """Points at which equations are tested.
-
-    Attributes:
-        values: ``[variables, points]`` complex128, real points first.
-        num_real: number of real points.
-    """
-
-    values: NDArray[np.complex128]
-    num_real: int
+NUM_REAL = 24
 
 
-def draw_points(num_real: int = 24, num_complex: int = 24, seed: int = 2018) -> Points:
-    """Draw points away from zero: real ones of both signs, and complex ones of all quadrants near the real axis."""
+def _draw_points(num_complex: int = 24, seed: int = 2018) -> NDArray[np.complex128]:
     generator = np.random.default_rng(seed)
 
     def draw(largest: float, count: int) -> NDArray[np.float64]:
         shape = (NUM_VARIABLES, count)
         return generator.uniform(0.2, largest, shape) * generator.choice([-1.0, 1.0], shape)
 
-    real = draw(3.0, num_real) + 0j
-    return Points(np.concatenate([real, draw(2.5, num_complex) + 1j * draw(1.2, num_complex)], axis=1), num_real)
+    real = draw(3.0, NUM_REAL) + 0j
+    return np.concatenate([real, draw(2.5, num_complex) + 1j * draw(1.2, num_complex)], axis=1)
+
+
+POINTS = _draw_points()
+"""Where equations are tested, ``[variables, 48]``, away from zero: 24 real points, then 24 complex ones near the real
+axis in all quadrants."""
 
 
 class Values(NamedTuple):
@@ -95,7 +88,7 @@ class Values(NamedTuple):
         self.status[rows], self.on_cut[rows] = values.status, values.on_cut
 
 
-def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points) -> Values:
+def evaluate(table: ExpressionTable, expressions: Sequence[int], points: NDArray[np.complex128] = POINTS) -> Values:
     """Return the values of ``expressions`` at ``points``, a row for each expression.
 
     Expressions are built of the constants above, variables, the six trigonometric functions, ``Add``, ``Mul`` and
@@ -104,7 +97,7 @@ def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points)
     by_kind: dict[tuple[int, str], list[int]] = {}
     for expression in table.subexpressions(expressions):
         by_kind.setdefault((table.height[expression], table.label[expression]), []).append(expression)
-    shape = (sum(map(len, by_kind.values())), points.values.shape[1])
+    shape = (sum(map(len, by_kind.values())), points.shape[1])
     values = Values.exactly(np.empty(shape, np.complex128))
     row_of: dict[int, int] = {}
     with np.errstate(all="ignore"):
@@ -121,10 +114,10 @@ def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points)
     return values.take(np.array([row_of[expression] for expression in expressions], dtype=np.int64))
 
 
-def _leaf(label: str, points: Points) -> Values:
+def _leaf(label: str, points: NDArray[np.complex128]) -> Values:
     if label in VARIABLES:
-        return Values.exactly(points.values[VARIABLES.index(label)][None])
-    value = Values.exactly(np.full((1, points.values.shape[1]), CONSTANTS[label], np.complex128))
+        return Values.exactly(points[VARIABLES.index(label)][None])
+    value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS[label], np.complex128))
     if label in _ROUNDED_CONSTANTS:
         value.error[:] = _ROUNDING * CONSTANTS[label]
     return value

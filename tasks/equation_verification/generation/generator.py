@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from treemem.checked_options import checked_count
+from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.corruption import (
     ONE_EDIT,
     Corruption,
@@ -21,10 +22,10 @@ from treemem.tasks.equation_verification.generation.corruption import (
     FalseEquation,
 )
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, Derivation, DerivationOptions
-from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.quotas import (
     PUBLISHED_SIZE,
+    TRAINING_DEPTH,
     depth_quotas,
     shuffled,
     split_by_depth,
@@ -114,17 +115,85 @@ def generate_equations(
     """
     quota = depth_quotas(size, max_depth)
     rng = random.Random(f"equations {VERSION} {seed}")
-    forest = balanced_equations(ExpressionTable(), quota, rng, progress=progress)
+    forest = balanced_equations(quota, rng, progress=progress)
     split = split_by_depth(forest.tree_data["depth"], forest.tree_data["label"], rng)
     return EquationData(forest.with_data(tree_data={**forest.tree_data, "split": split}), VERSION, int(seed))
 
 
+def training_equations(
+    size: int,
+    *,
+    seed: int = 0,
+    apart_from: Forest | None = None,
+    corruption: CorruptionOptions = ONE_EDIT,
+    derivation: DerivationOptions = BY_IDENTITIES,
+    progress: bool | None = False,
+) -> Forest:
+    """Generate equations of depth 1 to 7, with the published shares of depths and labels, all for training.
+
+    Few equations of depth 1 to 3 exist; the next depth fills what they lack.
+
+    Args:
+        size: number of equations.
+        seed: of all random choices.
+        apart_from: no new equation equals one of these up to renaming of variables and swapping of sides.
+        corruption: how false equations are made.
+        derivation: how true equations are derived.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Returns:
+        Trees with root ``Equality``, with the ``tree_data`` of :class:`EquationData`; ``source`` counts from the first
+        of them.
+
+    Raises:
+        RecipeError: the size is not an integer from 0.
+    """
+    quota = depth_quotas(size, TRAINING_DEPTH)
+    rng = random.Random(f"training equations {VERSION} {seed}")
+    forest = balanced_equations(
+        quota, rng, apart_from=apart_from, corruption=corruption, derivation=derivation, progress=progress
+    )
+    return in_split(forest, "train")
+
+
+def with_more_training(
+    forest: Forest,
+    size: int,
+    *,
+    seed: int = 0,
+    derivation: DerivationOptions = BY_IDENTITIES,
+    progress: bool | None = False,
+) -> Forest:
+    """Return the equations of ``forest``, followed by new ones of depth 1 to 7 until ``size`` are for training.
+
+    No new equation equals an old one, whatever its split.
+
+    Args:
+        forest: trees with root ``Equality``, with ``label`` and ``split`` in their ``tree_data``.
+        size: number of equations for training, old and new.
+        seed, derivation, progress: as for :func:`training_equations`.
+
+    Returns:
+        The equations with those of the fields ``label``, ``depth``, ``split``, ``edit`` and ``source`` that ``forest``
+        has.
+
+    Raises:
+        RecipeError: ``forest`` has more than ``size`` equations for training already.
+    """
+    num_training = int((forest.tree_data["split"] == "train").sum())
+    if checked_count("size", size, least=0) < num_training:
+        raise RecipeError(f"{num_training} equations are for training already; size must be that or more, not {size}")
+    more = training_equations(
+        size - num_training, seed=seed, apart_from=forest, derivation=derivation, progress=progress
+    )
+    return joined(forest, more)
+
+
 def balanced_equations(
-    table: ExpressionTable,
     quota: Mapping[int, tuple[int, int]],
     rng: random.Random,
     *,
-    apart_from: AbstractSet[tuple[int, int]] = frozenset(),
+    apart_from: Forest | None = None,
     corruption: CorruptionOptions = ONE_EDIT,
     derivation: DerivationOptions = BY_IDENTITIES,
     progress: bool | None = False,
@@ -132,36 +201,27 @@ def balanced_equations(
     """Return true equations derived from the identities and false ones made from them, all distinct.
 
     Args:
-        table: holds the expressions.
         quota: depth, from 1 on without a gap, to (number of false equations, number of true ones).
         rng: source of all choices.
-        apart_from: canonical forms of equations that must not be made.
-        corruption: how false equations are made.
-        derivation: how true equations are derived.
-        progress: whether to show a progress bar; None shows one on a terminal.
+        apart_from, corruption, derivation, progress: as for :func:`training_equations`.
 
     Returns:
         The equations, sorted by depth and shuffled within, with ``label``, ``depth``, ``edit`` and ``source`` in their
         ``tree_data``. There are fewer if the greatest depths are exhausted.
     """
-    points = draw_points()
-    total = sum(map(sum, quota.values()))
-    with equation_bar(total, progress) as bar:
+    total, off = sum(map(sum, quota.values())), None if progress is None else not progress
+    with tqdm(total=total, desc="equations", unit="", disable=off) as bar:
         wanted = {depth: true for depth, (_, true) in quota.items()}
-        derived = Derivation(table, wanted, points, rng, apart_from, derivation)
+        derived = Derivation(wanted, rng, apart_from, derivation)
         derived.run(bar.update)
-        true = {depth: _drawn(table, derived.stock[depth], n, rng) for depth, n in derived.quota.items()}
-        sources = {depth: true[depth] or derived.stock[depth] for depth in quota}
+        table, stock = derived.table, derived.stock
+        true = {depth: _drawn(table, stock[depth], count, rng) for depth, count in derived.quotas.quota.items()}
+        sources = {depth: true[depth] or stock[depth] for depth in quota}
         wanted = {depth: false for depth, (false, _) in quota.items()}
-        keys = derived.keys | apart_from
-        corrupted = Corruption(table, sources, wanted, keys, points, rng, derived.rewriter, corruption)
+        keys = derived.keys | derived.apart_from
+        corrupted = Corruption(derived.rewriter, sources, wanted, keys, rng, corruption)
         corrupted.run(bar.update)
     return assembled(table, true, corrupted.found, rng)
-
-
-def equation_bar(total: int, progress: bool | None) -> tqdm[Any]:
-    """Return a progress bar; None shows one on a terminal."""
-    return tqdm(total=total, desc="equations", unit="", disable=None if progress is None else not progress)
 
 
 def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
@@ -191,3 +251,25 @@ def assembled(
         "source": np.array([place_of.get(source, -1) for source in columns[3].tolist()], dtype=np.int64),
     }
     return table.to_forest(columns[0].tolist(), tree_data)
+
+
+def joined(first: Forest, second: Forest) -> Forest:
+    """Return both sets of equations in one forest, with the ``tree_data`` of ``first``. ``source`` counts on."""
+    source = second.tree_data["source"]
+    columns = {**second.tree_data, "source": np.where(source < 0, -1, source + len(first))}
+    names = [name for name in columns if name in first.tree_data]
+    parts = ((first, first.tree_data), (second, columns))
+    return Forest.concatenate(part.with_data(tree_data={name: data[name] for name in names}) for part, data in parts)
+
+
+def kept_equations(forest: Forest, keep: NDArray[np.bool_]) -> Forest:
+    """Return the equations to keep. ``source`` counts among them; it is -1 if the edited one is not kept."""
+    place = np.where(keep, np.cumsum(keep) - 1, -1)
+    source = forest.tree_data["source"]
+    source = np.where(source < 0, -1, place[source])
+    return forest.with_data(tree_data={**forest.tree_data, "source": source})[keep]
+
+
+def in_split(forest: Forest, split: str) -> Forest:
+    """Return ``forest`` with all trees in ``split``."""
+    return forest.with_data(tree_data={**forest.tree_data, "split": np.full(len(forest), split, dtype="<U10")})

@@ -12,10 +12,9 @@ import numpy as np
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.corruption import Corruption, CorruptionOptions
 from treemem.tasks.equation_verification.generation.derivation import Derivation, deepened
-from treemem.tasks.equation_verification.generation.evaluation import draw_points
-from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.generator import VERSION, assembled
-from treemem.tasks.equation_verification.generation.more_data import (
+from treemem.tasks.equation_verification.generation.generator import (
+    VERSION,
+    assembled,
     in_split,
     joined,
     kept_equations,
@@ -79,11 +78,11 @@ def deep(equations: Forest, per_depth: int, depths: Sequence[int], seed: int) ->
         seed: of all random choices.
     """
     rng = random.Random(f"deep equations {VERSION} {seed}")
-    table, points = ExpressionTable(), draw_points()
-    keys = table.canonical_equations(equations)
     shallow = {depth: true for depth, (_, true) in depth_quotas(_ANCESTORS, TRAINING_DEPTH).items()}
-    derivation = Derivation(table, shallow, points, rng)
+    derivation = Derivation(shallow, rng)
     derivation.run()
+    table = derivation.table
+    keys = table.canonical_equations(equations)
     parents = [equation for found in derivation.stock.values() for equation in found]
     true: dict[int, list[int]] = {depth: [] for depth in range(depths[0], depths[1] + 1)}
     for depth, found in true.items():
@@ -95,11 +94,11 @@ def deep(equations: Forest, per_depth: int, depths: Sequence[int], seed: int) ->
                 if equation is not None and (key := table.canonical_equation(equation)) not in keys:
                     keys.add(key)
                     fresh.append(equation)
-            verdicts = verify(table, fresh, points)
+            verdicts = verify(table, fresh)
             verified = [each for each, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
             found += verified[: per_depth - len(found)]
     options, quota = CorruptionOptions(even_counts=True), dict.fromkeys(true, per_depth)
-    corruption = Corruption(table, true, quota, keys, points, rng, derivation.rewriter, options)
+    corruption = Corruption(derivation.rewriter, true, quota, keys, rng, options)
     corruption.run()
     return in_split(assembled(table, true, corruption.found, rng), "test")
 

@@ -12,14 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.tasks.equation_verification.generation.evaluation import USABLE, Points, Values, draw_points, evaluate
+from treemem.tasks.equation_verification.generation.evaluation import USABLE, Values, evaluate
 from treemem.tasks.equation_verification.generation.expressions import (
     TRIGONOMETRIC_FUNCTIONS,
     VARIABLES,
     ExpressionTable,
 )
-from treemem.tasks.equation_verification.generation.generator import VERSION
-from treemem.tasks.equation_verification.generation.more_data import in_split
+from treemem.tasks.equation_verification.generation.generator import VERSION, in_split
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, shuffled
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
 from treemem.trees.equation_labels import EQUALITY
@@ -61,15 +60,15 @@ def subexpression_pairs(forest: Forest, count: int, *, seed: int = 0) -> Forest:
         renaming of variables and swapping of sides.
     """
     rng = random.Random(f"subexpression pairs {VERSION} {seed}")
-    table, points = ExpressionTable(), draw_points()
+    table = ExpressionTable()
     taken = table.canonical_equations(forest)
-    groups = _equal_subexpressions(table, forest[forest.tree_data["split"] == "train"], points)
+    groups = _equal_subexpressions(table, forest[forest.tree_data["split"] == "train"])
     true: list[int] = []
     false: list[int] = []
     for candidates in _candidates(table, groups, taken, max(_LEAST_TRIED, _TRIED_SHARE * count), rng):
         if len(true) >= count:
             break
-        for pair, unequal in _with_unequal(table, _equal(table, candidates, points), taken, points).items():
+        for pair, unequal in _with_unequal(table, _equal(table, candidates), taken).items():
             true.append(table.make(EQUALITY, pair))
             false.append(table.make(EQUALITY, unequal))
     chosen = shuffled(len(true), rng)[:count]
@@ -86,14 +85,14 @@ def subexpression_pairs(forest: Forest, count: int, *, seed: int = 0) -> Forest:
     return in_split(table.to_forest(equations, tree_data), "train")
 
 
-def _equal_subexpressions(table: ExpressionTable, training: Forest, points: Points) -> list[list[int]]:
+def _equal_subexpressions(table: ExpressionTable, training: Forest) -> list[list[int]]:
     """Return groups of two or more inner subexpressions that seem equal, each ascending."""
     sides = {side for equation in set(table.from_forest(training)) for side in table.children[equation]}
     inner = [node for node in table.subexpressions(sides) if 1 <= table.height[node] < TRAINING_DEPTH]
     groups: dict[bytes, list[int]] = defaultdict(list)
     for begin in range(0, len(inner), _CHUNK):
         chunk = inner[begin : begin + _CHUNK]
-        for expression, digest in zip(chunk, _value_digests(evaluate(table, chunk, points)), strict=True):
+        for expression, digest in zip(chunk, _value_digests(evaluate(table, chunk)), strict=True):
             groups[digest].append(expression)
     return [members for members in groups.values() if len(members) > 1]
 
@@ -132,15 +131,13 @@ def _candidates(
             return
 
 
-def _equal(table: ExpressionTable, pairs: Sequence[_Pair], points: Points) -> list[_Pair]:
+def _equal(table: ExpressionTable, pairs: Sequence[_Pair]) -> list[_Pair]:
     """Return the pairs that are equal by the numerical test."""
-    verdicts = _verdicts(table, [table.make(EQUALITY, pair) for pair in pairs], points)
+    verdicts = _verdicts(table, [table.make(EQUALITY, pair) for pair in pairs])
     return [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict == TRUE]
 
 
-def _with_unequal(
-    table: ExpressionTable, pairs: Sequence[_Pair], taken: set[_Pair], points: Points
-) -> dict[_Pair, _Pair]:
+def _with_unequal(table: ExpressionTable, pairs: Sequence[_Pair], taken: set[_Pair]) -> dict[_Pair, _Pair]:
     """Return for each pair an unequal one, if there is one: its left side and the right side of another pair.
 
     The new right side has the same height and variables as the old one, and about the same labels; each is used once.
@@ -161,7 +158,7 @@ def _with_unequal(
                 if _is_new(table, (pair[0], partner[1]), taken):
                     tried[pair] = partner
         equations = [table.make(EQUALITY, (pair[0], partner[1])) for pair, partner in tried.items()]
-        for (pair, partner), verdict in zip(tried.items(), _verdicts(table, equations, points), strict=True):
+        for (pair, partner), verdict in zip(tried.items(), _verdicts(table, equations), strict=True):
             if verdict == FALSE:
                 found[pair] = pair[0], partner[1]
                 used.add(partner)
@@ -183,6 +180,6 @@ def _is_new(table: ExpressionTable, pair: _Pair, taken: set[_Pair]) -> bool:
     return True
 
 
-def _verdicts(table: ExpressionTable, equations: Sequence[int], points: Points) -> NDArray[np.int8]:
+def _verdicts(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.int8]:
     chunks = [equations[begin : begin + _CHUNK] for begin in range(0, len(equations), _CHUNK)]
-    return np.concatenate([np.empty(0, np.int8), *(verify(table, chunk, points) for chunk in chunks)])
+    return np.concatenate([np.empty(0, np.int8), *(verify(table, chunk) for chunk in chunks)])

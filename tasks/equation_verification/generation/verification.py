@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from treemem.tasks.equation_verification.generation import evaluation
 from treemem.tasks.equation_verification.generation.evaluation import (
-    Points,
+    NUM_REAL,
+    POINTS,
     UndefinedValueError,
     Values,
     evaluate,
@@ -34,7 +35,7 @@ _UNUSABLE, _EQUAL, _BETWEEN, _DIFFERENT, _DOUBTFUL = range(5)
 
 
 def verify(
-    table: ExpressionTable, equations: Sequence[int], points: Points, least_different: float = LEAST_DIFFERENT
+    table: ExpressionTable, equations: Sequence[int], least_different: float = LEAST_DIFFERENT
 ) -> NDArray[np.int8]:
     """Test ``equations``, expressions with root ``Equality``.
 
@@ -46,7 +47,6 @@ def verify(
     Args:
         table: holds the equations.
         equations: their numbers.
-        points: where they are tested.
         least_different: the share of points at which the sides of a false equation differ.
 
     Returns:
@@ -55,16 +55,16 @@ def verify(
     if not len(equations):
         return np.empty(0, np.int8)
     sides = [side for equation in equations for side in table.children[equation]]
-    values = evaluate(table, sides, points)
+    values = evaluate(table, sides)
     left, right = values.take(np.s_[0::2]), values.take(np.s_[1::2])
     comparison = _compare(left, right)
-    is_real = np.arange(points.values.shape[1]) < points.num_real
+    is_real = np.arange(POINTS.shape[1]) < NUM_REAL
     for row in np.flatnonzero(_needs_digits(comparison, is_real, least_different)).tolist():
-        _settle(table, equations[row], points, comparison[row])
+        _settle(table, equations[row], comparison[row])
     verdict = _judge(comparison, is_real, least_different)
     on_cut = ((left.on_cut | right.on_cut) & (comparison != _UNUSABLE)).any(1)
     hanging = np.flatnonzero(on_cut & (verdict == TRUE))
-    alike = _meet_cuts_alike(table, [equations[row] for row in hanging.tolist()], points)
+    alike = _meet_cuts_alike(table, [equations[row] for row in hanging.tolist()])
     verdict[hanging[~alike]] = UNDECIDED
     return verdict
 
@@ -111,11 +111,11 @@ def _needs_digits(
     return doubtful.any(1) & ~((verdicts[0] == verdicts[1]) & (verdicts[1] == verdicts[2]))
 
 
-def _settle(table: ExpressionTable, equation: int, points: Points, comparison: NDArray[np.int8]) -> None:
+def _settle(table: ExpressionTable, equation: int, comparison: NDArray[np.int8]) -> None:
     """Compare the sides of an equation at its points in doubt with 50 digits; changes ``comparison``."""
     left, right = table.children[equation]
     for point in np.flatnonzero(comparison == _DOUBTFUL).tolist():
-        variables = points.values[:, point].tolist()
+        variables = POINTS[:, point].tolist()
         try:
             first, second = (evaluate_exactly(table, side, variables) for side in (left, right))
         except UndefinedValueError:
@@ -130,7 +130,7 @@ def _settle(table: ExpressionTable, equation: int, points: Points, comparison: N
             comparison[point] = _DIFFERENT if difference > _DIFFERENT_ABOVE * magnitude else _BETWEEN
 
 
-def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int], points: Points) -> NDArray[np.bool_]:
+def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.bool_]:
     """Return for each equation whether both sides take roots of the same negative expressions.
 
     If they do not, a rounding error or the sign of a zero decides whether the sides look equal.
@@ -141,7 +141,7 @@ def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int], points: P
         for side in table.children[equation]
     }
     powers = sorted({power for found in powers_of.values() for power in found})
-    base, exponent = (evaluate(table, [table.children[power][place] for power in powers], points) for place in (0, 1))
+    base, exponent = (evaluate(table, [table.children[power][place] for power in powers]) for place in (0, 1))
     cut = {powers[row] for row in np.flatnonzero(meets_cut(base, exponent).any(1)).tolist()}
     bases = {side: {table.children[power][0] for power in found if power in cut} for side, found in powers_of.items()}
     alike = [bases[left] == bases[right] for left, right in (table.children[equation] for equation in equations)]

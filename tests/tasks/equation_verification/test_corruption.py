@@ -17,7 +17,7 @@ from treemem.tasks.equation_verification.generation.corruption import (
     Editor,
 )
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.more_data import training_equations
+from treemem.tasks.equation_verification.generation.generator import training_equations
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree

@@ -17,8 +17,6 @@ from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation import derivation
 from treemem.tasks.equation_verification.generation.corruption import GROW, SHRINK
 from treemem.tasks.equation_verification.generation.derivation import Derivation
-from treemem.tasks.equation_verification.generation.evaluation import draw_points
-from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.generation.quotas import depth_quotas
 from treemem.tasks.equation_verification.shallow_reader import TokenReader
@@ -171,17 +169,17 @@ def test_the_greatest_depth_can_be_set() -> None:
 
 def test_a_depth_with_fewer_equations_than_are_derived_from_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derivation, "_IDLE_ROUNDS", 1)
-    found = Derivation(ExpressionTable(), {1: 0, 2: 5}, draw_points(), random.Random(0))
+    found = Derivation({1: 0, 2: 5}, random.Random(0))
     found.run()
-    assert len(found.stock[2]) >= found.quota[2] == 5
+    assert len(found.stock[2]) >= found.quotas.quota[2] == 5
 
 
 def test_a_depth_that_is_exhausted_says_so_and_passes_the_rest_on(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        derivation = Derivation(ExpressionTable(), {1: 40, 2: 20, 3: 5}, draw_points(), random.Random(0))
+        derivation = Derivation({1: 40, 2: 20, 3: 5}, random.Random(0))
         derivation.run()
-    assert derivation.quota[1] == len(derivation.stock[1]) < 40
-    assert sum(derivation.quota.values()) == 65
+    assert derivation.quotas.quota[1] == len(derivation.stock[1]) < 40
+    assert sum(derivation.quotas.quota.values()) == 65
     assert "depth 1 has only" in caplog.text
 
 

@@ -9,8 +9,12 @@ from independent_evaluation import assert_labels_hold
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.derivation import DerivationOptions
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.generation.more_data import training_equations, with_more_training
+from treemem.tasks.equation_verification.generation.generator import (
+    EquationData,
+    generate_equations,
+    training_equations,
+    with_more_training,
+)
 from treemem.tasks.equation_verification.generation.quotas import depth_quotas
 from treemem.tasks.equation_verification.generation.study_sets import deep as deep_equations
 from treemem.trees.equation_format import format_equation
