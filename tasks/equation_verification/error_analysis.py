@@ -48,11 +48,9 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
 
 
 def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each group of test equations with its members, so that a page can count errors by group.
+    """Yield a record for each group of equations with its members, so that a page can count errors by group.
 
-    Args:
-        done: the study; the test part of its data set ``data`` is grouped.
-        before: the records so far.
+    The equations are those for the test of the data set ``data`` of the study.
     """
     equations = done.data["data"]
     digest = data_digest(done.task.examples(equations))

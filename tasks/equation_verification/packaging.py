@@ -34,7 +34,7 @@ _FEW = 1000  # a rarer label is hardly learnt
 
 
 def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, folder: Path) -> None:
-    """Write the model of a run of a study in half precision, with its card.
+    """Write the model of a recorded run of a study in half precision, with its card.
 
     Args:
         record: of the run.
@@ -121,15 +121,10 @@ def _cells(score: Score) -> list[str]:
 
 
 def main(run: str, runs: Path, results: Path) -> None:
-    """Make the packaged model from a run of a study.
-
-    Args:
-        run: its name, such as ``best/Tree-LSTM, best recipe/seed-12093``.
-        runs: the folder of runs of ``treemem reproduce``.
-        results: the folder of records.
+    """Make the packaged model from a run of a study, such as ``best/Tree-LSTM, best recipe/seed-12093``.
 
     Raises:
-        RecipeError: there is no such run.
+        RecipeError: there is no record of the run in ``results``.
     """
     study = StudyFolder.find(EquationVerification.name).study(run.partition("/")[0])
     record = next((each for each in read_study(results / f"{study.name}.jsonl") if each["run"] == run), None)

@@ -47,12 +47,7 @@ def token_counts(equations: Forest, labels: Sequence[str]) -> NDArray[np.float32
 
 
 class TokenReader:
-    """Gradient-boosted trees on the token counts, lengths and depths of the two sides of equations.
-
-    Args:
-        equations: to learn from: trees with root ``Equality`` and ``tree_data["label"]``.
-        seed: of the learner.
-    """
+    """Gradient-boosted trees on the token counts, lengths and depths of the two sides of labelled equations."""
 
     def __init__(self, equations: Forest, seed: int = 0) -> None:
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -69,11 +64,9 @@ class TokenReader:
 
 
 def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the record of the scores of boosted trees on token counts, if it is not recorded yet.
+    """Yield the record of the scores of boosted trees on token counts, if it is not in ``before``.
 
-    Args:
-        done: the study; its data set ``data`` is learned from and scored, its files are scored.
-        before: the records so far.
+    They learn from the data set ``data`` of the study; it is scored, and so are the files.
     """
     task, begin = done.task, time.perf_counter()
     forest = done.data["data"]

@@ -204,13 +204,7 @@ class EquationVerification(ClassificationTask):
 
 
 class NumericEqualityHead(nn.Module):
-    """The score of an equation and the decoded values of its two sides.
-
-    Args:
-        equality: the head for the score.
-        hidden_size: size of an encoding.
-        activation: of the decoder.
-    """
+    """The score of an equation by ``equality``, and the decoded values of its two sides."""
 
     def __init__(self, equality: nn.Module, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()

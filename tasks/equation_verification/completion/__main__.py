@@ -21,10 +21,10 @@ from treemem.model import Model
 from treemem.ops.threads import torch_threads
 from treemem.records import check_writable, write_records
 from treemem.runs.progress import progress_bar
+from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_verification.completion.completion import Engine, complete, filling_scores
 from treemem.tasks.equation_verification.completion.ranks import RANKS, SHOWN, Completion
-from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.suggestions import fill
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_SIZE

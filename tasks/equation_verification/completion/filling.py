@@ -20,13 +20,7 @@ Integers = NDArray[np.int64]
 
 
 def filled_forest(equations: Forest, blanks: Blanks, candidates: Forest) -> Forest:
-    """Fill every blank with every candidate: tree ``b * len(candidates) + c`` has candidate ``c`` in blank ``b``.
-
-    Args:
-        equations: the equations.
-        blanks: their blanks.
-        candidates: the fillings.
-    """
+    """Fill every blank with every candidate: tree ``b * len(candidates) + c`` has candidate ``c`` in blank ``b``."""
     source = Forest.concatenate([forest.with_data() for forest in (equations, candidates)])
     before, blank = source.begin[blanks.tree], source.subtree_begin()[blanks.node]
     after, end = blanks.node + 1, source.begin[blanks.tree + 1]
@@ -50,12 +44,6 @@ class Fillings:
     A batch has a row for each distinct subtree of its equations and of the candidates. Each node on the path from a
     blank to the root of its side has a row for each distinct candidate. Candidates that networks read alike (``One:1``
     and ``Integer:1``) share a row, and so a score.
-
-    Args:
-        equations: the equations.
-        blanks: their blanks.
-        candidates: the fillings, as networks read them.
-        vocabulary: the vocabulary of the model.
 
     Attributes:
         num_distinct: number of distinct candidates.

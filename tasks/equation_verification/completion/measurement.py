@@ -16,10 +16,10 @@ from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
 from treemem.runs.study import packed_answers, read_study
 from treemem.runs.study_file import StudyFolder, StudyResults
+from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_verification.completion.completion import complete
 from treemem.tasks.equation_verification.completion.ranks import RANKS, Completion, commonest_first
-from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
 
 
 def completion_records(

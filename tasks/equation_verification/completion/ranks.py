@@ -73,14 +73,8 @@ class Completion:
 def commonest_first(original: NDArray[np.int64], value_class: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the ranks in a list that is the same for all blanks, with the commonest value class first.
 
-    This is the best list that does not look at the equation.
-
-    Args:
-        original: int64 ``[blanks]``, the correct candidate.
-        value_class: int64 ``[candidates]``, numbered from 0 without a gap.
-
-    Returns:
-        int64 ``[blanks, 1]``.
+    This is the best list that does not look at the equation. Arguments are those of :func:`rank_candidates`; returns
+    int64 ``[blanks, 1]``.
     """
     true_class = value_class[original]
     order = np.argsort(-np.bincount(true_class, minlength=int(value_class.max()) + 1), kind="stable")

@@ -49,11 +49,7 @@ _LEAST_DIFFERENT = 0.9
 
 
 class _WeightedLabels:
-    """Draws labels as often as they occur.
-
-    Args:
-        counts: label to the number of its occurrences; at least two labels.
-    """
+    """Draws labels as often as they occur; ``counts`` has at least two."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._labels = sorted(counts)
@@ -68,12 +64,7 @@ class _WeightedLabels:
 
 
 class Editor:
-    """Edits equations with labels drawn as often as they occur in true ones, so token counts reveal little.
-
-    Args:
-        table: holds the expressions.
-        equations: true equations, whose labels are counted.
-    """
+    """Edits equations with labels drawn as often as they occur in true ones, so token counts reveal little."""
 
     def __init__(self, table: ExpressionTable, equations: Iterable[int]) -> None:
         self.table = table
@@ -91,14 +82,7 @@ class Editor:
         self._variable_share = num_variables / (num_variables + sum(counts.values()))
 
     def edit(self, equation: int, kind: int, position: int, rng: random.Random) -> int:
-        """Return ``equation`` with one edit, or ``equation`` itself if the edit is not possible.
-
-        Args:
-            equation: an expression with root ``Equality``.
-            kind: ``GROW``, ``SHRINK``, ``REPLACE`` or ``EXCHANGE``.
-            position: place of the edited node in preorder; not the root.
-            rng: source of all choices.
-        """
+        """Return ``equation`` with an edit at ``position`` (preorder, not the root), or itself if it is impossible."""
         path = self.table.path_to(equation, position)
         node = path[-1][0]
         edited = (self._grow, self._shrink, self._replace, self._exchange)[kind](equation, node, rng)
@@ -215,11 +199,7 @@ class Corruption:
                 self._counts[depth] = counts.mean(0), counts.std(0) + _LEAST_SPREAD, np.zeros(counts.shape[1])
 
     def run(self, on_found: Callable[[int], object] = lambda count: None) -> None:
-        """Edit until each depth has its quota or is exhausted.
-
-        Args:
-            on_found: called after each round with the number of equations found in it.
-        """
+        """Edit until each depth has its quota or is exhausted; call ``on_found`` with the number found in a round."""
         while missing := self._quotas.missing:
             before = self._quotas.num_found
             scale = min(1.5, _LARGEST_ROUND / sum(missing.values()))

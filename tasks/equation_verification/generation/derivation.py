@@ -148,11 +148,7 @@ class Derivation:
         self._add([*identities, *branches])
 
     def run(self, on_found: Callable[[int], object] = lambda count: None) -> None:
-        """Derive until each depth has its quota or is exhausted.
-
-        Args:
-            on_found: called after each round with the number of equations of the quotas found in it.
-        """
+        """Derive until each depth has its quota or is exhausted; call ``on_found`` with the number found in a round."""
         wanted = sum(self.quotas.quota.values())
         free = max(_LEAST_FREE, _FREE_SHARE * wanted) if wanted else 0
         on_found(self.quotas.num_found)

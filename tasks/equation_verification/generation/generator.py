@@ -166,16 +166,7 @@ def with_more_training(
 ) -> Forest:
     """Return the equations of ``forest``, followed by new ones of depth 1 to 7 until ``size`` are for training.
 
-    No new equation equals an old one, whatever its split.
-
-    Args:
-        forest: trees with root ``Equality``, with ``label`` and ``split`` in their ``tree_data``.
-        size: number of equations for training, old and new.
-        seed, derivation, progress: as for :func:`training_equations`.
-
-    Returns:
-        The equations with those of the fields ``label``, ``depth``, ``split``, ``edit`` and ``source`` that ``forest``
-        has.
+    No new equation equals an old one, whatever its split. The ``tree_data`` are those of ``forest``.
 
     Raises:
         RecipeError: ``forest`` has more than ``size`` equations for training already.

@@ -46,15 +46,11 @@ VALIDATION_SHARE = 0.2
 def depth_quotas(size: int, max_depth: int = 13) -> dict[int, tuple[int, int]]:
     """Return the published histogram, scaled to ``size`` equations of depth 1 to ``max_depth``.
 
-    Args:
-        size: number of equations in all.
-        max_depth: the greatest depth, 2 to 20.
-
     Returns:
         Depth to (number of false equations, number of true ones); the numbers add up to ``size``.
 
     Raises:
-        RecipeError: a size that is negative, or a depth out of range.
+        RecipeError: ``size`` is negative, or ``max_depth`` is not from 2 to 20.
 
     Example:
         >>> depth_quotas(1000)[5]
@@ -131,12 +127,7 @@ class OpenQuotas:
 
 
 def split_by_depth(depth: NDArray[np.integer], label: NDArray[np.integer], rng: random.Random) -> NDArray[np.str_]:
-    """Return the split of each equation: a fifth of each label at depths 1-7 is validation, deeper ones are test.
-
-    Args:
-        depth, label: ``[equations]``.
-        rng: chooses the validation equations.
-    """
+    """Return the split of each equation: a random fifth of each label at depths 1-7 is validation, deeper ones test."""
     split = np.full(len(depth), "test", dtype="<U10")
     split[depth <= TRAINING_DEPTH] = "train"
     for level in range(1, TRAINING_DEPTH + 1):

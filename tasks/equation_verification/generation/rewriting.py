@@ -41,8 +41,8 @@ class Rewriter:
 
     Args:
         table: holds the expressions.
-        equations: the identities, as expressions with root ``Equality``.
-        derived_share: share of the steps that use an equation given to :meth:`teach`, if one fits; 0 to 1.
+        equations: the identities.
+        derived_share: share of the steps that use an equation given to :meth:`teach`, if one fits.
     """
 
     def __init__(self, table: ExpressionTable, equations: Iterable[int], derived_share: float = 0.0) -> None:

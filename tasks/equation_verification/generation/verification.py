@@ -41,13 +41,8 @@ def verify(
 
     The sides of a true equation are equal wherever both are defined, at 8 real and 8 complex points at least. If they
     take roots of negative numbers, both sides take them of the same expressions, so that the verdict does not depend on
-    the side from which a branch cut is met. The sides of a false equation differ by more than 0.1 % at three quarters
-    of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits.
-
-    Args:
-        table: holds the equations.
-        equations: their numbers.
-        least_different: the share of points at which the sides of a false equation differ.
+    the side from which a branch cut is met. The sides of a false equation differ by more than 0.1 % at a share
+    ``least_different`` of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits.
 
     Returns:
         int8 ``[equations]``: ``TRUE``, ``FALSE`` or ``UNDECIDED``.

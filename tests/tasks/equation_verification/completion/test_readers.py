@@ -8,7 +8,7 @@ import pytest
 
 from treemem.errors import GraphError, RecipeError
 from treemem.tasks.equation_verification.completion import blank_out, make_candidates, read_blanked
-from treemem.tasks.equation_verification.completion.readers import blanked_test
+from treemem.tasks.equation_verification.completion.blanks import blanked_test
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees.preorder import format_preorder
 
