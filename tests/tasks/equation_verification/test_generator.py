@@ -59,11 +59,8 @@ def test_no_two_equations_are_equal_up_to_renaming_and_swapping(data: EquationDa
 
 
 def test_true_equations_have_two_different_sides_but_at_depth_1(data: EquationData) -> None:
-    assert all(
-        tree.children[0] != tree.children[1]
-        for tree in data.forest[data.forest.tree_data["label"] == 1]
-        if tree.height > 1
-    )
+    true = data.forest[data.forest.tree_data["label"] == 1]
+    assert all(tree.children[0] != tree.children[1] for tree in true if tree.height > 1)
 
 
 def _is_one_edit(source: Tree, edited: Tree, kind: int) -> bool:
@@ -132,26 +129,17 @@ def test_a_fifth_of_every_depth_and_label_is_for_validation(data: EquationData) 
             assert abs((members == "validation").sum() - 0.2 * len(members)) <= 0.5
 
 
-def test_the_same_seed_gives_the_same_equations_in_any_process() -> None:
+def test_version_1_gives_the_equations_that_it_always_gave_in_any_process() -> None:
+    expected = "a5798916bc35d7bbc6d7cb838e19ceff9f53b473bac1459ad47121859e9c6712"
     module = "treemem.tasks.equation_verification.generation.generator"
     code = f"from {module} import *; print(generate_equations(200, seed=3).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    digest = generate_equations(200, seed=3).digest
-    assert other.stdout.strip() == digest
-    assert generate_equations(200, seed=4).digest != digest
-
-
-@pytest.mark.parametrize(
-    ("size", "seed", "max_depth", "digest"),
-    [
-        (200, 3, 13, "a5798916bc35d7bbc6d7cb838e19ceff9f53b473bac1459ad47121859e9c6712"),
-        (500, 0, 7, "71c8eda9f0d8368840b3670373684e37db7f79c69c1aa6e468a55906148196ee"),
-    ],
-)
-def test_version_1_gives_the_equations_that_it_always_gave(size: int, seed: int, max_depth: int, digest: str) -> None:
-    data = generate_equations(size, seed=seed, max_depth=max_depth)
-    assert (data.version, data.digest) == ("1", digest)
+    assert other.stdout.strip() == expected
+    data = generate_equations(200, seed=3)
+    assert (data.version, data.digest) == ("1", expected)
+    shallow = generate_equations(500, seed=0, max_depth=7)
+    assert shallow.digest == "71c8eda9f0d8368840b3670373684e37db7f79c69c1aa6e468a55906148196ee"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 10])
@@ -159,7 +147,6 @@ def test_small_data_sets_have_their_size(size: int) -> None:
     data = generate_equations(size, seed=1)
     assert len(data) == size
     assert len(data.forest.tree_data["split"]) == size
-    assert len(data.digest) == 64
 
 
 def test_the_greatest_depth_can_be_set() -> None:
@@ -183,15 +170,7 @@ def test_a_depth_that_is_exhausted_says_so_and_passes_the_rest_on(caplog: pytest
     assert "depth 1 has only" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"size": -1},
-        {"size": 2.5},
-        {"size": 5, "max_depth": 1},
-        {"size": 5, "max_depth": 21},
-    ],
-)
+@pytest.mark.parametrize("options", [{"size": -1}, {"size": 2.5}, {"max_depth": 1}, {"max_depth": 21}])
 def test_bad_arguments_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(RecipeError, match="must be a"):
         generate_equations(**options)  # type: ignore[arg-type]
