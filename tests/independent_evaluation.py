@@ -5,6 +5,9 @@ from __future__ import annotations
 import cmath
 import random
 
+import numpy as np
+
+from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 _CONSTANTS = {
@@ -66,3 +69,14 @@ def differences(equation: Tree, seed: int, num_points: int = 12) -> list[float]:
                 largest = max(abs(left), abs(right))
                 found.append(abs(left - right) / largest if largest else 0.0)
     return found
+
+
+def assert_labels_hold(forest: Forest, every: int = 1) -> None:
+    """Check that the sides of true equations are equal, and that those of false ones differ at most points."""
+    for tree in range(0, len(forest), every):
+        found = np.array(differences(forest[tree], seed=tree))
+        assert len(found) >= 8, str(forest[tree])
+        if forest.tree_data["label"][tree]:
+            assert found.max() < 1e-6, str(forest[tree])
+        else:
+            assert (found > 1e-3).mean() >= 0.7, str(forest[tree])

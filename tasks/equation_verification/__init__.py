@@ -5,28 +5,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
+from treemem.tasks.equation_verification.readers import (
+    BadRecord,
+    EquationFile,
+    equation_vocabulary,
+    read_equations,
+    read_published,
+)
+
 if TYPE_CHECKING:
     from treemem.tasks.equation_verification.data import EquationDataOptions
-    from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
-    from treemem.tasks.equation_verification.readers import (
-        BadRecord,
-        EquationFile,
-        equation_vocabulary,
-        read_equations,
-        read_published,
-    )
     from treemem.tasks.equation_verification.task import EquationVerification
 
-_HOME = {
-    "PUBLISHED_FIGURES": "published",
-    "BadRecord": "readers",
-    "EquationDataOptions": "data",
-    "EquationFile": "readers",
-    "EquationVerification": "task",
-    "equation_vocabulary": "readers",
-    "read_equations": "readers",
-    "read_published": "readers",
-}
+_MODULES = {"EquationDataOptions": "data", "EquationVerification": "task"}  # they import torch
 
 __all__ = [
     "PUBLISHED_FIGURES",
@@ -42,7 +34,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on its first use, so that a process that only reads records needs no torch."""
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value

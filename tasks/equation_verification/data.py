@@ -11,32 +11,31 @@ from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.generation.more_data import with_more_training
+from treemem.tasks.equation_verification.generation.generator import generate_equations, with_more_training
 from treemem.tasks.equation_verification.generation.numeric import generate_numeric
-from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH, split_by_depth
+from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
 
 @dataclass(frozen=True)
 class EquationDataOptions:
-    """Which equations to train on and to test with.
+    """Options of the data of equation verification.
 
     Attributes:
-        size: how many to generate.
+        size: number of equations to generate.
         seed: of the generator.
         max_depth: the greatest depth generated.
-        training_size: generate further equations of depth 1-7, with the next seed, until so many are for training;
-            validation and test stay as they are. None: no more than ``size`` gives.
+        training_size: generate further equations of depth 1-7, with the next seed, until this number is for training;
+            validation and test stay the same. None adds nothing.
         derived_share, branches: how those further equations are derived; see
             :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
-        numeric: how many numeric equations to generate besides, for training and validation; the task must be numeric.
-        path: take them from here instead: a folder that ``EquationData.save`` wrote, or a file of labelled equations,
-            which a field ``split`` (train, validation, test) may divide; else depth and ``seed`` do.
+        numeric: number of numeric equations to add for training and validation; the task must be numeric.
+        path: use these equations instead: a folder of a saved forest, or a file of labelled equations. Their field
+            ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
 
     Raises:
-        RecipeError: an option out of its range, or two that contradict each other.
+        RecipeError: an option is out of range or contradicts another.
     """
 
     size: int = 20_000
@@ -55,27 +54,27 @@ class EquationDataOptions:
             checked_count("data.training_size", self.training_size)
         for name, given in (("training_size", adds), ("numeric", self.numeric)):
             if given and self.path is not None:
-                raise RecipeError(f"data.{name} adds to generated equations; data.path names others: choose one")
+                raise RecipeError(
+                    f"data.{name} adds to generated equations, but data.path is set; set only one of them"
+                )
         if adds and self.max_depth < TRAINING_DEPTH:
             raise RecipeError(
-                f"data.training_size adds equations of depth 1 to {TRAINING_DEPTH}, and data.max_depth is "
-                f"{self.max_depth}; make it at least {TRAINING_DEPTH}"
+                f"data.training_size adds equations to depth {TRAINING_DEPTH}, but data.max_depth is {self.max_depth}; "
+                f"make it at least {TRAINING_DEPTH}"
             )
         if self.derivation != BY_IDENTITIES and not adds:
-            raise RecipeError(
-                "data.derived_share and data.branches are about equations that data.training_size adds; set that too"
-            )
+            raise RecipeError("data.derived_share and data.branches need data.training_size; set that too")
 
     @property
     def derivation(self) -> DerivationOptions:
-        """How the further equations are derived."""
+        """How further equations are derived."""
         return DerivationOptions(self.derived_share, self.branches)
 
 
 def make_equation_data(
     options: EquationDataOptions, read: Callable[[str], Forest], *, progress: bool | None = None
 ) -> TaskData:
-    """Return the equations that ``options`` ask for.
+    """Return the equations that ``options`` describe.
 
     Args:
         options: what to generate or read.
@@ -83,15 +82,12 @@ def make_equation_data(
         progress: whether to show a progress bar; None shows one on a terminal.
 
     Raises:
-        RecipeError: a size so small that training, validation or test have no equations, or a file without equations.
-        ParseError, VocabularyError, GraphError: a record of the file that is no equation.
+        RecipeError: training, validation or test would be empty, or the file has no equations.
+        ParseError, VocabularyError, GraphError: a record of the file is not an equation, or the folder has no forest.
     """
     if options.path is None:
         return _generated(options, progress)
-    if Path(options.path).is_dir():
-        data = EquationData.load(options.path)
-        return TaskData(data.forest, data.card())
-    forest = read(options.path)
+    forest = Forest.load(options.path) if Path(options.path).is_dir() else read(options.path)
     card = f"# Equations\n\n{len(forest)} equations of {options.path}"
     if "split" in forest.tree_data:
         return TaskData(forest, f"{card}, with the splits given there.\n")
@@ -108,7 +104,7 @@ def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
     if empty:
         raise RecipeError(
             f"data.size is {options.size}, which leaves no equation for {' and '.join(empty)}; "
-            "it must be larger, 1,000 or more to learn from"
+            "make it larger, 1,000 or more to train a network"
         )
     forest, card = data.forest, data.card()
     if options.training_size is not None:

@@ -1,4 +1,4 @@
-"""Kinds of equations: by the edit that made them false, by function, by number of variables."""
+"""Groups of equations: by the edit that made them false, by function, by number of variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.equation_verification.generation.editing import EDIT_NAMES, TRIGONOMETRIC_FUNCTIONS
+from treemem.tasks.equation_verification.generation.corruption import EDIT_NAMES
+from treemem.tasks.equation_verification.generation.expressions import TRIGONOMETRIC_FUNCTIONS
 from treemem.trees.equation_labels import BINARY_FUNCTIONS
 from treemem.trees.forest import Forest
 
@@ -47,11 +48,9 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
 
 
 def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each kind of test equation, with its members, so that a page can count errors by kind.
+    """Yield a record for each group of equations with its members, so that a page can count errors by group.
 
-    Args:
-        done: the study; the test part of its data set ``data`` is told apart.
-        before: the records so far.
+    The equations are those for the test of the data set ``data`` of the study.
     """
     equations = done.data["data"]
     digest = data_digest(done.task.examples(equations))

@@ -1,4 +1,4 @@
-"""The trained model that comes with the task: made from a run of a study, in half precision, with its card.
+"""Make the packaged model of the task from a run of a study: half-precision weights and a card.
 
 ``python -m treemem.tasks.equation_verification.packaging best/Tree-LSTM, best recipe/seed-12093`` makes it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,34 +29,30 @@ from treemem.trees.forest import Forest
 
 CARD = "CARD.md"
 METRICS = ("accuracy", "precision", "recall")
-_ALWAYS_SAID = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
-_FEW = 1000  # a label that occurs less often is hardly learnt
-_MOST_BYTES = 1_200_000
+_ALWAYS_LISTED = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
+_FEW = 1000  # a rarer label is hardly learnt
 
 
 def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, folder: Path) -> None:
-    """Write the model of a run of a study, in half precision, and its card.
+    """Write the model of a recorded run of a study in half precision, with its card.
 
     Args:
         record: of the run.
-        runs: folder of the study's runs.
-        equations: what it was trained on and validated with.
-        folder: where to write; a model that is there is replaced.
+        runs: folder of the runs of the study.
+        equations: the data of the run.
+        folder: where to write; replaces a model that is there.
 
     Raises:
-        RecipeError: other equations or weights than its figures are of, or a model too large to come with a package.
-        CheckpointError: its checkpoint is not there.
+        RecipeError: the equations or weights are not those of the record.
+        CheckpointError: the checkpoint is missing.
     """
     name = record["run"]
     if data_digest(EquationVerification().examples(equations)) != record["data"]["hash"]:
-        raise RecipeError(f"these are not the equations that {name!r} was trained on")
+        raise RecipeError(f"{name!r} was trained on other equations; give those")
     model = checkpoint.load(runs / name)
     if weights_digest(model) != record["weights"]:
-        raise RecipeError(f"the weights in {runs / name} are not those that the record has the figures of")
+        raise RecipeError(f"the weights in {runs / name} are not those of its record; train it again")
     model.half()
-    size = sum(2 * parameter.numel() for parameter in model.parameters())
-    if size > _MOST_BYTES:
-        raise RecipeError(f"the weights of {name!r} take {size:,} bytes; a model in the package has {_MOST_BYTES:,}")
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made, former = Path(temporary) / "made", Path(temporary) / "former"
         checkpoint.save(made, model)
@@ -67,12 +63,13 @@ def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, fold
 
 
 def model_card(record: Mapping[str, Any], equations: Forest) -> str:
-    """What the model of a recorded run is, as Markdown; ``equations`` are those that it was trained on."""
+    """Return the card of the model of a recorded run as Markdown; ``equations`` are the data of the run."""
     training_part = equations[equations.tree_data["split"] == "train"]
     counts = np.bincount(training_part.label, minlength=len(training_part.labels))
     learnt = {label: int(count) for label, count in zip(training_part.labels, counts, strict=True) if count}
     common = [label for label, count in learnt.items() if count >= _FEW and label != EQUALITY]
     rare = [f"{label} ({count})" for label, count in learnt.items() if count < _FEW]
+    rare_labels = f"; seldom, with their counts: {', '.join(rare)}" if rare else ""
     files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
     files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
     rows = [
@@ -84,17 +81,19 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
     defaults = asdict(TrainingOptions())
     training = {
-        name: value for name, value in record["training"].items() if value != defaults.get(name) or name in _ALWAYS_SAID
+        name: value
+        for name, value in record["training"].items()
+        if value != defaults.get(name) or name in _ALWAYS_LISTED
     }
     return f"""# A trained model for equation verification
 
 Whether the two sides of an equation are equal, for equations like the published ones.
 
-- Network: {record["network"]["network"]}, {_said(record["network"]["options"])}; {record["parameters"]:,} parameters,
+- Network: {record["network"]["network"]}, {_listed(record["network"]["options"])}; {record["parameters"]:,} parameters,
   kept in half precision. Read-out: {record["task"]["read_out"]} of the sides.
 - Trained on generated equations of depth 1-7, the set "{record["data"]["name"]}" of the studies (SHA-256 of trees,
   labels and splits: `{record["data"]["hash"]}`).
-- Training: {_said(training)}.
+- Training: {_listed(training)}.
   Epoch {record["best_epoch"]}, the best by validation accuracy, is kept.
 - Made by `treemem reproduce equation_verification {record["run"].partition("/")[0]}`:
   run `{record["run"]}`.
@@ -105,41 +104,32 @@ Percent, in single precision before rounding to half:
 
 {markdown_table([["depth", "accuracy"], *by_depth])}
 
-It knows equations like those that it was trained on. These labels occur in them: {", ".join(common)}{_seldom(rare)}.
+It knows equations like those that it was trained on. These labels occur in them: {", ".join(common)}{rare_labels}.
 What it says of equations with any other label of the vocabulary means nothing, however sure it is. And it is no proof:
 of equations of other sources it takes many true ones for false, and some false ones for true.
 """
 
 
-def _seldom(rare: Sequence[str]) -> str:
-    return f"; seldom, with their counts: {', '.join(rare)}" if rare else ""
-
-
-def _said(options: Mapping[str, Any]) -> str:
+def _listed(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items())
 
 
 def _cells(score: Score) -> list[str]:
-    """Accuracy, precision and recall; the first alone where all examples have one label."""
+    """Return accuracy, precision and recall; only accuracy if all examples have one label."""
     values = [float(getattr(score, metric)) for metric in METRICS]
     return [percent_of(value, None) if not place or score.majority < 1 else "" for place, value in enumerate(values)]
 
 
 def main(run: str, runs: Path, results: Path) -> None:
-    """Make a run of a study the model that comes with the task.
-
-    Args:
-        run: its name, such as ``best/Tree-LSTM, best recipe/seed-12093``.
-        runs: the folder of runs that ``treemem reproduce`` used.
-        results: the folder of records.
+    """Make the packaged model from a run of a study, such as ``best/Tree-LSTM, best recipe/seed-12093``.
 
     Raises:
-        RecipeError: there is no such run.
+        RecipeError: there is no record of the run in ``results``.
     """
     study = StudyFolder.find(EquationVerification.name).study(run.partition("/")[0])
     record = next((each for each in read_study(results / f"{study.name}.jsonl") if each["run"] == run), None)
     if record is None:
-        raise RecipeError(f"no record in {results} is of the run {run!r}; name one as the records do")
+        raise RecipeError(f"there is no record of the run {run!r} in {results}; name one as the records do")
     folder = runs / EquationVerification.name
     equations = DataSets(study, folder / "data")[record["data"]["name"]]
     package_model(record, folder, equations, Path(__file__).with_name("pretrained"))

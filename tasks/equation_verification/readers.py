@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,24 +109,65 @@ def read_equations(
     name = os.fspath(source)
     if format is None and name.lower().removesuffix(".gz").endswith(".json"):
         format = "published"
-    rows = _published_rows(source) if format == "published" else _record_rows(source, format, strict)
-    collector = _Collector(name, numeric, strict, keep)
-    for row in rows:
+    published = format == "published"
+    rows = _published_rows(source) if published else _record_rows(source, format, strict)
+    reader, vocabulary = EquationRecords(numeric, variables), equation_vocabulary(numeric=numeric)
+    chunks: list[Forest] = []
+    ids: list[Any] = []
+    bad: list[BadRecord] = []
+    dropped = 0
+    while (chunk := list(islice(rows, _CHUNK))) or not chunks:
+        kept = []
+        for row in chunk:
+            _read_row(row, reader, keep)
+            has_numbers = published and any(value is not None for _, _, value in row.nodes)
+            if has_numbers and (not numeric or row.label == 0):
+                dropped += 1
+            else:
+                kept.append(row)
+            if strict and row.error is not None:
+                break
+        parsed = [row for row in kept if row.error is None]
+        forest = forest_of_nodes([row.nodes for row in parsed])
+        for index, unknown in _unknown_labels(forest, vocabulary).items():
+            parsed[index].error = unknown
+        wrong = [BadRecord(row.place, row.id, _located(row, row.error, name)) for row in kept if row.error is not None]
+        if strict and wrong:
+            raise wrong[0].error
+        good = [row for row in parsed if row.error is None]
+        data = {field: np.array([row.kept[place] for row in good], str) for place, field in enumerate(keep)}
+        data["label"] = np.array([row.label for row in good], np.int8)
+        known = np.array([row.error is None for row in parsed], bool)
+        chunks.append(forest[known].with_data(tree_data=data))
+        ids += [row.id for row in good]
+        bad += wrong
+    file = EquationFile(Forest.concatenate(chunks), ids, bad, dropped)
+    if bad:
+        total = len(bad) + len(ids) + dropped
+        _logger.warning("%s: %d of %d records are no equations; first %s", name, len(bad), total, bad[0].error)
+    if dropped:
+        _logger.info("%s: %d numeric equations left out", name, dropped)
+    return file
+
+
+def _read_row(row: _Row, reader: EquationRecords, keep: Sequence[str]) -> None:
+    """Fill in the equation, label and kept fields of ``row``, or what is wrong with them."""
+    try:
         if row.error is None:
-            try:
-                row.nodes = nodes_of_fields(row.fields, variables=variables, numeric=numeric)
-                row.label = _label_of(row.fields)
-                row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
-                if "split" in keep:
-                    row.kept[keep.index("split")] = split_of(row.fields)
-            except TreememError as error:
-                row.error = error
-        has_numbers = format == "published" and any(value is not None for _, _, value in row.nodes)
-        if has_numbers and (not numeric or row.label == 0):
-            collector.dropped += 1
-        else:
-            collector.add(row)
-    return collector.finish()
+            row.nodes = reader.nodes(row.fields)
+            row.label = _label_of(row.fields)
+            row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
+            if "split" in keep:
+                row.kept[keep.index("split")] = split_of(row.fields)
+    except TreememError as error:
+        row.error = error
+
+
+def _located(row: _Row, error: TreememError, name: str) -> TreememError:
+    """Return ``error`` with the file and the place of the record."""
+    if isinstance(error, (ParseError, VocabularyError)):
+        return error.at(row.line, name) if row.line else error.at(1, f"{name}, {row.place}")
+    return type(error)(f"{name}, {row.place}: {error}")
 
 
 def read_published(source: str | os.PathLike[str], *, numeric: bool = False, strict: bool = False) -> EquationFile:
@@ -134,67 +176,45 @@ def read_published(source: str | os.PathLike[str], *, numeric: bool = False, str
     Leaves of equal meaning are unified (``One:1`` is ``Integer:1``, ``Rational:0`` is ``Integer:0``). Equations with
     ``Number`` leaves are left out unless ``numeric``; incorrect ones among them are always left out.
 
-    Args:
-        source, numeric, strict: as for :func:`read_equations`.
-
-    Raises:
-        RecipeError: the file does not exist.
-        ParseError: it is not JSON, or not of this form.
-        ParseError, VocabularyError, GraphError: with ``strict``, a record that is not an equation.
+    Arguments and errors are those of :func:`read_equations`.
     """
     return read_equations(source, format="published", numeric=numeric, strict=strict)
 
 
-def nodes_of_fields(
-    fields: Mapping[str, Any], *, variables: VariableNames = "appearance", numeric: bool = False
-) -> list[Node]:
-    """Return the equation of one record as nodes in post-order; its root is ``Equality``.
-
-    Raises:
-        ParseError: the record has none of the fields, or its text is not an equation.
-        GraphError: the root of a tree is not ``Equality`` over two sides.
-        VocabularyError: too many variables.
-    """
-    if fields.get("equation") is not None:
-        return equation_nodes(text_of(fields, ["equation"]), variables=variables, numeric=numeric)
-    if fields.get("lhs") is not None and fields.get("rhs") is not None:
-        left, right = (text_of(fields, [side]) for side in ("lhs", "rhs"))
-        return equation_nodes(left, right, variables=variables, numeric=numeric)
-    if fields.get("preorder") is not None:
-        tree = parse_preorder(text_of(fields, ["preorder"]))
-    elif fields.get("tree") is not None:
-        tree = parse_brackets(text_of(fields, ["tree"]))
-    else:
-        there = ", ".join(map(str, fields)) or "(none)"
-        raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)
-    return tree_nodes(_checked_equation(tree))
-
-
-def _checked_equation(tree: Tree) -> Tree:
-    if tree.label != EQUALITY or tree.arity != 2:
-        raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
-    return tree
-
-
 @dataclass
 class EquationRecords(RecordReader):
-    """Reads equations as :func:`read_equations` does, without their labels.
+    """Reads equations as :func:`read_equations` does, without labels.
 
     Args:
-        numeric: keep decimal numbers as they are, in ``Number`` leaves.
+        numeric, variables: as for :func:`read_equations`.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("equation", "label")
     example_fields: ClassVar[tuple[str, ...]] = ("equation", "lhs", "rhs", "preorder", "tree")
 
     numeric: bool = False
+    variables: VariableNames = "appearance"
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         """Return the equation of the first of ``equation``, ``lhs`` and ``rhs``, ``preorder``, ``tree`` present."""
-        return nodes_of_fields(fields, numeric=self.numeric)
+        if fields.get("equation") is not None:
+            return equation_nodes(text_of(fields, ["equation"]), variables=self.variables, numeric=self.numeric)
+        if fields.get("lhs") is not None and fields.get("rhs") is not None:
+            left, right = (text_of(fields, [side]) for side in ("lhs", "rhs"))
+            return equation_nodes(left, right, variables=self.variables, numeric=self.numeric)
+        if fields.get("preorder") is not None:
+            tree = parse_preorder(text_of(fields, ["preorder"]))
+        elif fields.get("tree") is not None:
+            tree = parse_brackets(text_of(fields, ["tree"]))
+        else:
+            there = ", ".join(map(str, fields)) or "(none)"
+            raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)
+        return tree_nodes(self.checked_tree(tree))
 
     def checked_tree(self, tree: Tree) -> Tree:
-        return _checked_equation(tree)
+        if tree.label != EQUALITY or tree.arity != 2:
+            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
+        return tree
 
     def joined(self, trees: Sequence[Tree]) -> Tree:
         if len(trees) != 2:
@@ -204,7 +224,7 @@ class EquationRecords(RecordReader):
 
 @dataclass
 class _Row:
-    """A record: an equation, or what is wrong with it."""
+    """A record: its equation, or what is wrong with it."""
 
     place: str
     id: Any
@@ -236,10 +256,7 @@ def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
     name = os.fspath(source)
     with open_source(source) as stream:
         try:
-            text = stream.read().decode("utf-8-sig")
-            depths = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ParseError(f"no JSON here ({error.msg})", text, error.pos, _PUBLISHED_FORM, source=name) from error
+            depths = json.loads(stream.read().decode("utf-8-sig"))
         except (UnicodeDecodeError, ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ParseError(f"no JSON file ({error})", expected=_PUBLISHED_FORM, source=name) from error
     if not isinstance(depths, list) or not all(isinstance(records, list) for records in depths):
@@ -293,60 +310,6 @@ def _label_of(fields: Mapping[str, Any]) -> int:
     if label not in _LABELS:
         raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
     return _LABELS[label]
-
-
-class _Collector:
-    """Turns rows into forests, chunk by chunk, and separates those with errors or unknown labels."""
-
-    def __init__(self, name: str, numeric: bool, strict: bool, keep: Sequence[str]) -> None:
-        self.name, self.strict, self.keep = name, strict, keep
-        self.vocabulary = equation_vocabulary(numeric=numeric)
-        self.dropped = 0
-        self._rows: list[_Row] = []
-        self._chunks: list[Forest] = []
-        self._ids: list[Any] = []
-        self._bad: list[BadRecord] = []
-
-    def add(self, row: _Row) -> None:
-        self._rows.append(row)
-        if len(self._rows) == _CHUNK or (self.strict and row.error is not None):
-            self._flush()
-
-    def finish(self) -> EquationFile:
-        self._flush()
-        forest, bad = Forest.concatenate(self._chunks), self._bad
-        if bad:
-            total = len(bad) + len(forest) + self.dropped
-            _logger.warning("%s: %d of %d records are no equations; first %s", self.name, len(bad), total, bad[0].error)
-        if self.dropped:
-            _logger.info("%s: %d numeric equations left out", self.name, self.dropped)
-        return EquationFile(forest, self._ids, bad, self.dropped)
-
-    def _flush(self) -> None:
-        parsed = [row for row in self._rows if row.error is None]
-        forest = forest_of_nodes([row.nodes for row in parsed])
-        for index, error in _unknown_labels(forest, self.vocabulary).items():
-            parsed[index].error = error
-        for row in self._rows:
-            if row.error is not None:
-                self._refuse(row, row.error)
-        good = [row for row in parsed if row.error is None]
-        data = {name: np.array([row.kept[place] for row in good], str) for place, name in enumerate(self.keep)}
-        data["label"] = np.array([row.label for row in good], np.int8)
-        known = np.array([row.error is None for row in parsed], bool)
-        self._chunks.append(forest[known].with_data(tree_data=data))
-        self._ids += [row.id for row in good]
-        self._rows = []
-
-    def _refuse(self, row: _Row, error: TreememError) -> None:
-        located: TreememError
-        if isinstance(error, (ParseError, VocabularyError)):
-            located = error.at(row.line, self.name) if row.line else error.at(1, f"{self.name}, {row.place}")
-        else:
-            located = type(error)(f"{self.name}, {row.place}: {error}")
-        if self.strict:
-            raise located from error
-        self._bad.append(BadRecord(row.place, row.id, located))
 
 
 def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, VocabularyError]:

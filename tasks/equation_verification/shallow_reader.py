@@ -19,11 +19,11 @@ from treemem.trees.record_reader import SPLITS
 
 
 def token_counts(equations: Forest, labels: Sequence[str]) -> NDArray[np.float32]:
-    """Return features of equations that say nothing about their structure.
+    """Return features of equations without their structure.
 
     Args:
         equations: trees with root ``Equality``.
-        labels: what to count. Other labels count in length and depth only.
+        labels: the labels to count. Others count in length and depth only.
 
     Returns:
         Counts of each label, length and depth of the longer side, of the shorter side and their absolute differences:
@@ -47,12 +47,7 @@ def token_counts(equations: Forest, labels: Sequence[str]) -> NDArray[np.float32
 
 
 class TokenReader:
-    """Gradient-boosted trees on the token counts, lengths and depths of the two sides of equations.
-
-    Args:
-        equations: to learn from: trees with root ``Equality`` and ``tree_data["label"]``.
-        seed: of the learner.
-    """
+    """Gradient-boosted trees on the token counts, lengths and depths of the two sides of labelled equations."""
 
     def __init__(self, equations: Forest, seed: int = 0) -> None:
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -69,11 +64,9 @@ class TokenReader:
 
 
 def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield what boosted trees on token counts reach, in the form of the record of a run, if it is not recorded yet.
+    """Yield the record of the scores of boosted trees on token counts, if it is not in ``before``.
 
-    Args:
-        done: the study; its data set ``data`` is learned from and scored, its files are scored.
-        before: the records so far.
+    They learn from the data set ``data`` of the study; it is scored, and so are the files.
     """
     task, begin = done.task, time.perf_counter()
     forest = done.data["data"]
@@ -84,14 +77,14 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
         return
     split = forest.tree_data["split"]
     reader = TokenReader(forest[split == "train"])
-    scores, right = {}, {}
+    scores, correct = {}, {}
     for name, part in {**{name: forest[split == name] for name in SPLITS}, **done.files}.items():
         examples = task.examples(part)
         predicted, actual = reader.predict(part), examples.targets["label"] == 1
         found = binary_scores(predicted, actual, examples.group)
         scores[name] = [score_row("token-reader", score, task.group) for score in found]
-        right[name] = packed_answers(predicted == actual)
-    by_part: dict[str, Any] = {"files": files, "scores": scores, "right": right}
+        correct[name] = packed_answers(predicted == actual)
+    by_part: dict[str, Any] = {"files": files, "scores": scores, "right": correct}
     yield {
         "run": "token-reader",
         "row": "boosted trees on token counts",

@@ -33,13 +33,13 @@ from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-_LABEL = "1 (correct), 0 (incorrect) or -1 (not said) for each equation"
+_LABEL = "1 (correct), 0 (incorrect) or -1 (unknown) for each equation"
 _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
 
 def _networks() -> dict[str, NetworkConfig]:
     stack = {"hidden_size": 50, "stack_size": 5}
-    rnn_stack = {**stack, "number_activation": "relu"}  # as in the published code; it tells for numbers only
+    rnn_stack = {**stack, "number_activation": "relu"}  # as in the published code; matters for numbers only
     return {
         "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 50}),
         "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**rnn_stack, "no_op": False}),
@@ -55,21 +55,20 @@ def _networks() -> dict[str, NetworkConfig]:
 
 @dataclass(frozen=True)
 class EquationVerification(ClassificationTask):
-    """Equations to verify, grouped by depth.
+    """Equation verification, with scores by depth.
 
     Data are forests of ``Equality`` trees. ``tree_data["label"]`` is 1 for correct equations, 0 for incorrect ones, -1
-    where nobody said; ``tree_data["split"]``, where the data are divided, is ``"train"``, ``"validation"`` or
-    ``"test"``.
+    for unknown; ``tree_data["split"]``, if present, is ``"train"``, ``"validation"`` or ``"test"``.
 
     Args:
-        numeric: whether equations may hold decimal numbers. An equation with a number alone on one side (``sin(2.5) =
-            0.6``) is then learnt by decoding the value of the other side, with the squared error as its loss.
+        numeric: whether equations may have decimal numbers. If one side is a number (``sin(2.5) = 0.6``), the network
+            decodes the value of the other side, and the loss is the squared error.
         decoder_activation: of the number decoder; the published Tree-RNN with a stack has ``"relu"``.
-        read_out: what compares the sides: ``"dot"``, ``"cosine"`` and ``"distance"`` are those of
+        read_out: how the sides are compared: ``"dot"``, ``"cosine"`` and ``"distance"`` are those of
             :class:`treemem.nn.EqualityHead`, ``"comparison"`` is :class:`treemem.nn.ComparisonHead`.
 
     Raises:
-        RecipeError: another read-out.
+        RecipeError: the read-out is unknown.
     """
 
     name: ClassVar[str] = "equation_verification"
@@ -100,19 +99,19 @@ class EquationVerification(ClassificationTask):
         return equation_vocabulary(numeric=self.numeric)
 
     def make_data(self, options: EquationDataOptions, *, progress: bool | None = None) -> TaskData:
-        """Return the equations that ``options`` ask for; see :func:`.make_equation_data` and its errors.
+        """Return the equations that ``options`` describe; see :func:`.make_equation_data` and its errors.
 
         Raises:
             RecipeError: numeric equations for a task that is not numeric.
         """
         if options.numeric and not self.numeric:
-            raise RecipeError("data.numeric asks for numeric equations, and the task is not; set task_options.numeric")
+            raise RecipeError("data.numeric needs a numeric task; set task_options.numeric")
         return make_equation_data(options, self.read_examples, progress=progress)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Equations as records: ``infix`` for people, ``tree``, which is what is read back, ``label``, split and depth.
+        """Yield equations as records: ``infix`` for people, ``tree`` to read back, ``label``, split and depth.
 
-        Infix text would be read with its variables numbered in order of appearance.
+        Reading ``infix`` would number the variables in order of appearance.
         """
         examples = self.examples(data)
         labels = examples.targets["label"].tolist()
@@ -121,7 +120,7 @@ class EquationVerification(ClassificationTask):
             yield {"infix": format_equation(tree), "tree": str(tree), "label": known, **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The equations of a file; see :func:`~treemem.tasks.equation_verification.readers.read_equations`."""
+        """Return the equations of a file; see :func:`~treemem.tasks.equation_verification.readers.read_equations`."""
         file = read_equations(source, format=format, numeric=self.numeric, keep=["split"], strict=True)
         if not len(file.forest):
             raise RecipeError(f"there are no equations in {os.fspath(source)}")
@@ -135,11 +134,11 @@ class EquationVerification(ClassificationTask):
         return EquationRecords(self.numeric)
 
     def examples(self, data: Forest) -> Examples:
-        """The two sides of each equation, adjacent.
+        """Return the two sides of each equation, adjacent.
 
         Raises:
-            GraphError: a tree that is no equation.
-            RecipeError: labels or splits that mean nothing.
+            GraphError: a tree is not an equation.
+            RecipeError: a label or split is unknown.
         """
         root = data.begin[1:] - 1
         is_equation = np.array([label == EQUALITY for label in data.labels], bool)[data.label[root]]
@@ -161,9 +160,9 @@ class EquationVerification(ClassificationTask):
         return NumericEqualityHead(equality, hidden_size, self.decoder_activation) if self.numeric else equality
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        """Cross-entropy of the score; of equations with a number alone on one side, the squared error.
+        """Return the cross-entropy of the score; for correct equations with a number as one side, the squared error.
 
-        An incorrect equation of the latter sort says no value to learn, so it counts nothing.
+        Incorrect equations with a number as one side do not count, as the value of the other side is unknown.
         """
         label = targets["label"]
         if not self.numeric:
@@ -176,7 +175,7 @@ class EquationVerification(ClassificationTask):
         return SumCount(verify + decode, float(len(outputs)))
 
     def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Of being correct; for an equation whose value was decoded, 1 where the value is close and 0 elsewhere."""
+        """Return P(correct); for an equation with a decoded value, 1 if the value is close, else 0."""
         outputs = outputs.double()
         if not self.numeric:
             return EqualityHead.probability(outputs).numpy()
@@ -185,34 +184,27 @@ class EquationVerification(ClassificationTask):
         return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
 
     def temperature_scaled(self, outputs: Tensor, temperature: float) -> Tensor:
-        """The scores divided; the values that sides decode to stay as they are."""
+        """Return the outputs with scores divided by ``temperature`` and the same decoded values."""
         if not self.numeric:
             return outputs / temperature
         return torch.cat([outputs[:, :1] / temperature, outputs[:, 1:]], dim=1)
 
     def correct(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Which equations are judged rightly.
+        """Return which equations are judged correctly.
 
-        One whose probability is exactly one half counts as wrongly judged, whatever its label, as in the published
-        evaluation.
+        A probability of exactly one half is wrong for either label, as in the published evaluation.
         """
         probability = self.probabilities(outputs, targets)
         return np.where(targets["label"] == 1, probability > 0.5, probability < 0.5)
 
     def scores(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class."""
+        """Return accuracy, precision, recall and F1 by depth and overall; correct equations are the positive class."""
         actual = targets["label"] == 1
         return binary_scores(actual == self.correct(outputs, targets), actual, group)
 
 
 class NumericEqualityHead(nn.Module):
-    """The score of an equation beside the values that its two sides decode to.
-
-    Args:
-        equality: gives the score.
-        hidden_size: size of an encoding.
-        activation: of the decoder.
-    """
+    """The score of an equation by ``equality``, and the decoded values of its two sides."""
 
     def __init__(self, equality: nn.Module, hidden_size: int, activation: ActivationName = "sigmoid") -> None:
         super().__init__()
@@ -220,19 +212,19 @@ class NumericEqualityHead(nn.Module):
         self.decoder = NumberDecoder(hidden_size, activation)
 
     def forward(self, encodings: Tensor | Encodings) -> Tensor:
-        """``[examples, 2, hidden_size]`` to ``[examples, 3]``: the score and the values of both sides."""
+        """Map ``[examples, 2, hidden_size]`` to ``[examples, 3]``: the score and the values of both sides."""
         return torch.cat([self.equality(encodings).unsqueeze(1), self.decoder(encodings)], dim=1)
 
 
 def _decoded(outputs: Tensor, side: Tensor) -> Tensor:
-    """The value that the decoded side has; ``[examples]``."""
+    """Return the value of the decoded side, ``[examples]``."""
     return torch.where(side == _RIGHT, outputs[:, 2], outputs[:, 1])
 
 
 def _numeric_targets(sides: Forest) -> dict[str, NDArray[Any]]:
-    """Which side of each equation is decoded (-1: none), and the number on the other side.
+    """Return which side of each equation is decoded (-1: none), and the number that is the other side.
 
-    Where both sides are numbers, the left one is decoded. A number is a leaf or its product with -1.
+    If both sides are numbers, the left one is decoded. A number is a leaf or its product with -1.
     """
     number = _bare_numbers(sides).reshape(-1, 2)
     is_number = ~np.isnan(number)
@@ -242,7 +234,7 @@ def _numeric_targets(sides: Forest) -> dict[str, NDArray[Any]]:
 
 
 def _bare_numbers(sides: Forest) -> NDArray[np.float64]:
-    """The number that each tree is; NaN for those that are more than a number."""
+    """Return the number that each tree consists of, or NaN."""
     found = np.full(len(sides), np.nan)
     if sides.value is None:
         return found

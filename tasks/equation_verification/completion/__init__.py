@@ -6,11 +6,17 @@ right one says how much it knows (Arabshahi et al. 2020). Nothing is trained her
 
 from __future__ import annotations
 
-from treemem.tasks.equation_verification.completion.blanks import Blanks, draw_blanks, place_blanks
+from treemem.tasks.equation_verification.completion.blanks import (
+    BlankedEquations,
+    Blanks,
+    blank_out,
+    draw_blanks,
+    place_blanks,
+    read_blanked,
+)
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_verification.completion.completion import complete, filling_scores
 from treemem.tasks.equation_verification.completion.ranks import Completion, RankScore
-from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blank_out, read_blanked
 from treemem.tasks.equation_verification.completion.suggestions import Filling, best_fillings, fill
 
 __all__ = [

@@ -1,10 +1,9 @@
-"""Complete equations with a trained model of equation verification, and say at which rank the right filling is."""
+"""Complete equations with a trained model of equation verification, and rank the correct fillings."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,15 +19,16 @@ from treemem.errors import RecipeError, TreememError
 from treemem.explore import markdown_table
 from treemem.model import Model
 from treemem.ops.threads import torch_threads
-from treemem.records import write_records
+from treemem.records import check_writable, write_records
 from treemem.runs.progress import progress_bar
+from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_verification.completion.completion import Engine, complete, filling_scores
 from treemem.tasks.equation_verification.completion.ranks import RANKS, SHOWN, Completion
-from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.suggestions import fill
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_SIZE
+from treemem.trees.forest import Forest
 
 GENERATED = "generated"
 
@@ -36,27 +36,20 @@ GENERATED = "generated"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rank the candidates for the blanks of equations, fill one equation, or compare the engines."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
-    parser.add_argument(
-        "checkpoint",
-        nargs="?",
-        metavar="CHECKPOINT",
-        help="folder of a checkpoint or of a training run; none: the model that comes with equation verification",
+    add = parser.add_argument
+    add(
+        "checkpoint", nargs="?", metavar="CHECKPOINT", help="folder of a checkpoint or run; default: the packaged model"
     )
-    parser.add_argument(
-        "--equations",
-        default=GENERATED,
-        metavar="SOURCE",
-        help="a file of true equations, a folder of generated ones, or 'generated': makes them (%(default)s)",
-    )
-    parser.add_argument("--size", type=int, default=PUBLISHED_SIZE, help="of the set to generate (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of generated equations, blanks and draws (%(default)s)")
-    parser.add_argument("--candidates", metavar="FILE", help="candidates with their classes, in place of the made ones")
-    parser.add_argument("--limit", type=int, metavar="N", help="so many equations, spread evenly over all")
-    parser.add_argument("--output", metavar="FILE", help="JSONL of the ranks in each equation, whatever its name")
-    parser.add_argument("--fill", metavar="EQUATION", help="print the best fillings of this one's '?', and no ranks")
-    parser.add_argument("--top", type=int, default=10, help="how many fillings to print (%(default)s)")
-    parser.add_argument("--collapse", action="store_true", help="print one filling of each value class alone")
-    parser.add_argument("--compare", action="store_true", help="run both engines, and say how much faster one is")
+    add("--equations", default=GENERATED, metavar="SOURCE", help="a file or folder, or 'generated' (%(default)s)")
+    add("--size", type=int, default=PUBLISHED_SIZE, help="number of equations to generate (%(default)s)")
+    add("--seed", type=int, default=0, help="of generated equations, blanks and draws (%(default)s)")
+    add("--candidates", metavar="FILE", help="candidates with their classes; default: the published ones")
+    add("--limit", type=int, metavar="N", help="use N equations, spread evenly over all")
+    add("--output", metavar="FILE", help="write the ranks of each equation to FILE, as JSONL")
+    add("--fill", metavar="EQUATION", help="print the best fillings of the '?' in EQUATION, and no ranks")
+    add("--top", type=int, default=10, help="number of fillings to print (%(default)s)")
+    add("--collapse", action="store_true", help="print only the best filling of each value class")
+    add("--compare", action="store_true", help="run both engines and print their speeds")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -75,9 +68,9 @@ def _run(options: argparse.Namespace) -> None:
     checked_count("seed", options.seed, least=0)
     if options.limit is not None:
         checked_count("--limit", options.limit)
-    if options.output is not None:
-        _check_place(options.output)
-        if options.equations is not None and Path(options.output).resolve() == Path(options.equations).resolve():
+    if options.output not in (None, "-"):
+        check_writable(options.output, overwrite=True)
+        if Path(options.output).resolve() == Path(options.equations).resolve():
             raise RecipeError(f"--output {options.output} is the file of the equations; name another")
     model = load_pretrained() if options.checkpoint is None else load(options.checkpoint).float()
     candidates = make_candidates() if options.candidates is None else read_candidates(options.candidates)
@@ -102,36 +95,19 @@ def _run(options: argparse.Namespace) -> None:
         write_records(options.output, _records(equations, found, candidates), format="jsonl")
 
 
-def _check_place(output: str) -> None:
-    """Make sure, before anything is scored, that the ranks will have a place.
-
-    Raises:
-        RecipeError: there is no such folder, it cannot be written, or the file is a folder.
-    """
-    path = Path(output)
-    if output == "-":
-        return
-    if not path.parent.is_dir():
-        raise RecipeError(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise RecipeError(f"cannot write {path}: it is a folder")
-    if not os.access(path.parent, os.W_OK):
-        raise RecipeError(f"cannot write {path}: the folder {path.parent} is not writable")
-
-
 def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEquations:
     source = options.equations
-    if source == GENERATED:
-        data = generate_equations(options.size, seed=options.seed, progress=None)
-    elif Path(source).is_dir():
-        data = EquationData.load(source)
-    else:
+    if source != GENERATED and not Path(source).is_dir():
         return read_blanked(source, candidates, seed=options.seed)
-    return blanked_test(data.forest, candidates, seed=options.seed)
+    if source == GENERATED:
+        forest = generate_equations(options.size, seed=options.seed, progress=None).forest
+    else:
+        forest = Forest.load(source)
+    return blanked_test(forest, candidates, seed=options.seed)
 
 
 def depth_table(found: Completion, name: str) -> str:
-    """Top-k accuracy in percent and the mean reciprocal rank by depth, as a Markdown table."""
+    """Return top-k accuracy in percent and the mean reciprocal rank by depth, as a Markdown table."""
     rows = [["depth", "equations", *(f"top {most}" for most in SHOWN), "MRR"]]
     for score in found.scores(name):
         accuracy = [f"{100 * score.top[most - 1]:.2f}" for most in SHOWN]
@@ -140,10 +116,10 @@ def depth_table(found: Completion, name: str) -> str:
 
 
 def compare_engines(model: Model, equations: BlankedEquations, candidates: Candidates, rounds: int = 3) -> str:
-    """How fast both engines score the fillings of some equations, as text: the fastest of alternating rounds of each.
+    """Return the speeds of both engines as text: the fastest of alternating rounds.
 
     Raises:
-        RecipeError: the engines do not give the same scores.
+        RecipeError: the scores of the engines differ.
     """
     seconds: dict[Engine, list[float]] = {"paths": [], "whole": []}
     scores: dict[Engine, NDArray[np.floating]] = {}

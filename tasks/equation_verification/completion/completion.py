@@ -1,4 +1,4 @@
-"""The scores that a network which verifies equations gives to fillings of blanks, and the ranks that follow."""
+"""Scores of filled equations by a network that verifies equations, and the ranks of the candidates."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice, checked_count
-from treemem.errors import CellError, GraphError, RecipeError
+from treemem.errors import CellError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops import announced_run
-from treemem.schedule import TreeBatch
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.completion.blanks import Blanks
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
@@ -35,34 +34,31 @@ def filling_scores(
     engine: Engine = "auto",
     rows_at_once: int = 65_536,
 ) -> Iterator[NDArray[np.floating]]:
-    """The scores ``z`` of equations filled with each candidate, in evaluation mode and without gradients.
+    """Yield the scores ``z`` of equations filled with each candidate, in evaluation mode and without gradients.
 
-    Both engines give the same scores but for rounding. ``"whole"`` makes every filled equation a tree and scores them
-    as the model scores any equations. ``"paths"`` runs what is outside of the path from a blank to the root of its side
-    once for all candidates, and the candidates once for all equations of a batch; it takes networks whose states
-    depend on subtrees alone, on the fused engine. ``"auto"`` takes it where it can.
+    Both engines give the same scores up to rounding. ``"whole"`` scores every filled equation as a tree. ``"paths"``
+    runs the nodes on the path from a blank to the root of its side for each candidate, and all others once; it needs a
+    network whose states depend on subtrees only, on the fused engine. ``"auto"`` uses it if it can.
 
     Args:
-        model: a network under the head of equation verification.
+        model: a network with the head of equation verification.
         equations: the equations.
-        blanks: where they are blank.
-        candidates: what may stand there; the published ones by default.
+        blanks: their blanks.
+        candidates: the published ones by default.
         engine: how to run.
-        rows_at_once: about how many rows run together, one equation's at least.
+        rows_at_once: about how many rows run together; at least one equation.
 
     Yields:
-        For each batch of blanks, in their order, ``[blanks, candidates]``.
+        ``[blanks, candidates]`` for each batch of blanks, in order.
 
     Raises:
-        RecipeError: a model of another task, an unknown engine, or ``"paths"`` for a network that it does not take.
-        GraphError: a blank that is no node of its equation, or its root.
-        CellError: a score that is not a number, as after a training that diverged.
-        VocabularyError: a label that the model does not know.
+        RecipeError: the model is of another task, the engine is unknown, or ``"paths"`` cannot run the network.
+        CellError: a score is not a number.
+        VocabularyError: the model does not know a label.
     """
     if not isinstance(model.task, EquationVerification):
         raise RecipeError(f"equations are completed by models of equation_verification, not of {model.task.name}")
     checked_choice("engine", engine, get_args(Engine))
-    _check_blanks(equations, blanks)
     refusal = _no_paths(model)
     if engine == "paths" and refusal:
         raise RecipeError(f"the engine 'paths' does not take this {type(model.encoder).__name__}: {refusal}")
@@ -77,25 +73,8 @@ def filling_scores(
         yield scores
 
 
-def _check_blanks(equations: Forest, blanks: Blanks) -> None:
-    """Make sure that every blank is a node of its equation, and not the root.
-
-    Raises:
-        GraphError: one is not.
-    """
-    known = (blanks.tree >= 0) & (blanks.tree < len(equations))
-    tree = np.where(known, blanks.tree, 0)
-    inside = known & (blanks.node >= equations.begin[tree]) & (blanks.node < equations.begin[tree + 1] - 1)
-    if not inside.all():
-        wrong = int(np.argmin(inside))
-        raise GraphError(
-            f"blank {wrong} is node {int(blanks.node[wrong])} of equation {int(blanks.tree[wrong])}; it must be one of "
-            f"its nodes, but for the root, and there are {len(equations)} equations"
-        )
-
-
 def _no_paths(model: Model) -> str:
-    """Why the states of the model's network cannot be taken from path to path; empty where they can."""
+    """Return why the engine ``"paths"`` cannot run the model's network, or an empty text."""
     network = model.encoder
     if not isinstance(network, TreeNetwork) or network.down is not None or network.input_size is not None:
         return "its states depend on more than the subtree below"
@@ -120,24 +99,20 @@ def _by_paths(
     fillings = Fillings(equations, blanks, candidates.unified, model.vocabulary)
     num_rows = (fillings.path_length + 1) * fillings.num_distinct
     for first, last in _parts(num_rows, rows_at_once):
-        outputs = _outputs(model, fillings.batch(first, last), int(num_rows.sum()))
+        batch = fillings.batch(first, last)
+        with in_evaluation_mode(model), announced_run(int(num_rows.sum())):
+            outputs = model(batch.to(model.device)).cpu()
         scores = _scores(outputs).view(last - first, fillings.num_distinct)
         yield scores.numpy()[:, fillings.distinct_of_candidate]
 
 
-def _outputs(model: Model, batch: TreeBatch, rows_of_all: int) -> torch.Tensor:
-    """The outputs for one batch, on the CPU; nothing is left changed for whoever goes through the batches."""
-    with in_evaluation_mode(model), announced_run(rows_of_all):
-        return model(batch.to(model.device)).cpu()
-
-
 def _scores(outputs: torch.Tensor) -> torch.Tensor:
-    """``z`` of the outputs; the head of numeric equations has other outputs beside it."""
+    """Return ``z``, the first of the outputs of a numeric head and the only one of others."""
     return outputs.reshape(len(outputs), -1)[:, 0]
 
 
 def _parts(size: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Neighbours of a common size of at most ``most``, or single ones."""
+    """Yield ranges whose sizes add up to at most ``most``, or that have one element."""
     end = np.cumsum(size)
     first = 0
     while first < len(size):
@@ -158,28 +133,23 @@ def complete(
     rows_at_once: int = 65_536,
     advance: Callable[[int], object] = lambda count: None,
 ) -> Completion:
-    """Put every candidate into every blank, and say at which rank the right one is; see :class:`Completion`.
+    """Put every candidate into every blank, and rank the correct one; see :class:`Completion`.
 
     Args:
         model, equations, blanks, candidates, engine, rows_at_once: as for :func:`filling_scores`.
-        draws: how often one candidate of each class is drawn, for the ranks ``random_collapse``.
+        draws: number of draws of one candidate of each class, for the ranks ``random_collapse``.
         seed: of the draws.
-        advance: told the number of blanks done after each batch.
+        advance: called with the number of blanks after each batch.
 
     Raises:
-        RecipeError, GraphError, CellError, VocabularyError: as from :func:`filling_scores`.
-        RecipeError: a blank whose original is none of the candidates, no blanks at all, or a seed that is no whole
-            number from 0.
+        RecipeError: the original of a blank is not a candidate, or the seed is not an integer from 0.
+        RecipeError, CellError, VocabularyError: as from :func:`filling_scores`.
     """
     random = np.random.default_rng(checked_count("seed", seed, least=0))
     candidates = candidates or make_candidates()
-    if not len(blanks):
-        raise RecipeError("there are no blanks to fill")
-    known = (blanks.original >= 0) & (blanks.original < len(candidates))
-    if not known.all():
-        raise RecipeError(
-            f"blank {int(np.argmin(known))} has no original among the {len(candidates)} candidates to compare with"
-        )
+    if (blanks.original < 0).any():
+        blank = int(np.argmin(blanks.original))
+        raise RecipeError(f"the original of blank {blank} is not a candidate; use filling_scores for such blanks")
     found: list[dict[str, NDArray[np.int64]]] = []
     best: list[NDArray[np.int64]] = []
     done = 0

@@ -1,4 +1,4 @@
-"""Equations with a blank and every candidate in its place, as forests and as schedules."""
+"""Equations with every candidate in their blanks, as forests and as schedules."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ Integers = NDArray[np.int64]
 
 
 def filled_forest(equations: Forest, blanks: Blanks, candidates: Forest) -> Forest:
-    """Every blank filled with every candidate: tree ``b * len(candidates) + c`` has candidate ``c`` in blank ``b``.
-
-    Args:
-        equations: the equations, whole.
-        blanks: where they are blank.
-        candidates: what stands there instead.
-    """
+    """Fill every blank with every candidate: tree ``b * len(candidates) + c`` has candidate ``c`` in blank ``b``."""
     source = Forest.concatenate([forest.with_data() for forest in (equations, candidates)])
     before, blank = source.begin[blanks.tree], source.subtree_begin()[blanks.node]
     after, end = blanks.node + 1, source.begin[blanks.tree + 1]
@@ -45,31 +39,28 @@ def filled_forest(equations: Forest, blanks: Blanks, candidates: Forest) -> Fore
 
 
 class Fillings:
-    """Schedules of equations filled with all candidates, of which only what differs runs once for each candidate.
+    """Schedules of filled equations, which share all rows that do not depend on the candidate.
 
-    The rows of a batch are the distinct subtrees of its equations and of the candidates, and for each node between a
-    blank and the root of its side as many rows as there are distinct candidates. Candidates that a network cannot tell
-    apart (``1`` as ``One:1`` and ``Integer:1``) have one row, and so one score.
-
-    Args:
-        equations: the equations.
-        blanks: where they are blank.
-        candidates: what may stand there, as networks read it.
-        vocabulary: what labels mean.
+    A batch has a row for each distinct subtree of its equations and of the candidates. Each node on the path from a
+    blank to the root of its side has a row for each distinct candidate. Candidates that networks read alike (``One:1``
+    and ``Integer:1``) share a row, and so a score.
 
     Attributes:
         num_distinct: number of distinct candidates.
-        distinct_of_candidate: int64 ``[candidates]``, which of them each candidate is.
+        distinct_of_candidate: int64 ``[candidates]``, number of the distinct candidate.
         path_length: int64 ``[blanks]``, number of nodes between a blank and the root of its side, the root included.
 
     Raises:
-        VocabularyError: a label that the vocabulary does not know.
+        VocabularyError: the vocabulary does not know a label.
     """
 
     def __init__(self, equations: Forest, blanks: Blanks, candidates: Forest, vocabulary: Vocabulary) -> None:
         forest = Forest.concatenate([equations.split_roots().with_data(), candidates.with_data()])
         self._index = SubtreeIndex(forest, vocabulary)
-        self._tree, self._node = blanks.tree, blanks.node - blanks.tree  # each tree before has lost its root
+        self._tree, self._node = (
+            blanks.tree,
+            blanks.node - blanks.tree,
+        )  # split_roots removed a root for each tree before
         first_candidate = 2 * len(equations)
         self._candidate_trees = np.arange(first_candidate, len(forest))
         roots = self._index.number[forest.begin[first_candidate + 1 :] - 1]
@@ -82,9 +73,9 @@ class Fillings:
         self._position[child] = np.arange(len(child)) - np.repeat(pointer[:-1], np.diff(pointer))
 
     def batch(self, first: int, last: int) -> TreeBatch:
-        """The equations of the blanks ``first`` to ``last - 1``, each filled with all distinct candidates in turn.
+        """Return a batch of the blanks ``first`` to ``last - 1``, each filled with all distinct candidates in turn.
 
-        An example is a pair of sides; that of blank ``b`` and distinct candidate ``d`` has the number
+        An example is a pair of sides. Blank ``b`` with distinct candidate ``d`` is example
         ``(b - first) * num_distinct + d``.
         """
         index, count = self._index, self.num_distinct
@@ -111,7 +102,7 @@ class Fillings:
         self._put_path_children(child, rows, paths, of_path, in_blank, shared_row)
         root = np.repeat(shared_row(index.number[index.forest.begin[sides + 1] - 1])[:, None], count, axis=1)
         filled = np.where(paths.top[:, None] < 0, in_blank, of_path[paths.top] if len(of_path) else in_blank)
-        side = self._side_of_blank(first, last)
+        side = (self._node[first:last] >= index.forest.begin[sides[:, 1]]).astype(np.int64)
         np.put_along_axis(root, side[:, None, None], filled[:, :, None], axis=2)
 
         leaves = distinct[: rows.levels[0].end]
@@ -132,13 +123,8 @@ class Fillings:
         )
         return TreeBatch(schedule, index.vocabulary, trees_per_example=2)
 
-    def _side_of_blank(self, first: int, last: int) -> Integers:
-        """0 where the blank is on the left, 1 on the right; ``[blanks]``."""
-        right = self._index.forest.begin[2 * self._tree[first:last] + 1]
-        return (self._node[first:last] >= right).astype(np.int64)
-
     def _paths(self, blank: Integers) -> _Paths:
-        """The ways from some blanks, nodes of the index's forest, to the roots of their sides."""
+        """Return the paths from some blanks, nodes of the index's forest, to the roots of their sides."""
         forest = self._index.forest
         top = np.full(len(blank), -1)
         found = [np.empty((4, 0), np.int64)]
@@ -165,7 +151,7 @@ class Fillings:
         in_blank: Integers,
         shared_row: Callable[[Integers], Integers],
     ) -> None:
-        """Write the children of path nodes into ``child``: what is below on the path, and shared rows beside it."""
+        """Write the children of path nodes into ``child``: the node below on the path, and shared rows beside it."""
         index, count = self._index, len(in_blank)
         number = index.number[paths.node]
         for arity in np.unique(index.arity[number]).tolist():
@@ -179,14 +165,14 @@ class Fillings:
 
 
 class _Paths(NamedTuple):
-    """The nodes whose states depend on what is in a blank.
+    """The nodes whose states depend on the candidate in a blank.
 
     Attributes:
         node: int64 ``[path nodes]``, in the index's forest.
-        position: int64 ``[path nodes]``, which child of the node leads to the blank.
-        below: int64 ``[path nodes]``, the path node that is that child, -1 where it is the blank.
-        level: int64 ``[path nodes]``, greater than that of each child, whatever candidate is filled in.
-        top: int64 ``[blanks]``, the path node that is the root of the side, -1 where the blank is.
+        position: int64 ``[path nodes]``, index of the child that leads to the blank.
+        below: int64 ``[path nodes]``, the path node that is this child, -1 if it is the blank.
+        level: int64 ``[path nodes]``, greater than that of each child for all candidates.
+        top: int64 ``[blanks]``, the path node that is the root of the side, -1 if the blank is.
     """
 
     node: Integers
@@ -197,13 +183,7 @@ class _Paths(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows in the order in which they run.
-
-    Attributes:
-        begin: int64 ``[blocks]``, the first row of each block.
-        arity, kind, first_child: int64 ``[rows]``.
-        levels: of the schedule.
-    """
+    """Rows in running order: ``begin`` int64 ``[blocks]``; ``arity``, ``kind``, ``first_child`` int64 ``[rows]``."""
 
     begin: Integers
     arity: Integers
@@ -213,7 +193,7 @@ class _Rows(NamedTuple):
 
 
 def _lay_out(level: Integers, arity: Integers, kind: Integers, size: Integers) -> _Rows:
-    """Blocks of ``size`` rows each in the order of level, arity and kind; those that are equal stay as they are."""
+    """Sort blocks of ``size`` rows by level, arity and kind; the sort is stable."""
     key = (level * (int(arity.max()) + 1) + arity) * (int(kind.max()) + 1) + kind
     order = np.argsort(key, kind="stable")
     begin = np.empty(len(order), np.int64)

@@ -1,4 +1,4 @@
-"""How well the networks of a study complete equations, as a measurement of a study."""
+"""The measurement of how well the networks of a study complete equations."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
 from treemem.runs.study import packed_answers, read_study
 from treemem.runs.study_file import StudyFolder, StudyResults
+from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_verification.completion.completion import complete
 from treemem.tasks.equation_verification.completion.ranks import RANKS, Completion, commonest_first
-from treemem.tasks.equation_verification.completion.readers import BlankedEquations, blanked_test, read_blanked
 
 
 def completion_records(
     done: StudyResults, before: Sequence[dict[str, Any]], *, study: str, equations: int, file: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record for each network of a study that is trained and has no record yet.
+    """Yield a record for each trained network of a study that has none yet.
 
     A record has the fields ``run``, ``network``, ``seed``, ``weights`` (their hash), ``seconds``, ``scores`` (by rank,
     a list of :class:`RankScore`), ``constant`` (the same of :func:`commonest_first`), ``right`` (packed: which
@@ -34,13 +34,13 @@ def completion_records(
     Args:
         done: the study of completion.
         before: its records so far.
-        study: ``TASK/STUDY`` whose networks complete. Its records lie beside those of completion.
-        equations: how many, spread evenly over all.
+        study: ``TASK/STUDY`` whose networks complete. Its records are beside those of completion.
+        equations: number of equations, spread evenly over all.
         file: the user's file with equations and blanks; by default the test equations of ``study``.
 
     Raises:
-        RecipeError: no network of ``study`` is recorded, records of other equations, or no such file.
-        CheckpointError: a folder without a whole checkpoint.
+        RecipeError: no network of ``study`` is recorded, the records are of other equations, or the file is missing.
+        CheckpointError: a checkpoint is damaged.
     """
     folder_name, _, study_name = study.rpartition("/")
     folder = StudyFolder.find(folder_name)
@@ -59,7 +59,7 @@ def completion_records(
     other = next((record for record in before if record["data"] != data), None)
     if other is not None:
         raise RecipeError(
-            f"the record of {other['run']!r} is of other equations ({other['data']['hash'][:12]}...) than these "
+            f"the record of {other['run']!r} has other equations ({other['data']['hash'][:12]}...) than these "
             f"({blanked.digest[:12]}...); complete the same ones, or remove the records in {done.results}"
         )
     known = {record["run"] for record in before}
@@ -73,16 +73,10 @@ def completion_records(
 def _record(
     name: str, trained: Mapping[str, Any], place: Path, equations: BlankedEquations, candidates: Candidates
 ) -> dict[str, Any]:
-    """Complete the equations with a model, and return how well that went.
-
-    Raises:
-        RecipeError: the folder has other weights than the record.
-    """
+    """Complete the equations with a trained model, and return the fields of its record."""
     model: Model = load(place)
     if weights_digest(model) != trained["weights"]:
-        raise RecipeError(
-            f"the weights in {place} are not those of its record; remove one of the two, and run it again"
-        )
+        raise RecipeError(f"the weights in {place} are not those of its record; remove one of them, and run it again")
     begin = time.perf_counter()
     with progress_bar(len(equations), name, None) as bar, torch_threads(1):
         found = complete(model, equations.forest, equations.blanks, candidates, advance=bar.update)

@@ -1,10 +1,10 @@
-"""False equations, each one edit away from a true one of the same depth, or an edit and some steps of rewriting."""
+"""False equations: true ones of the same depth with one edit, and possibly some steps of rewriting after it."""
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -12,28 +12,118 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.tasks.equation_verification.generation.editing import Editor
-from treemem.tasks.equation_verification.generation.evaluation import Points
-from treemem.tasks.equation_verification.generation.expressions import LABELS, ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import (
+    ARITHMETIC_FUNCTIONS,
+    LABELS,
+    TRIGONOMETRIC_FUNCTIONS,
+    VARIABLES,
+    ExpressionTable,
+)
 from treemem.tasks.equation_verification.generation.quotas import OpenQuotas
-from treemem.tasks.equation_verification.generation.rewriting import Rewriter
+from treemem.tasks.equation_verification.generation.rewriting import GROWTH_CONSTANTS, Rewriter
 from treemem.tasks.equation_verification.generation.verification import FALSE, verify
+from treemem.trees.equation_labels import EQUALITY, NUM_VARIABLES
+
+GROW, SHRINK, REPLACE, EXCHANGE = range(4)
+"""Edits: put a function around a node; replace a node by one of its children; change the label of a node; exchange base
+and exponent of a power, or a trigonometric function and its cofunction."""
+
+EDIT_NAMES: tuple[str, ...] = ("grow", "shrink", "replace", "exchange")
+_COFUNCTIONS = {"sin": "cos", "cos": "sin", "tan": "cot", "cot": "tan", "sec": "csc", "csc": "sec"}
+
+EDIT_SHARES: tuple[float, ...] = (0.28, 0.4, 0.32, 0.0)
+"""Shares of the edits that are tried. Shrinking keeps the depth least often; with these shares, false equations are as
+long as true ones on average."""
 
 _LARGEST_ROUND = 4096
 _PATIENCE = 5000
-"""A depth has no more to give when so many edits of its equations find nothing new."""
+"""A depth is exhausted after this number of edits in a row without a new equation."""
 
 _TRIES_AT_A_SOURCE = 20
 _TRIES_AT_A_STEP = 10
 _LEAST_SPREAD = 0.05
-"""Added to the standard deviation of counts, so that labels that hardly ever occur do not decide alone."""
+"""Added to the standard deviation of counts, so that rare labels do not decide alone."""
 
 _LEAST_DIFFERENT = 0.9
-"""More than a false equation needs, so that it is false by any other choice of points too."""
+"""Stricter than for other false equations, so that these are also false at other points."""
 
-EDIT_SHARES: tuple[float, ...] = (0.28, 0.4, 0.32, 0.0)
-"""How often edits that grow, shrink, replace and exchange are tried. Shrinking keeps the depth least often; so drawn,
-false equations are as long as true ones on average."""
+
+class _WeightedLabels:
+    """Draws labels as often as they occur; ``counts`` has at least two."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._labels = sorted(counts)
+        self._sums = list(accumulate(counts[label] for label in self._labels))
+
+    def draw(self, rng: random.Random, other_than: str = "") -> str:
+        """Return a label that is not ``other_than``."""
+        while True:
+            (label,) = rng.choices(self._labels, cum_weights=self._sums)
+            if label != other_than:
+                return label
+
+
+class Editor:
+    """Edits equations with labels drawn as often as they occur in true ones, so token counts reveal little."""
+
+    def __init__(self, table: ExpressionTable, equations: Iterable[int]) -> None:
+        self.table = table
+        constants = {label for group in GROWTH_CONSTANTS for label in group}
+        counts = dict.fromkeys((*TRIGONOMETRIC_FUNCTIONS, *ARITHMETIC_FUNCTIONS, *sorted(constants), *VARIABLES), 1)
+        for equation in equations:
+            for node in table.postorder(equation):
+                label = table.label[node]
+                counts[label] = counts.get(label, 0) + 1
+        counts.pop(EQUALITY, None)
+        self._unary = _WeightedLabels({label: counts.pop(label) for label in TRIGONOMETRIC_FUNCTIONS})
+        self._binary = _WeightedLabels({label: counts.pop(label) for label in ARITHMETIC_FUNCTIONS})
+        num_variables = sum(counts.pop(label) for label in VARIABLES)
+        self._constants = _WeightedLabels(counts)
+        self._variable_share = num_variables / (num_variables + sum(counts.values()))
+
+    def edit(self, equation: int, kind: int, position: int, rng: random.Random) -> int:
+        """Return ``equation`` with an edit at ``position`` (preorder, not the root), or itself if it is impossible."""
+        path = self.table.path_to(equation, position)
+        node = path[-1][0]
+        edited = (self._grow, self._shrink, self._replace, self._exchange)[kind](equation, node, rng)
+        return self.table.replace_at(path, edited)
+
+    def _grow(self, equation: int, node: int, rng: random.Random) -> int:
+        if rng.random() < 0.5:
+            return self.table.make(self._unary.draw(rng), (node,))
+        leaf = self._leaf(equation, rng)
+        return self.table.make(self._binary.draw(rng), (node, leaf) if rng.random() < 0.5 else (leaf, node))
+
+    def _shrink(self, equation: int, node: int, rng: random.Random) -> int:
+        children = self.table.children[node]
+        return children[int(rng.random() * len(children))] if children else node
+
+    def _replace(self, equation: int, node: int, rng: random.Random) -> int:
+        children, label = self.table.children[node], self.table.label[node]
+        if not children:
+            return self._leaf(equation, rng, label)
+        return self.table.make((self._unary if len(children) == 1 else self._binary).draw(rng, label), children)
+
+    def _exchange(self, equation: int, node: int, rng: random.Random) -> int:
+        children, label = self.table.children[node], self.table.label[node]
+        if label == "Pow":
+            return self.table.make(label, children[::-1])
+        return self.table.make(_COFUNCTIONS.get(label, label), children)
+
+    def _leaf(self, equation: int, rng: random.Random, other_than: str = "") -> int:
+        """Return a variable as often as true equations have one as a leaf, else a constant.
+
+        The variable is one of the equation, or a new one if it has no other than ``other_than``.
+        """
+        if rng.random() < self._variable_share:
+            indexes = self.table.variable_indexes(equation)
+            candidates = [VARIABLES[index] for index in indexes if VARIABLES[index] != other_than]
+            unused = self.table.variables[equation].bit_length()
+            if not candidates and unused < NUM_VARIABLES:
+                candidates = [VARIABLES[unused]]
+            if candidates:
+                return self.table.make(candidates[int(rng.random() * len(candidates))])
+        return self.table.make(self._constants.draw(rng, other_than))
 
 
 @dataclass(frozen=True)
@@ -41,32 +131,22 @@ class CorruptionOptions:
     """How false equations are made of true ones.
 
     Attributes:
-        edits: how often each kind of edit is tried, grow, shrink, replace, exchange; in any unit.
-        steps: number of times that an identity is applied to the edited equation, inside and keeping its depth.
-        even_counts: whether false equations are left out that would take the mean length and the mean counts of labels
-            at their depth farther away from those of the true ones.
-
+        edits: shares of the edits that are tried: grow, shrink, replace, exchange; in any unit.
+        steps: number of identities applied to the edited equation; each keeps its depth.
+        even_counts: whether to leave out equations that move the mean length and label counts at their depth away from
+            those of the true ones.
     """
 
     edits: tuple[float, ...] = EDIT_SHARES
     steps: int = 0
     even_counts: bool = False
 
-    @classmethod
-    def with_even_counts(cls, false_steps: int, edits: Sequence[float]) -> CorruptionOptions:
-        """These steps and edits, and even counts but for the default of both, which are even enough by themselves."""
-        options = cls(tuple(edits), false_steps)
-        return options if options == cls() else cls(options.edits, options.steps, even_counts=True)
+
+ONE_EDIT = CorruptionOptions()
 
 
 class FalseEquation(NamedTuple):
-    """A false equation and where it comes from.
-
-    Attributes:
-        equation: its number.
-        source: the true equation that was edited.
-        edit: ``GROW``, ``SHRINK``, ``REPLACE`` or ``EXCHANGE``.
-    """
+    """A false equation, the true one that was edited, and the edit: ``GROW``, ``SHRINK``, ``REPLACE``, ``EXCHANGE``."""
 
     equation: int
     source: int
@@ -74,21 +154,19 @@ class FalseEquation(NamedTuple):
 
 
 class Corruption:
-    """Edits true equations until each depth has so many distinct false ones.
+    """Edits true equations until each depth has its quota of distinct false ones.
 
-    The node to edit is drawn uniformly, and so are the nodes to rewrite after it; what changes the depth, or does not
-    make the equation false by the numerical test, is thrown away. No equation equals another, true or false, up to
-    renaming and swapping.
+    The node to edit is drawn uniformly, and so are the nodes to rewrite after it. A result is discarded if it has
+    another depth, if it is not false by the numerical test, or if it equals another equation up to renaming of
+    variables and swapping of sides.
 
     Args:
-        table: where expressions are kept.
-        sources: depth to the true equations to edit.
-        quota: depth to the number of false equations wanted.
-        keys: canonical forms of the equations that may not come out; those that do are added.
-        points: where equations are tested.
-        rng: where all choices are drawn from.
         rewriter: applies identities to edited equations.
-        options: edits, steps of rewriting and lengths.
+        sources: depth to the true equations to edit.
+        quota: depth to the number of false equations.
+        keys: canonical forms of the equations that must not be made; those of new equations are added.
+        rng: source of all choices.
+        options: edits, steps of rewriting, and lengths.
 
     Attributes:
         found: depth to the false equations.
@@ -96,22 +174,19 @@ class Corruption:
 
     def __init__(
         self,
-        table: ExpressionTable,
+        rewriter: Rewriter,
         sources: Mapping[int, Sequence[int]],
         quota: Mapping[int, int],
         keys: set[tuple[int, int]],
-        points: Points,
         rng: random.Random,
-        rewriter: Rewriter,
         options: CorruptionOptions,
     ) -> None:
         self.found: dict[int, list[FalseEquation]] = {depth: [] for depth in quota}
-        self._table = table
+        self._table = rewriter.table
         self._sources = sources
         self._keys = keys
-        self._points = points
         self._rng = rng
-        self._editor = Editor(table, [equation for depth in sorted(sources) for equation in sources[depth]])
+        self._editor = Editor(rewriter.table, [equation for depth in sorted(sources) for equation in sources[depth]])
         self._quotas = OpenQuotas(quota, _PATIENCE, "false")
         self._rewriter = rewriter
         self._options = options
@@ -124,11 +199,7 @@ class Corruption:
                 self._counts[depth] = counts.mean(0), counts.std(0) + _LEAST_SPREAD, np.zeros(counts.shape[1])
 
     def run(self, on_found: Callable[[int], object] = lambda count: None) -> None:
-        """Edit until every depth has its quota or its supply has ended.
-
-        Args:
-            on_found: called after each round with the number of equations found in it.
-        """
+        """Edit until each depth has its quota or is exhausted; call ``on_found`` with the number found in a round."""
         while missing := self._quotas.missing:
             before = self._quotas.num_found
             scale = min(1.5, _LARGEST_ROUND / sum(missing.values()))
@@ -141,7 +212,7 @@ class Corruption:
         edited = [self._edited(depth) for depth, count in tries.items() for _ in range(count) if self._sources[depth]]
         candidates = [candidate for candidate in edited if candidate is not None]
         equations = [candidate.equation for candidate in candidates]
-        verdicts = verify(self._table, equations, self._points, _LEAST_DIFFERENT)
+        verdicts = verify(self._table, equations, _LEAST_DIFFERENT)
         for candidate, verdict in zip(candidates, verdicts, strict=True):
             depth = self._table.height[candidate.equation]
             if verdict == FALSE and depth in self._quotas.missing and not self._is_unbalanced(candidate.equation):
@@ -149,7 +220,7 @@ class Corruption:
                 self._quotas.add_found(depth)
 
     def _is_unbalanced(self, equation: int) -> bool:
-        """Whether the equation would take the mean counts of labels at its depth farther away from the true ones'."""
+        """Return whether the equation moves the mean label counts at its depth away from those of the true ones."""
         if not self._options.even_counts:
             return False
         depth = self._table.height[equation]
@@ -161,7 +232,7 @@ class Corruption:
         return False
 
     def _label_counts(self, equations: Sequence[int]) -> NDArray[np.float64]:
-        """How often each label occurs in each equation, and its length: ``[equations, labels + 1]``."""
+        """Return the count of each label in each equation, and its length: ``[equations, labels + 1]``."""
         counts = np.zeros((len(equations), len(self._place_of_label) + 1))
         for row, equation in enumerate(equations):
             for node in self._table.postorder(equation):
@@ -170,12 +241,10 @@ class Corruption:
         return counts
 
     def _edited(self, depth: int) -> FalseEquation | None:
-        """A new equation of ``depth`` by an edit of a true one and the steps after it.
+        """Return a new equation of ``depth``: an edited and rewritten true one. None if all tries fail.
 
-        None where the tries at one did not give any.
-
-        An equation that was drawn is tried again: larger ones, with more room for edits that keep the depth, would else
-        be the source of more false equations than their share.
+        All tries edit the same true equation. Else larger ones, which have more edits that keep the depth, would be
+        the source more often.
         """
         sources = self._sources[depth]
         source = sources[int(self._rng.random() * len(sources))]
@@ -192,10 +261,7 @@ class Corruption:
         return None
 
     def _rewritten(self, equation: int) -> int:
-        """``equation`` after the steps of rewriting; each of them gives another equation of the same depth.
-
-        A step is left out where the tries at one do not give any.
-        """
+        """Return ``equation`` after the steps of rewriting. A step whose tries all fail is left out."""
         depth = self._table.height[equation]
         passed = {equation}
         for _ in range(self._options.steps):

@@ -1,75 +1,70 @@
 """Values of many expressions at real and complex points, with a bound on the rounding error of each.
 
-Every distinct subexpression of a batch is evaluated once, at all points, together with all others of its height and
-label. A bound on the absolute error runs along, so that a denominator that is zero but for rounding (``csc(pi)``), a
-cancellation or a branch cut is seen as a doubt and not taken at face value.
+Each distinct subexpression of a batch is evaluated once, at all points, together with all others of its height and
+label. The error bounds show which values are doubtful: a denominator that is zero except for rounding (``csc(pi)``), a
+cancellation, a branch cut. :func:`evaluate_exactly` settles those with 50 digits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
 
+import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.trees.equation_labels import NUM_VARIABLES
 
-CONSTANTS: dict[str, float] = {
-    **{f"Integer:{integer}": float(integer) for integer in (*range(11), -2, -3)},
-    "Rational:2/5": 0.4,
-    "Rational:-1/2": -0.5,
-    "Float:0.7": 0.7,
-    "NegativeOne:-1": -1.0,
-    "Pi:pi": float(np.pi),
-    "Half:1/2": 0.5,
+_FRACTIONS = {
+    **{f"Integer:{integer}": Fraction(integer) for integer in (*range(11), -2, -3)},
+    "Rational:2/5": Fraction(2, 5),
+    "Rational:-1/2": Fraction(-1, 2),
+    "Float:0.7": Fraction(7, 10),
+    "NegativeOne:-1": Fraction(-1),
+    "Half:1/2": Fraction(1, 2),
 }
+CONSTANTS: dict[str, float] = {**{label: float(value) for label, value in _FRACTIONS.items()}, "Pi:pi": float(np.pi)}
 _ROUNDED_CONSTANTS = ("Rational:2/5", "Float:0.7", "Pi:pi")
 
 USABLE, DOUBTFUL, UNDEFINED = 0, 1, 2
-"""What is known of a value: it stands; rounding hides whether there is one; there is none (a pole, overflow)."""
+"""Status of a value: known; hidden by rounding; not there (a pole, overflow)."""
 
 _ROUNDING = 2.0**-51
 _LARGEST, _SMALLEST = 1e100, 1e-100
 _DOUBT = 1e3
-"""A magnitude below so many error bounds is not told from zero."""
+"""A magnitude below this many error bounds may be zero."""
 
 
-@dataclass(frozen=True)
-class Points:
-    """Where equations are tested.
-
-    Attributes:
-        values: ``[variables, points]`` complex128, real points first.
-        num_real: how many of the points are real.
-    """
-
-    values: NDArray[np.complex128]
-    num_real: int
+NUM_REAL = 24
 
 
-def draw_points(num_real: int = 24, num_complex: int = 24, seed: int = 2018) -> Points:
-    """Points away from zero: real ones of both signs to 3, complex ones of all quadrants, nearer to the real axis."""
+def _draw_points(num_complex: int = 24, seed: int = 2018) -> NDArray[np.complex128]:
     generator = np.random.default_rng(seed)
 
     def draw(largest: float, count: int) -> NDArray[np.float64]:
         shape = (NUM_VARIABLES, count)
         return generator.uniform(0.2, largest, shape) * generator.choice([-1.0, 1.0], shape)
 
-    real = draw(3.0, num_real) + 0j
-    return Points(np.concatenate([real, draw(2.5, num_complex) + 1j * draw(1.2, num_complex)], axis=1), num_real)
+    real = draw(3.0, NUM_REAL) + 0j
+    return np.concatenate([real, draw(2.5, num_complex) + 1j * draw(1.2, num_complex)], axis=1)
 
 
-@dataclass(frozen=True)
-class Values:
+POINTS = _draw_points()
+"""Where equations are tested, ``[variables, 48]``, away from zero: 24 real points, then 24 complex ones near the real
+axis in all quadrants."""
+
+
+class Values(NamedTuple):
     """Values of some expressions at all points; each field is ``[expressions, points]``.
 
     Attributes:
-        value: without meaning where there is none.
+        value: meaningless where ``status`` is ``UNDEFINED``.
         error: bound on the absolute error of ``value``.
         status: ``USABLE``, ``DOUBTFUL`` or ``UNDEFINED``.
-        on_cut: whether a root or broken power within was taken of a negative number, where principal values jump.
+        on_cut: whether a root or fractional power of a negative number occurs within; principal values jump there.
     """
 
     value: NDArray[np.complex128]
@@ -78,39 +73,32 @@ class Values:
     on_cut: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, num_expressions: int, num_points: int) -> Values:
-        """Room for so many values."""
-        shape = (num_expressions, num_points)
-        return cls(np.empty(shape, np.complex128), np.empty(shape), np.empty(shape, np.int8), np.empty(shape, bool))
-
-    @classmethod
     def exactly(cls, value: NDArray[np.complex128]) -> Values:
-        """Values without errors or doubts."""
+        """Return values without errors."""
         shape = value.shape
         return cls(value, np.zeros(shape), np.zeros(shape, np.int8), np.zeros(shape, bool))
 
     def take(self, rows: NDArray[np.int64] | slice) -> Values:
-        """The values of the expressions in ``rows``."""
+        """Return the values in ``rows``."""
         return Values(self.value[rows], self.error[rows], self.status[rows], self.on_cut[rows])
 
     def put(self, rows: slice, values: Values) -> None:
-        """Fill ``rows``."""
-        self.value[rows] = values.value
-        self.error[rows] = values.error
-        self.status[rows] = values.status
-        self.on_cut[rows] = values.on_cut
+        """Write ``values`` into ``rows``."""
+        self.value[rows], self.error[rows] = values.value, values.error
+        self.status[rows], self.on_cut[rows] = values.status, values.on_cut
 
 
-def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points) -> Values:
-    """The values of ``expressions`` at ``points``, one row an expression.
+def evaluate(table: ExpressionTable, expressions: Sequence[int], points: NDArray[np.complex128] = POINTS) -> Values:
+    """Return the values of ``expressions`` at ``points``, a row for each expression.
 
-    The expressions are built of the constants above, variables, the six trigonometric functions, ``Add``, ``Mul`` and
-    ``Pow``. Principal values; ``0^0`` is 1; ``0^z`` is undefined where ``z`` is negative or not real.
+    Expressions are built of the constants above, variables, the six trigonometric functions, ``Add``, ``Mul`` and
+    ``Pow``. Values are principal values. ``0^0`` is 1; ``0^z`` is undefined if ``z`` is negative or not real.
     """
     by_kind: dict[tuple[int, str], list[int]] = {}
-    for expression in _with_subexpressions(table, expressions):
+    for expression in table.subexpressions(expressions):
         by_kind.setdefault((table.height[expression], table.label[expression]), []).append(expression)
-    values = Values.empty(sum(map(len, by_kind.values())), points.values.shape[1])
+    shape = (sum(map(len, by_kind.values())), points.shape[1])
+    values = Values.exactly(np.empty(shape, np.complex128))
     row_of: dict[int, int] = {}
     with np.errstate(all="ignore"):
         for height, label in sorted(by_kind):
@@ -126,27 +114,17 @@ def evaluate(table: ExpressionTable, expressions: Sequence[int], points: Points)
     return values.take(np.array([row_of[expression] for expression in expressions], dtype=np.int64))
 
 
-def _with_subexpressions(table: ExpressionTable, expressions: Sequence[int]) -> list[int]:
-    found, stack = set(expressions), list(set(expressions))
-    while stack:
-        for child in table.children[stack.pop()]:
-            if child not in found:
-                found.add(child)
-                stack.append(child)
-    return sorted(found)
-
-
-def _leaf(label: str, points: Points) -> Values:
+def _leaf(label: str, points: NDArray[np.complex128]) -> Values:
     if label in VARIABLES:
-        return Values.exactly(points.values[VARIABLES.index(label)][None])
-    value = Values.exactly(np.full((1, points.values.shape[1]), CONSTANTS[label], np.complex128))
+        return Values.exactly(points[VARIABLES.index(label)][None])
+    value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS[label], np.complex128))
     if label in _ROUNDED_CONSTANTS:
         value.error[:] = _ROUNDING * CONSTANTS[label]
     return value
 
 
 def _checked(result: Values) -> Values:
-    """``result`` with zeros made positive and what left the range of numbers marked as undefined."""
+    """Return ``result`` with positive zeros, and with values out of range marked as undefined."""
     value = result.value + 0.0
     magnitude = np.abs(value)
     outside = ~np.isfinite(value) | (magnitude > _LARGEST) | ((magnitude < _SMALLEST) & (value != 0))
@@ -160,7 +138,7 @@ def _checked(result: Values) -> Values:
 def _rounded(
     value: NDArray[np.complex128], error: NDArray[np.float64], exact: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """``error`` plus the rounding of ``value``; none where ``exact`` operands gave a short binary number."""
+    """Return ``error`` plus the rounding of ``value``: 0 if ``exact`` operands give a short binary number."""
     scaled = value * 1024
     short = (
         exact & (np.abs(value) < 1e6) & (scaled.real == np.rint(scaled.real)) & (scaled.imag == np.rint(scaled.imag))
@@ -185,7 +163,7 @@ def _multiply(left: Values, right: Values) -> Values:
 
 
 def meets_cut(base: Values, exponent: Values) -> NDArray[np.bool_]:
-    """Where ``base ^ exponent`` is a root or broken power of a negative number."""
+    """Return where ``base ^ exponent`` is a root or fractional power of a negative number."""
     is_negative = (base.value.real < 0) & (np.abs(base.value.imag) <= 16 * base.error)
     return is_negative & ~_is_integer(exponent)
 
@@ -264,3 +242,85 @@ _FUNCTIONS: dict[str, Callable[..., Values]] = {
     "sec": lambda argument: _reciprocal(_cosine(argument)),
     "csc": lambda argument: _reciprocal(_sine(argument)),
 }
+
+
+_DIGITS = 50
+_ZERO = mpmath.mpf(10) ** -40
+"""With 50 digits, a sum smaller than this, relative to its terms, is zero, and so is such a sine or cosine."""
+
+
+class UndefinedValueError(ArithmeticError):
+    """An expression has no value at a point, or one beyond 1e100."""
+
+
+def evaluate_exactly(table: ExpressionTable, expression: int, variables: Sequence[complex]) -> Any:
+    """Return the value of ``expression`` where ``var_i`` is ``variables[i]``, to 50 digits, as an ``mpf`` or ``mpc``.
+
+    Raises:
+        UndefinedValueError: a division by zero, or a number beyond 1e100 within.
+    """
+    with mpmath.workdps(_DIGITS):
+        known: dict[int, Any] = {}
+        for node in table.postorder(expression):
+            if node not in known:
+                operands = [known[child] for child in table.children[node]]
+                label = table.label[node]
+                value = _exact_function(label, operands) if operands else _exact_leaf(label, variables)
+                known[node] = _checked_exactly(value)
+        return known[expression]
+
+
+def _exact_leaf(label: str, variables: Sequence[complex]) -> Any:
+    if label in VARIABLES:
+        point = variables[VARIABLES.index(label)]
+        return mpmath.mpf(point.real) if point.imag == 0 else mpmath.mpc(point)
+    if label == "Pi:pi":
+        return +mpmath.pi
+    return mpmath.mpf(_FRACTIONS[label].numerator) / _FRACTIONS[label].denominator
+
+
+def _checked_exactly(value: Any) -> Any:
+    """Return ``value``, as a real number if its imaginary part is rounding only."""
+    if not mpmath.isfinite(value) or abs(value) > _LARGEST:
+        raise UndefinedValueError
+    if isinstance(value, mpmath.mpc) and abs(value.imag) <= _ZERO * abs(value):
+        return value.real
+    return value
+
+
+def _exact_function(label: str, operands: list[Any]) -> Any:
+    first, last = operands[0], operands[-1]
+    if label == "Add":
+        return _zero_below(first + last, max(abs(first), abs(last)))
+    if label == "Mul":
+        return first * last
+    if label == "Pow":
+        return _exact_power(first, last)
+    sine, cosine = (_zero_below(function(first), 1 + abs(first)) for function in (mpmath.sin, mpmath.cos))
+    numerator, denominator = {
+        "sin": (sine, 1),
+        "cos": (cosine, 1),
+        "tan": (sine, cosine),
+        "cot": (cosine, sine),
+        "sec": (1, cosine),
+        "csc": (1, sine),
+    }[label]
+    if denominator == 0:
+        raise UndefinedValueError
+    return numerator / denominator
+
+
+def _zero_below(value: Any, scale: Any) -> Any:
+    return value if abs(value) > _ZERO * scale else mpmath.mpf(0)
+
+
+def _exact_power(base: Any, exponent: Any) -> Any:
+    if exponent == 0:
+        return mpmath.mpf(1)
+    if base == 0:
+        if isinstance(exponent, mpmath.mpc) or exponent < 0:
+            raise UndefinedValueError
+        return mpmath.mpf(0)
+    if abs(exponent * mpmath.log(base)) > 1000:
+        raise UndefinedValueError
+    return mpmath.power(base, exponent)

@@ -1,8 +1,8 @@
-"""Hash-consed expressions: equal subexpressions are one number, so that they are stored and evaluated once."""
+"""Hash-consed expressions: equal subexpressions share one number, so each is stored and evaluated once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,18 +22,22 @@ VARIABLES: tuple[str, ...] = tuple(variable_label(index) for index in range(NUM_
 _INDEX_OF_VARIABLE = {label: index for index, label in enumerate(VARIABLES)}
 LABELS: tuple[str, ...] = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
 
+TRIGONOMETRIC_FUNCTIONS: tuple[str, ...] = ("sin", "cos", "csc", "sec", "tan", "cot")
+ARITHMETIC_FUNCTIONS: tuple[str, ...] = ("Add", "Mul", "Pow")
+"""The functions that generated equations are built of."""
+
 
 class ExpressionTable:
-    """Expressions by number; the same label over the same children always has the same number.
+    """Expressions by number. The same label over the same children always has the same number.
 
-    Children have smaller numbers than their parents. The lists are indexed by an expression's number.
+    Children have smaller numbers than their parents. The lists are indexed by the number of an expression.
 
     Attributes:
-        label: what the root of the expression says.
-        children: numbers of the expressions below the root.
+        label: label of the root.
+        children: numbers of the children of the root.
         size: number of nodes, counted as a tree.
-        height: longest way down to a leaf; a leaf has 0.
-        variables: bit ``i`` is set where ``var_i`` occurs.
+        height: length of the longest path to a leaf; a leaf has 0.
+        variables: bit ``i`` is set if ``var_i`` occurs.
     """
 
     def __init__(self) -> None:
@@ -48,7 +52,7 @@ class ExpressionTable:
         return len(self.label)
 
     def make(self, label: str, children: tuple[int, ...] = ()) -> int:
-        """The number of the expression ``label`` over ``children``."""
+        """Return the number of the expression ``label`` over ``children``."""
         key = (label, children)
         number = self._number.get(key)
         if number is not None:
@@ -70,15 +74,11 @@ class ExpressionTable:
         return number
 
     def from_tree(self, tree: Tree) -> int:
-        """The number of the expression that ``tree`` says."""
-        done: list[int] = []
-        for node in tree.postorder():
-            first = len(done) - node.arity
-            done[first:] = [self.make(node.label, tuple(done[first:]))]
-        return done.pop()
+        """Return the number of ``tree``."""
+        return self.from_forest(Forest.from_trees([tree]))[0]
 
     def from_forest(self, forest: Forest) -> list[int]:
-        """The numbers of the expressions that the trees of ``forest`` say; the values of number leaves are left out."""
+        """Return the number of each tree of ``forest``. Values of number leaves are ignored."""
         done: list[int] = []
         labels = forest.labels
         for label, arity in zip(forest.label.tolist(), forest.arity.tolist(), strict=True):
@@ -87,7 +87,7 @@ class ExpressionTable:
         return done
 
     def to_forest(self, expressions: Sequence[int], tree_data: Mapping[str, ArrayLike] | None = None) -> Forest:
-        """A forest of ``expressions``, built of the labels of equations, in the order given."""
+        """Return ``expressions`` as a forest, in the order given."""
         nodes = [node for expression in expressions for node in self.postorder(expression)]
         used = {self.label[node] for node in nodes}
         labels = [name for name in LABELS if name in used]
@@ -101,12 +101,23 @@ class ExpressionTable:
         )
 
     def variable_indexes(self, expression: int) -> list[int]:
-        """Indexes of the variables that occur, ascending."""
+        """Return the indexes of the variables that occur, ascending."""
         occurring = self.variables[expression]
         return [index for index in range(NUM_VARIABLES) if occurring >> index & 1]
 
+    def subexpressions(self, expressions: Iterable[int]) -> list[int]:
+        """Return the distinct subexpressions of ``expressions``, themselves included, ascending."""
+        found = set(expressions)
+        stack = list(found)
+        while stack:
+            for child in self.children[stack.pop()]:
+                if child not in found:
+                    found.add(child)
+                    stack.append(child)
+        return sorted(found)
+
     def postorder(self, expression: int) -> list[int]:
-        """The numbers of all nodes of the tree, children from left to right before their parent."""
+        """Return the numbers of all nodes of the tree in post-order."""
         reversed_order, stack = [], [expression]
         children = self.children
         while stack:
@@ -116,9 +127,9 @@ class ExpressionTable:
         return reversed_order[::-1]
 
     def path_to(self, expression: int, position: int) -> list[tuple[int, int]]:
-        """The way from the root to the node at ``position`` in preorder: (node, which child is next), root first.
+        """Return the path from the root to the node at ``position`` in preorder.
 
-        The last entry is the node itself with -1.
+        Each entry is (node, index of the next child); the last one is the node itself with -1.
         """
         path = []
         size, children = self.size, self.children
@@ -135,14 +146,14 @@ class ExpressionTable:
         return path
 
     def replace_at(self, path: list[tuple[int, int]], replacement: int) -> int:
-        """The expression of ``path``'s root with ``replacement`` in place of the path's last node."""
+        """Return the expression at the start of ``path`` with the last node of the path replaced."""
         for node, place in reversed(path[:-1]):
             siblings = self.children[node]
             replacement = self.make(self.label[node], (*siblings[:place], replacement, *siblings[place + 1 :]))
         return replacement
 
     def substitute(self, expression: int, bindings: dict[int, int]) -> int:
-        """``expression`` with every leaf that ``bindings`` has replaced, all at once."""
+        """Return ``expression`` with each leaf in ``bindings`` replaced, all at once."""
         if expression in bindings:
             return bindings[expression]
         children = self.children[expression]
@@ -151,14 +162,18 @@ class ExpressionTable:
         return self.make(self.label[expression], tuple([self.substitute(child, bindings) for child in children]))
 
     def canonical_equation(self, equation: int) -> tuple[int, int]:
-        """A key that equations share exactly if they are equal up to renaming of variables and swapping of sides."""
+        """Return a key that is equal for equations that differ only in names of variables and order of sides."""
         left, right = self.children[equation]
         forward = self._renumbered(left, right)
         backward = self._renumbered(right, left)
         return min(forward, backward)
 
+    def canonical_equations(self, forest: Forest) -> set[tuple[int, int]]:
+        """Return the keys of the equations of ``forest``."""
+        return {self.canonical_equation(equation) for equation in self.from_forest(forest)}
+
     def _renumbered(self, first: int, second: int) -> tuple[int, int]:
-        """The two expressions with variables renamed by first appearance, read from left to right."""
+        """Return both expressions with their variables renamed in order of appearance, left to right."""
         both = self.variables[first] | self.variables[second]
         order: list[int] = []
         if both & (both - 1):
@@ -173,7 +188,7 @@ class ExpressionTable:
         return self.substitute(first, renaming), self.substitute(second, renaming)
 
     def _collect_variables(self, expression: int, order: list[int]) -> None:
-        """Append the variables of ``expression`` to ``order`` as they first appear."""
+        """Append the variables of ``expression`` to ``order`` in order of appearance."""
         stack = [expression]
         while stack:
             node = stack.pop()

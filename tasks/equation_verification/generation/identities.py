@@ -1,69 +1,38 @@
 """The identities that true equations are derived from.
 
-These are the seeds of Arabshahi et al. 2018 that hold wherever both sides are defined: 142 of 147. Left out are the
-four that take a root of ``1 - sin(a)^2`` or ``1 - cos(a)^2`` (true for one sign only) and one that a misprint made
-false. They are written as the published data spells them: ``pi/2`` is ``pi*2^-1`` and a reciprocal is a power of -1.
+These are the seeds of Arabshahi et al. 2018 that hold wherever both sides are defined: 142 of 147. Four of the others
+take a root of ``1 - sin(a)^2`` or ``1 - cos(a)^2`` and hold for one sign only; one is false by a misprint. They are
+written as the published data spell them: ``pi/2`` is ``pi*2^-1``, and a reciprocal is a power of -1.
 """
 
 from __future__ import annotations
 
+_COFUNCTION = {"sin": "cos", "cos": "sin", "sec": "csc", "csc": "sec", "tan": "cot", "cot": "tan"}
+_RECIPROCAL = {"sin": "csc", "csc": "sin", "cos": "sec", "sec": "cos", "tan": "cot", "cot": "tan"}
+_SHIFTED = ("sin", "cos", "tan", "csc", "sec", "cot")
+
+
+def _sign(function: str, positive: str) -> str:
+    return "" if function in positive.split() else "-"
+
+
 RECIPROCALS_AND_PARITY: tuple[str, ...] = (
-    "sin(a) = csc(a)^-1",
-    "csc(a) = sin(a)^-1",
-    "cos(a) = sec(a)^-1",
-    "sec(a) = cos(a)^-1",
-    "tan(a) = cot(a)^-1",
-    "cot(a) = tan(a)^-1",
+    *(f"{function}(a) = {other}(a)^-1" for function, other in _RECIPROCAL.items()),
     "tan(a) = sin(a)*cos(a)^-1",
     "sin(a)^2 + cos(a)^2 = 1",
     "tan(a)^2 + 1 = sec(a)^2",
     "1 + tan(a)^2 = sec(a)^2",
     "1 + cot(a)^2 = csc(a)^2",
-    "sin(-a) = -sin(a)",
-    "csc(-a) = -csc(a)",
-    "cos(-a) = cos(a)",
-    "sec(-a) = sec(a)",
-    "tan(-a) = -tan(a)",
-    "cot(-a) = -cot(a)",
+    *(f"{function}(-a) = {_sign(function, 'cos sec')}{function}(a)" for function in _RECIPROCAL),
 )
 
 SHIFTS: tuple[str, ...] = (
-    "sin(a) = cos(pi*2^-1 - a)",
-    "cos(a) = sin(pi*2^-1 - a)",
-    "sec(a) = csc(pi*2^-1 - a)",
-    "csc(a) = sec(pi*2^-1 - a)",
-    "tan(a) = cot(pi*2^-1 - a)",
-    "cot(a) = tan(pi*2^-1 - a)",
-    "sin(pi*2^-1 - a) = cos(a)",
-    "cos(pi*2^-1 - a) = sin(a)",
-    "tan(pi*2^-1 - a) = cot(a)",
-    "csc(pi*2^-1 - a) = sec(a)",
-    "sec(pi*2^-1 - a) = csc(a)",
-    "cot(pi*2^-1 - a) = tan(a)",
-    "sin(pi - a) = sin(a)",
-    "cos(pi - a) = -cos(a)",
-    "tan(pi - a) = -tan(a)",
-    "csc(pi - a) = csc(a)",
-    "sec(pi - a) = -sec(a)",
-    "cot(pi - a) = -cot(a)",
-    "sin(a + pi*2^-1) = cos(a)",
-    "cos(a + pi*2^-1) = -sin(a)",
-    "tan(a + pi*2^-1) = -cot(a)",
-    "csc(a + pi*2^-1) = sec(a)",
-    "sec(a + pi*2^-1) = -csc(a)",
-    "cot(a + pi*2^-1) = -tan(a)",
-    "sin(a + pi) = -sin(a)",
-    "cos(a + pi) = -cos(a)",
-    "tan(a + pi) = tan(a)",
-    "csc(a + pi) = -csc(a)",
-    "sec(a + pi) = -sec(a)",
-    "cot(a + pi) = cot(a)",
-    "sin(a + 2*pi) = sin(a)",
-    "cos(a + 2*pi) = cos(a)",
-    "tan(a + 2*pi) = tan(a)",
-    "csc(a + 2*pi) = csc(a)",
-    "sec(a + 2*pi) = sec(a)",
-    "cot(a + 2*pi) = cot(a)",
+    *(f"{function}(a) = {other}(pi*2^-1 - a)" for function, other in _COFUNCTION.items()),
+    *(f"{function}(pi*2^-1 - a) = {_COFUNCTION[function]}(a)" for function in _SHIFTED),
+    *(f"{function}(pi - a) = {_sign(function, 'sin csc')}{function}(a)" for function in _SHIFTED),
+    *(f"{function}(a + pi*2^-1) = {_sign(function, 'sin csc')}{_COFUNCTION[function]}(a)" for function in _SHIFTED),
+    *(f"{function}(a + pi) = {_sign(function, 'tan cot')}{function}(a)" for function in _SHIFTED),
+    *(f"{function}(a + 2*pi) = {function}(a)" for function in _SHIFTED),
 )
 
 SUMS_AND_MULTIPLES: tuple[str, ...] = (
@@ -154,17 +123,8 @@ ALGEBRA: tuple[str, ...] = (
     "(a*b)*c = b*(c*a)",
 )
 
-REFLEXIVITY: tuple[str, ...] = (
-    "a = a",
-    "0 = 0",
-    "1 = 1",
-    "2 = 2",
-    "3 = 3",
-    "4 = 4",
-    "10 = 10",
-    "-1 = -1",
-    "1/2 = 1/2",
-    "pi = pi",
+REFLEXIVITY: tuple[str, ...] = tuple(
+    f"{leaf} = {leaf}" for leaf in ("a", "0", "1", "2", "3", "4", "10", "-1", "1/2", "pi")
 )
 
 IDENTITIES: tuple[str, ...] = RECIPROCALS_AND_PARITY + SHIFTS + SUMS_AND_MULTIPLES + ARITHMETIC + ALGEBRA + REFLEXIVITY
@@ -175,4 +135,4 @@ BRANCHES: tuple[str, ...] = (
     "cos(a) = (1 - sin(a)^2)^(1/2)",
     "cos(a) = -(1 - sin(a)^2)^(1/2)",
 )
-"""Seeds that hold for one sign of the root: they may serve for steps whose result is tested, as where it is squared."""
+"""Seeds that hold for one sign of the root. Their results are tested."""

@@ -1,4 +1,4 @@
-"""Numeric equations: values of functions, sums and products, and decimal expansions; all true."""
+"""True numeric equations: values of functions, sums and products, and decimal expansions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from treemem.checked_options import checked_count
-from treemem.tasks.equation_verification.generation.splits import VALIDATION_SHARE
+from treemem.tasks.equation_verification.generation.quotas import VALIDATION_SHARE
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -34,39 +33,35 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
 }
 
 _PATIENCE = 2000
-"""There are no more equations of a kind when so many in a row are known already."""
+"""A kind is exhausted after this number of known equations in a row."""
 
 
 def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
-    """Generate true equations between decimal numbers, in either orientation, distinct up to the order of operands.
+    """Generate true equations between decimal numbers, distinct up to the order of sides and operands.
 
-    In equal parts these are values of the six trigonometric functions, sums or products of two numbers, rounded, and
-    expansions of a number as a sum of digits times powers of ten.
+    A third of them are values of the six trigonometric functions, a third rounded sums or products of two numbers, and
+    a third expansions of a number as a sum of digits times powers of ten.
 
     Args:
-        size: number of equations; there may be fewer if there are not so many.
+        size: number of equations; there are fewer if not enough exist.
         seed: of all random choices.
 
     Returns:
         Trees with root ``Equality`` and ``Number`` leaves with values. ``tree_data``: ``label`` (int8, all 1), ``kind``
         (int8, index into ``KINDS``), ``split`` (``"train"`` four fifths, ``"validation"``).
 
-    Raises:
-        RecipeError: a size or seed that is no whole number, or negative.
-
     Example:
         >>> print(generate_numeric(3, seed=3)[0])
         (Equality (sin Number=-1.7) Number=-0.99)
     """
-    size = checked_count("size", size, least=0)
     rng = random.Random(f"numeric {seed}")
-    found: dict[Tree, tuple[Tree, int]] = {}
+    found: dict[str, tuple[Tree, int]] = {}
     for kind, stream in enumerate((_function_values(rng), _arithmetic(rng), _decimal_expansions(rng))):
         enough = len(found) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
         misses = 0
         while len(found) < enough and misses < _PATIENCE:
             tree = next(stream)
-            form = _ordered(tree)
+            form = _canonical(tree)
             misses = misses + 1 if form in found else 0
             found.setdefault(form, (tree, kind))
     if len(found) < size:
@@ -113,7 +108,7 @@ def _decimal_expansions(rng: random.Random) -> Iterator[Tree]:
 
 
 def _expansion(rng: random.Random, number: Decimal) -> Tree:
-    """``number`` as a sum of its digits times powers of ten, operands in random order, nested to the right."""
+    """Return ``number`` as a sum of its digits times powers of ten, operands in random order, nested to the right."""
     ten, minus = Tree("Integer:10"), Tree("NegativeOne:-1")
     powers = [
         None,
@@ -135,16 +130,12 @@ def _either_way(rng: random.Random, label: str, first: Tree, second: Tree) -> Tr
     return Tree(label, [first, second] if rng.random() < 0.5 else [second, first])
 
 
-def _ordered(tree: Tree) -> Tree:
-    """The same equation with its sides and the operands of sums and products in one fixed order."""
-    done: list[Tree] = []
-    for node in tree.postorder():
-        first = len(done) - node.arity
-        operands = done[first:]
-        if node.label in (EQUALITY, "Add", "Mul"):
-            operands.sort(key=str)
-        done[first:] = [Tree(node.label, operands, node.value)]
-    return done.pop()
+def _canonical(tree: Tree) -> str:
+    """Return a text that is equal for equations that differ only in the order of sides and of operands."""
+    operands = [_canonical(child) for child in tree.children]
+    if tree.label in (EQUALITY, "Add", "Mul"):
+        operands.sort()
+    return f"({tree.label} {tree.value} {' '.join(operands)})"
 
 
 def _equation(rng: random.Random, first: Tree, second: Tree) -> Tree:

@@ -1,11 +1,13 @@
-"""How many equations of each depth and label a data set holds."""
+"""How many equations of each depth and label a data set has, and how they are split."""
 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
@@ -32,23 +34,23 @@ PUBLISHED_COUNTS: dict[int, tuple[int, int]] = {
 """Depth to the number of equations, and of correct ones among them, in the data of Arabshahi et al. 2020."""
 
 DEEPEST = 20
-"""Beyond depth 13 the counts go on falling as they do from 12 to 13, to this depth at most."""
-
 _FALL = 0.63
+"""Beyond depth 13, counts fall by this factor per level, as from 12 to 13."""
+
+TRAINING_DEPTH = 7
+"""Equations to this depth are for training and validation, deeper ones for the test."""
+
+VALIDATION_SHARE = 0.2
 
 
 def depth_quotas(size: int, max_depth: int = 13) -> dict[int, tuple[int, int]]:
-    """The published histogram, scaled to ``size`` equations of depth 1 to ``max_depth``.
-
-    Args:
-        size: number of equations in all.
-        max_depth: the greatest depth, 2 to 20.
+    """Return the published histogram, scaled to ``size`` equations of depth 1 to ``max_depth``.
 
     Returns:
         Depth to (number of false equations, number of true ones); the numbers add up to ``size``.
 
     Raises:
-        RecipeError: a size that is negative, or a depth out of range.
+        RecipeError: ``size`` is negative, or ``max_depth`` is not from 2 to 20.
 
     Example:
         >>> depth_quotas(1000)[5]
@@ -74,12 +76,12 @@ def _count(depth: int, label: int) -> float:
 
 
 class OpenQuotas:
-    """What is still wanted of each depth; a depth that has no more to give leaves the rest to the next.
+    """Counts what is missing at each depth. An exhausted depth passes its rest on to the next.
 
     Args:
         quota: depth to the number of equations wanted.
-        patience: a depth is exhausted after so many tries in a row that found nothing new.
-        what: what is being looked for, for the log.
+        patience: a depth is exhausted after more than this number of tries in a row without a new equation.
+        what: the kind of equations, for the log.
     """
 
     def __init__(self, quota: Mapping[int, int], patience: int, what: str) -> None:
@@ -91,26 +93,26 @@ class OpenQuotas:
 
     @property
     def missing(self) -> dict[int, int]:
-        """Depth to the number of equations still wanted, where any are."""
+        """Depth to the number of missing equations, without complete depths."""
         return {depth: n - self._found[depth] for depth, n in self.quota.items() if n > self._found[depth]}
 
     @property
     def num_found(self) -> int:
-        """How many of the equations wanted there are."""
+        """Number of equations found, up to the quotas."""
         return sum(min(quota, self._found[depth]) for depth, quota in self.quota.items())
 
     def add_tries(self, tries: Mapping[int, int]) -> None:
-        """Note how often each depth was tried."""
+        """Count tries at each depth."""
         for depth, count in tries.items():
             self._tries_in_vain[depth] += count
 
     def add_found(self, depth: int) -> None:
-        """Note that an equation of ``depth`` was found."""
+        """Count a new equation of ``depth``."""
         self._found[depth] += 1
         self._tries_in_vain[depth] = 0
 
     def pass_on(self) -> None:
-        """Ask of the next depth what an exhausted one cannot give; say so in the log."""
+        """Move the rest of each exhausted depth to the next one, and log it."""
         for depth in sorted(self.quota):
             rest = self.quota[depth] - self._found[depth]
             if rest <= 0 or self._tries_in_vain[depth] <= self._patience:
@@ -122,3 +124,21 @@ class OpenQuotas:
             else:
                 end = f"the data set stays {rest} short"
             _LOG.warning("depth %d has only %d %s equations; %s", depth, self.quota[depth], self._what, end)
+
+
+def split_by_depth(depth: NDArray[np.integer], label: NDArray[np.integer], rng: random.Random) -> NDArray[np.str_]:
+    """Return the split of each equation: a random fifth of each label at depths 1-7 is validation, deeper ones test."""
+    split = np.full(len(depth), "test", dtype="<U10")
+    split[depth <= TRAINING_DEPTH] = "train"
+    for level in range(1, TRAINING_DEPTH + 1):
+        for value in np.unique(label):
+            members = np.flatnonzero((depth == level) & (label == value))
+            chosen = shuffled(len(members), rng)[: int(VALIDATION_SHARE * len(members) + 0.5)]
+            split[members[chosen]] = "validation"
+    return split
+
+
+def shuffled(length: int, rng: random.Random) -> list[int]:
+    """Return the numbers below ``length`` in random order."""
+    keys = [rng.random() for _ in range(length)]
+    return sorted(range(length), key=keys.__getitem__)

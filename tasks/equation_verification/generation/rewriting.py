@@ -1,4 +1,4 @@
-"""True equations from true ones: an identity applied somewhere inside, or the same operation done to both sides."""
+"""True equations from true ones: by an identity applied inside, or the same operation applied to both sides."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import ARITHMETIC_FUNCTIONS, VARIABLES, ExpressionTable
 from treemem.trees.equation_labels import EQUALITY, NUM_VARIABLES
-
-GROWTH_FUNCTIONS: tuple[str, ...] = ("Add", "Mul", "Pow")
 
 GROWTH_CONSTANTS: tuple[tuple[str, ...], ...] = (
     ("NegativeOne:-1",),
@@ -20,31 +18,31 @@ GROWTH_CONSTANTS: tuple[tuple[str, ...], ...] = (
     ("Rational:2/5",),
     ("Float:0.7",),
 )
-"""Constants by class; a class is drawn first, then one of its constants."""
+"""Constants by class: a class is drawn first, then one of its constants."""
 
 NEW_VARIABLE_SHARE = 0.7
-"""How often a growth step brings in a new variable, not a constant. The published generator says one half; but its
-many equations of several variables with powers of negative numbers do not all hold, and are not made here."""
+"""Share of growth steps that add a new variable, not a constant. It is one half in the published generator, which also
+makes equations of several variables that do not hold."""
 
 _DEEPEST_DERIVED = 5
-"""Deeper equations are not taken for identities: what they make is too deep, nearly always."""
+"""Deeper equations do not become identities, because their results are nearly always too deep."""
 
 _TRIES_AT_DERIVED = 20
 
 
 class Rewriter:
-    """Applies identities in both directions, with one binding for every occurrence of a variable.
+    """Applies identities in both directions, with one binding for all occurrences of a variable.
 
-    A leaf is rewritten by the identities that have the same leaf on one side, so ``x`` becomes ``1*x`` or ``0 + x``; a
-    variable leaf stands for any variable there. An inner node is rewritten where it is an instance of a side.
+    A leaf is rewritten by the identities that have this leaf as a side: ``x`` becomes ``1*x`` or ``0 + x``; a variable
+    matches any variable. An inner node is rewritten if it is an instance of a side.
 
-    The published generator takes every equation that it has derived for an identity of later steps; so does this one,
-    as often as it is told to, with those that it was taught.
+    The published generator uses every derived equation as an identity of later steps. So does this one, in a share of
+    the steps.
 
     Args:
-        table: where expressions are kept.
-        equations: the identities, as expressions with root ``Equality``.
-        derived_share: how often a step draws from the equations that it was taught, where one of them fits; 0 to 1.
+        table: holds the expressions.
+        equations: the identities.
+        derived_share: share of the steps that use an equation given to :meth:`teach`, if one fits.
     """
 
     def __init__(self, table: ExpressionTable, equations: Iterable[int], derived_share: float = 0.0) -> None:
@@ -67,19 +65,19 @@ class Rewriter:
                     self._rules_of_leaf[table.label[pattern]].append(replacement)
 
     def teach(self, equation: int) -> None:
-        """Take a true equation for an identity of later steps."""
+        """Use a true equation as an identity in later steps."""
         left, right = self.table.children[equation]
         if self._derived_share and left != right and self.table.height[equation] <= _DEEPEST_DERIVED:
             for pattern, replacement in ((left, right), (right, left)):
-                self._derived[self._drawer(pattern)].append((pattern, replacement))
+                self._derived[self._rule_key(pattern)].append((pattern, replacement))
 
-    def _drawer(self, node: int) -> str:
-        """Where rules for a node are kept: variables are all alike."""
+    def _rule_key(self, node: int) -> str:
+        """Return the key of the rules for ``node``; all variables share one."""
         return VARIABLES[0] if self.table.label[node] in VARIABLES else self.table.label[node]
 
     def _derived_replacement(self, node: int, rng: random.Random) -> list[tuple[int, dict[int, int]]]:
-        """What a derived equation drawn at random makes of ``node``; empty where none of some fits."""
-        rules = self._derived.get(self._drawer(node), [])
+        """Return the replacement of ``node`` by a random derived equation; empty if no tried one fits."""
+        rules = self._derived.get(self._rule_key(node), [])
         for _ in range(min(len(rules), _TRIES_AT_DERIVED)):
             pattern, replacement = rules[int(rng.random() * len(rules))]
             bindings: dict[int, int] = {}
@@ -88,7 +86,7 @@ class Rewriter:
         return []
 
     def replacements(self, node: int) -> list[tuple[int, dict[int, int]]]:
-        """What ``node`` may become: right-hand sides with the bindings of their variables."""
+        """Return all replacements of ``node``: right-hand sides with the bindings of their variables."""
         table = self.table
         label = table.label[node]
         if table.children[node]:
@@ -103,7 +101,7 @@ class Rewriter:
         return [(replacement, {}) for replacement in self._rules_of_leaf[label]]
 
     def _match(self, pattern: int, node: int, bindings: dict[int, int]) -> bool:
-        """Whether ``node`` is an instance of ``pattern``; fills ``bindings``."""
+        """Return whether ``node`` is an instance of ``pattern``. Fills ``bindings``."""
         table = self.table
         if pattern == node and not table.variables[pattern]:
             return True
@@ -117,10 +115,9 @@ class Rewriter:
         return all(self._match(part, child, bindings) for part, child in zip(below, table.children[node], strict=True))
 
     def rewrite(self, equation: int, position: int, rng: random.Random) -> int:
-        """``equation`` with the node at ``position`` (preorder, not the root) rewritten by an identity drawn at random.
+        """Return ``equation`` with the node at ``position`` (preorder, not the root) rewritten by a random identity.
 
-        Returns:
-            The new equation; ``equation`` itself where no identity fits.
+        Returns ``equation`` itself if no identity fits.
         """
         table = self.table
         path = table.path_to(equation, position)
@@ -144,10 +141,10 @@ class Rewriter:
         return self.table.make(VARIABLES[occurring[int(rng.random() * len(occurring))]])
 
     def grow(self, equation: int, rng: random.Random) -> int:
-        """``equation`` with an operation done to both sides, its other operand a new variable or a constant."""
+        """Return ``equation`` with a function of each side and one leaf, a new variable or a constant."""
         table = self.table
         left, right = table.children[equation]
-        function = GROWTH_FUNCTIONS[int(rng.random() * len(GROWTH_FUNCTIONS))]
+        function = ARITHMETIC_FUNCTIONS[int(rng.random() * len(ARITHMETIC_FUNCTIONS))]
         leaf = table.make(self._growth_leaf(equation, rng))
         leaf_first = rng.random() < 0.5
         sides = [table.make(function, (leaf, side) if leaf_first else (side, leaf)) for side in (left, right)]

@@ -1,8 +1,4 @@
-"""Subexpressions of equations, paired into equations of their own.
-
-Where two subexpressions have one value, a reader of equations must give them one meaning, wherever they occur. Their
-pairs say so directly, of the very expressions that the equations are built of.
-"""
+"""Equations between subexpressions of other equations: pairs of equal and of unequal ones."""
 
 from __future__ import annotations
 
@@ -16,88 +12,63 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_count
-from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.generation.editing import TRIGONOMETRIC_FUNCTIONS
-from treemem.tasks.equation_verification.generation.evaluation import (
-    CONSTANTS,
-    USABLE,
-    Points,
-    Values,
-    draw_points,
-    evaluate,
+from treemem.tasks.equation_verification.generation.evaluation import USABLE, Values, evaluate
+from treemem.tasks.equation_verification.generation.expressions import (
+    TRIGONOMETRIC_FUNCTIONS,
+    VARIABLES,
+    ExpressionTable,
 )
-from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
-from treemem.tasks.equation_verification.generation.generator import VERSION
-from treemem.tasks.equation_verification.generation.more_data import canonical_equations, in_split
-from treemem.tasks.equation_verification.generation.rewriting import GROWTH_FUNCTIONS
-from treemem.tasks.equation_verification.generation.splits import TRAINING_DEPTH, shuffled
+from treemem.tasks.equation_verification.generation.generator import VERSION, in_split
+from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, shuffled
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
 
-_CHUNK = 16384
-"""So many expressions are evaluated at once: at 48 points that is 20 MB a field."""
-
+_CHUNK = 16384  # expressions evaluated at once; at 48 points, 20 MB for each field
 _SIGNIFICANT_BITS = 24
 _SMALL = 1e-9
 _ROUNDS = 20
-"""How often, at most, the members of a group are shuffled and paired anew."""
+"""How often, at most, the members of a group are shuffled and paired again."""
 
 _TRIED_SHARE = 1.3
-"""At once so many times the number of pairs wanted are looked at, _LEAST_TRIED at least."""
+"""Number of pairs tried at once, as a multiple of the number wanted; at least _LEAST_TRIED."""
 
 _LEAST_TRIED = 4096
 _SHIFTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)
-"""How far away the partners stand, in the order of their labels, that are tried for a false equation."""
+"""Distances, in the order of their labels, of the partners tried for a false equation."""
 
 _TELLING_LABELS = (*TRIGONOMETRIC_FUNCTIONS, "Pi:pi", *VARIABLES[:3], "Pow", "Mul", "Add")
-
-_EVALUATED_LABELS = {EQUALITY, *GROWTH_FUNCTIONS, *TRIGONOMETRIC_FUNCTIONS, *CONSTANTS, *VARIABLES}
 
 _Pair: TypeAlias = tuple[int, int]
 
 
 def subexpression_pairs(forest: Forest, count: int, *, seed: int = 0) -> Forest:
-    """Equations between inner subexpressions of the equations for training, to depth 7.
+    """Return equations between inner subexpressions of the training equations, of depth 2 to 7.
 
-    A true one says that two different subexpressions are equal, by their values at real and complex points. A false
-    one has the left side of a true one and the right side of another, with the same variables and the same height: so
-    at each depth there are as many true ones as false ones, made of the same sides.
+    The sides of a true one are different subexpressions with equal values at real and complex points. A false one has
+    the left side of a true one and the right side of another, with the same variables and height. So each depth has the
+    same number of true and false ones, made of the same sides.
 
     Args:
-        forest: trees with root ``Equality``, and ``split`` in their ``tree_data``.
-        count: number of true equations, and of false ones. There are fewer if the equations hold no more pairs.
+        forest: trees with root ``Equality``, with ``split`` in their ``tree_data``.
+        count: number of true equations, and of false ones. There are fewer if the equations have no more pairs.
         seed: of all random choices.
 
     Returns:
         Trees with root ``Equality``, sorted by depth, with the ``tree_data`` of :class:`EquationData`: ``split`` is
-        ``"train"``, ``edit`` and ``source`` are -1. None is equal to an equation of ``forest`` or to another one, up
-        to renaming of variables and swapping of sides.
-
-    Raises:
-        RecipeError: ``forest`` has no splits or labels that cannot be evaluated, a count that is negative or no whole
-            number, or a seed that is none.
-        GraphError: a tree of ``forest`` that is no equation.
+        ``"train"``, ``edit`` and ``source`` are -1. None equals an equation of ``forest`` or another one, up to
+        renaming of variables and swapping of sides.
     """
-    count, rng = checked_count("size", count, least=0), random.Random(f"subexpression pairs {VERSION} {seed}")
-    if "split" not in forest.tree_data:
-        raise RecipeError("the equations have no split in their tree_data; it must say which are for training")
-    unknown = [label for label in forest.labels if label not in _EVALUATED_LABELS]
-    if unknown:
-        raise RecipeError(
-            f"expressions with {', '.join(unknown[:3])} cannot be evaluated; only constants, variables, "
-            f"{', '.join((*GROWTH_FUNCTIONS, *TRIGONOMETRIC_FUNCTIONS))} can"
-        )
-    table, points = ExpressionTable(), draw_points()
-    taken = canonical_equations(table, forest)
-    groups = _equal_subexpressions(table, forest[forest.tree_data["split"] == "train"], points)
+    rng = random.Random(f"subexpression pairs {VERSION} {seed}")
+    table = ExpressionTable()
+    taken = table.canonical_equations(forest)
+    groups = _equal_subexpressions(table, forest[forest.tree_data["split"] == "train"])
     true: list[int] = []
     false: list[int] = []
     for candidates in _candidates(table, groups, taken, max(_LEAST_TRIED, _TRIED_SHARE * count), rng):
         if len(true) >= count:
             break
-        for pair, unequal in _with_unequal(table, _equal(table, candidates, points), taken, points).items():
+        for pair, unequal in _with_unequal(table, _equal(table, candidates), taken).items():
             true.append(table.make(EQUALITY, pair))
             false.append(table.make(EQUALITY, unequal))
     chosen = shuffled(len(true), rng)[:count]
@@ -114,27 +85,20 @@ def subexpression_pairs(forest: Forest, count: int, *, seed: int = 0) -> Forest:
     return in_split(table.to_forest(equations, tree_data), "train")
 
 
-def _equal_subexpressions(table: ExpressionTable, training: Forest, points: Points) -> list[list[int]]:
-    """Inner subexpressions in groups of those that look equal, two or more in each; ascending."""
-    equations = set(table.from_forest(training))
-    below = {side for equation in equations for side in table.children[equation]}
-    found, pending = set(below), list(below)
-    while pending:
-        for child in table.children[pending.pop()]:
-            if child not in found:
-                found.add(child)
-                pending.append(child)
-    inner = sorted(node for node in found if 1 <= table.height[node] < TRAINING_DEPTH)
+def _equal_subexpressions(table: ExpressionTable, training: Forest) -> list[list[int]]:
+    """Return groups of two or more inner subexpressions that seem equal, each ascending."""
+    sides = {side for equation in set(table.from_forest(training)) for side in table.children[equation]}
+    inner = [node for node in table.subexpressions(sides) if 1 <= table.height[node] < TRAINING_DEPTH]
     groups: dict[bytes, list[int]] = defaultdict(list)
     for begin in range(0, len(inner), _CHUNK):
         chunk = inner[begin : begin + _CHUNK]
-        for expression, digest in zip(chunk, _value_digests(evaluate(table, chunk, points)), strict=True):
+        for expression, digest in zip(chunk, _value_digests(evaluate(table, chunk)), strict=True):
             groups[digest].append(expression)
     return [members for members in groups.values() if len(members) > 1]
 
 
 def _value_digests(values: Values) -> list[bytes]:
-    """For each row a hash of its values, rounded, and of where there are none."""
+    """Return a hash of each row: of its rounded values and their status."""
     magnitude = np.abs(values.value)
     unit = np.exp2(np.frexp(magnitude)[1] - _SIGNIFICANT_BITS)
     rounded = np.stack([np.rint(part / unit) * unit for part in (values.value.real, values.value.imag)], axis=-1)
@@ -149,7 +113,7 @@ def _value_digests(values: Values) -> list[bytes]:
 def _candidates(
     table: ExpressionTable, groups: Sequence[Sequence[int]], taken: set[_Pair], size: float, rng: random.Random
 ) -> Iterator[list[_Pair]]:
-    """Pairs of expressions of one group, ``size`` at a time while there are new ones; their forms join ``taken``."""
+    """Yield ``size`` new pairs of expressions of one group at a time. Adds their canonical forms to ``taken``."""
     for _ in range(_ROUNDS):
         orders = [[members[place] for place in shuffled(len(members), rng)] for members in groups]
         pairs = [pair for order in orders for pair in pairwise(order)]
@@ -167,19 +131,17 @@ def _candidates(
             return
 
 
-def _equal(table: ExpressionTable, pairs: Sequence[_Pair], points: Points) -> list[_Pair]:
-    """Those of ``pairs`` that are equal indeed."""
-    verdicts = _verdicts(table, [table.make(EQUALITY, pair) for pair in pairs], points)
+def _equal(table: ExpressionTable, pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Return the pairs that are equal by the numerical test."""
+    verdicts = _verdicts(table, [table.make(EQUALITY, pair) for pair in pairs])
     return [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict == TRUE]
 
 
-def _with_unequal(
-    table: ExpressionTable, pairs: Sequence[_Pair], taken: set[_Pair], points: Points
-) -> dict[_Pair, _Pair]:
-    """For each pair an unequal one of its left side and a right side of another pair, where there is one.
+def _with_unequal(table: ExpressionTable, pairs: Sequence[_Pair], taken: set[_Pair]) -> dict[_Pair, _Pair]:
+    """Return for each pair an unequal one, if there is one: its left side and the right side of another pair.
 
-    The right side has the same height and variables as the one it stands for, and about the same labels; each is used
-    once. So neither lengths nor labels tell equal pairs from unequal ones.
+    The new right side has the same height and variables as the old one, and about the same labels; each is used once.
+    So neither lengths nor labels reveal which pairs are equal.
     """
     classes: dict[tuple[int, int, int], list[_Pair]] = defaultdict(list)
     for left, right in pairs:
@@ -196,7 +158,7 @@ def _with_unequal(
                 if _is_new(table, (pair[0], partner[1]), taken):
                     tried[pair] = partner
         equations = [table.make(EQUALITY, (pair[0], partner[1])) for pair, partner in tried.items()]
-        for (pair, partner), verdict in zip(tried.items(), _verdicts(table, equations, points), strict=True):
+        for (pair, partner), verdict in zip(tried.items(), _verdicts(table, equations), strict=True):
             if verdict == FALSE:
                 found[pair] = pair[0], partner[1]
                 used.add(partner)
@@ -204,13 +166,13 @@ def _with_unequal(
 
 
 def _label_counts(table: ExpressionTable, expression: int) -> tuple[int, ...]:
-    """How often the labels that tell most occur, and how many nodes there are."""
+    """Return the counts of the most telling labels, and the number of nodes."""
     labels = [table.label[node] for node in table.postorder(expression)]
     return (*(labels.count(label) for label in _TELLING_LABELS), len(labels))
 
 
 def _is_new(table: ExpressionTable, pair: _Pair, taken: set[_Pair]) -> bool:
-    """Whether no equation between these sides is in ``taken`` yet; from now on it is."""
+    """Return whether the sides differ and their equation is not in ``taken``. Adds it."""
     key = table.canonical_equation(table.make(EQUALITY, pair))
     if pair[0] == pair[1] or key in taken:
         return False
@@ -218,6 +180,6 @@ def _is_new(table: ExpressionTable, pair: _Pair, taken: set[_Pair]) -> bool:
     return True
 
 
-def _verdicts(table: ExpressionTable, equations: Sequence[int], points: Points) -> NDArray[np.int8]:
+def _verdicts(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.int8]:
     chunks = [equations[begin : begin + _CHUNK] for begin in range(0, len(equations), _CHUNK)]
-    return np.concatenate([np.empty(0, np.int8), *(verify(table, chunk, points) for chunk in chunks)])
+    return np.concatenate([np.empty(0, np.int8), *(verify(table, chunk) for chunk in chunks)])

@@ -1,4 +1,4 @@
-"""Whether equations are true, false or neither, by their values at many points."""
+"""Test numerically whether equations are true, false or neither."""
 
 from __future__ import annotations
 
@@ -8,63 +8,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.tasks.equation_verification.generation import evaluation
-from treemem.tasks.equation_verification.generation.evaluation import Points, Values, evaluate, meets_cut
-from treemem.tasks.equation_verification.generation.exact_evaluation import UndefinedValueError, evaluate_exactly
+from treemem.tasks.equation_verification.generation.evaluation import (
+    NUM_REAL,
+    POINTS,
+    UndefinedValueError,
+    Values,
+    evaluate,
+    evaluate_exactly,
+    meets_cut,
+)
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 
 FALSE, TRUE, UNDECIDED = 0, 1, -1
 
 LEAST_USABLE = 8
-"""So many real points, and so many complex ones, must be usable."""
+"""The smallest number of usable real points, and of usable complex ones."""
 
 LEAST_DIFFERENT = 0.75
-"""The sides of a false equation differ at this share of the usable points of each sort, or more."""
+"""The sides of a false equation differ at this share of the usable real points, and of the complex ones, or more."""
 
 _EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
 _SMALL = 1e-9
-"""Sides smaller than this are too small to compare relatively; only exact zeros are equal there."""
+"""Smaller sides cannot be compared relatively; only exact zeros are equal."""
 
 _UNUSABLE, _EQUAL, _BETWEEN, _DIFFERENT, _DOUBTFUL = range(5)
 
 
 def verify(
-    table: ExpressionTable, equations: Sequence[int], points: Points, least_different: float = LEAST_DIFFERENT
+    table: ExpressionTable, equations: Sequence[int], least_different: float = LEAST_DIFFERENT
 ) -> NDArray[np.int8]:
-    """Judge ``equations``, expressions with root ``Equality``.
+    """Test ``equations``, expressions with root ``Equality``.
 
-    A true equation has equal sides wherever both are defined, at 8 real and 8 complex points at least; and both sides
-    take roots of the same negative numbers, if any, so that its truth does not hang on the side from which a branch
-    cut is met. The sides of a false one differ by more than 0.1 % at three quarters of the real points and of the
-    complex ones. Points in doubt are looked at again with 50 digits.
-
-    Args:
-        table: where the equations are kept.
-        equations: their numbers.
-        points: where they are tested.
-        least_different: another share of the usable points in place of three quarters.
+    The sides of a true equation are equal wherever both are defined, at 8 real and 8 complex points at least. If they
+    take roots of negative numbers, both sides take them of the same expressions, so that the verdict does not depend on
+    the side from which a branch cut is met. The sides of a false equation differ by more than 0.1 % at a share
+    ``least_different`` of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits.
 
     Returns:
         int8 ``[equations]``: ``TRUE``, ``FALSE`` or ``UNDECIDED``.
     """
     if not len(equations):
-        return np.empty(0, dtype=np.int8)
+        return np.empty(0, np.int8)
     sides = [side for equation in equations for side in table.children[equation]]
-    values = evaluate(table, sides, points)
+    values = evaluate(table, sides)
     left, right = values.take(np.s_[0::2]), values.take(np.s_[1::2])
     comparison = _compare(left, right)
-    is_real = np.arange(points.values.shape[1]) < points.num_real
+    is_real = np.arange(POINTS.shape[1]) < NUM_REAL
     for row in np.flatnonzero(_needs_digits(comparison, is_real, least_different)).tolist():
-        _settle(table, equations[row], points, comparison[row])
+        _settle(table, equations[row], comparison[row])
     verdict = _judge(comparison, is_real, least_different)
     on_cut = ((left.on_cut | right.on_cut) & (comparison != _UNUSABLE)).any(1)
     hanging = np.flatnonzero(on_cut & (verdict == TRUE))
-    alike = _meet_cuts_alike(table, [equations[row] for row in hanging.tolist()], points)
+    alike = _meet_cuts_alike(table, [equations[row] for row in hanging.tolist()])
     verdict[hanging[~alike]] = UNDECIDED
     return verdict
 
 
 def _compare(left: Values, right: Values) -> NDArray[np.int8]:
-    """How the sides compare at each point: ``[equations, points]`` of the codes above."""
+    """Return how the sides compare at each point: ``[equations, points]`` of the codes above."""
     magnitude = np.maximum(np.abs(left.value), np.abs(right.value))
     difference = np.abs(left.value - right.value)
     error = left.error + right.error
@@ -81,7 +82,7 @@ def _compare(left: Values, right: Values) -> NDArray[np.int8]:
 
 
 def _judge(comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float) -> NDArray[np.int8]:
-    """The verdicts that the comparisons allow, points in doubt left out."""
+    """Return the verdicts, without the points in doubt."""
     usable = (comparison != _UNUSABLE) & (comparison != _DOUBTFUL)
     true = ((comparison == _EQUAL) | (comparison == _UNUSABLE)).all(1)
     false = np.ones(len(comparison), dtype=bool)
@@ -96,7 +97,7 @@ def _judge(comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_diffe
 def _needs_digits(
     comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float
 ) -> NDArray[np.bool_]:
-    """Which equations have points in doubt on which the verdict may depend."""
+    """Return which equations have a verdict that may depend on points in doubt."""
     doubtful = comparison == _DOUBTFUL
     verdicts = [
         _judge(np.where(doubtful, code, comparison).astype(np.int8), is_real, least_different)
@@ -105,11 +106,11 @@ def _needs_digits(
     return doubtful.any(1) & ~((verdicts[0] == verdicts[1]) & (verdicts[1] == verdicts[2]))
 
 
-def _settle(table: ExpressionTable, equation: int, points: Points, comparison: NDArray[np.int8]) -> None:
-    """Compare the sides of one equation anew at its points in doubt, with 50 digits; changes ``comparison``."""
+def _settle(table: ExpressionTable, equation: int, comparison: NDArray[np.int8]) -> None:
+    """Compare the sides of an equation at its points in doubt with 50 digits; changes ``comparison``."""
     left, right = table.children[equation]
     for point in np.flatnonzero(comparison == _DOUBTFUL).tolist():
-        variables = points.values[:, point].tolist()
+        variables = POINTS[:, point].tolist()
         try:
             first, second = (evaluate_exactly(table, side, variables) for side in (left, right))
         except UndefinedValueError:
@@ -124,10 +125,10 @@ def _settle(table: ExpressionTable, equation: int, points: Points, comparison: N
             comparison[point] = _DIFFERENT if difference > _DIFFERENT_ABOVE * magnitude else _BETWEEN
 
 
-def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int], points: Points) -> NDArray[np.bool_]:
-    """For each equation whether both sides take roots of the same negative numbers, as the same expressions.
+def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.bool_]:
+    """Return for each equation whether both sides take roots of the same negative expressions.
 
-    Where they do not, a rounding error or the sign of a zero decides whether the sides look equal.
+    If they do not, a rounding error or the sign of a zero decides whether the sides look equal.
     """
     powers_of = {
         side: [node for node in table.postorder(side) if table.label[node] == "Pow"]
@@ -135,7 +136,7 @@ def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int], points: P
         for side in table.children[equation]
     }
     powers = sorted({power for found in powers_of.values() for power in found})
-    base, exponent = (evaluate(table, [table.children[power][place] for power in powers], points) for place in (0, 1))
+    base, exponent = (evaluate(table, [table.children[power][place] for power in powers]) for place in (0, 1))
     cut = {powers[row] for row in np.flatnonzero(meets_cut(base, exponent).any(1)).tolist()}
     bases = {side: {table.children[power][0] for power in found if power in cut} for side, found in powers_of.items()}
     alike = [bases[left] == bases[right] for left, right in (table.children[equation] for equation in equations)]

@@ -18,6 +18,7 @@ def test_equal_subexpressions_are_one_number() -> None:
     assert table.children[left][1] == right
     assert table.children[table.children[left][0]][0] == right
     assert (table.size[equation], table.height[equation], table.variable_indexes(equation)) == (10, 4, [0, 1])
+    assert len(table.subexpressions([equation])) == 6
 
 
 def test_every_position_is_reached_and_replaced() -> None:

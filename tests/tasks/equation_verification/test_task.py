@@ -34,9 +34,11 @@ def forest(texts: list[str], *, numeric: bool = False, **tree_data: object) -> F
     return Forest.from_trees(trees, tree_data=tree_data)  # type: ignore[arg-type]
 
 
-def test_the_task_is_found_by_its_name() -> None:
+def test_the_task_is_found_by_its_name_and_made_from_its_options() -> None:
     assert TASKS.find("equation_verification") is EquationVerification
-    assert EquationVerification(**NUMERIC_TASK.options) == NUMERIC_TASK
+    task = EquationVerification(numeric=True, decoder_activation="relu")
+    assert EquationVerification(**task.options) == task
+    assert task.head(4).decoder.activation == "relu"
 
 
 def test_the_vocabulary_is_the_published_one_whatever_the_data() -> None:
@@ -80,17 +82,13 @@ def test_examples_are_pairs_of_sides_with_the_depth_of_the_whole() -> None:
     assert examples.split is None
 
 
-def test_labels_and_splits_may_be_missing() -> None:
+def test_labels_splits_and_equations_may_be_missing() -> None:
     examples = TASK.examples(forest(TEXTS))
     assert not examples.labelled.any()
     examples = TASK.examples(forest(TEXTS, label=[1, -1, 0], split=["test", "train", "validation"]))
     assert examples.labelled.tolist() == [True, False, True]
     assert [examples.part(name).tolist() for name in ("train", "validation", "test")] == [[1], [2], [0]]
-
-
-def test_no_equations_make_no_examples() -> None:
     examples = TASK.examples(Forest.from_trees([]))
-    assert len(examples) == 0
     assert len(Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=3)).outputs(examples)) == 0
 
 
@@ -178,7 +176,11 @@ def test_generated_equations_train_score_and_load(tmp_path: Path) -> None:
     assert [score.group for score in evaluation.scores][-1] == "all"
     assert all(score.group >= 8 for score in evaluation.scores[:-1])
     assert evaluation.num_trees == 2 * evaluation.overall.examples
-    np.testing.assert_allclose(treemem.load(tmp_path).predict(data.part("test")), evaluation.predicted, rtol=1e-4)
+    np.testing.assert_allclose(
+        treemem.load(tmp_path).predict(data.forest[data.forest.tree_data["split"] == "test"]),
+        evaluation.predicted,
+        rtol=1e-4,
+    )
 
 
 def test_a_users_file_can_be_scored(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None
     data = generate_equations(60, seed=5)
     assert made.forest == data.forest
     assert data.digest in made.card
-    data.save(tmp_path / "data")
+    data.forest.save(tmp_path / "data")
     assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))).forest == data.forest
     (tmp_path / "own.txt").write_text("x = x\t1\n" * 5 + "sin(cos(sin(cos(sin(cos(sin(x))))))) = x\t0\n")
     divided = TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.txt"))).forest
@@ -274,12 +276,6 @@ def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only
         TASK.make_data(EquationDataOptions(size=60, numeric=20))
 
 
-def test_the_decoder_has_the_activation_asked_for() -> None:
-    task = EquationVerification(numeric=True, decoder_activation="relu")
-    assert task.head(4).decoder.activation == "relu"
-    assert EquationVerification(**task.options) == task
-
-
 def test_more_equations_can_be_asked_for_to_train_on() -> None:
     few = TASK.make_data(EquationDataOptions(size=300, seed=4))
     more = TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=400))
@@ -291,8 +287,6 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
     assert f"Beside them, {len(more.forest) - len(few.forest)} equations of depth 1-7" in more.card
     with pytest.raises(RecipeError, match="for training already"):
         TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=10))
-    with pytest.raises(RecipeError, match="choose one"):
-        EquationDataOptions(path="equations.csv", training_size=400)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +296,8 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
         ({"derived_share": 2, "training_size": 400}, "from 0 to 1"),
         ({"training_size": 0}, "at least 1"),
         ({"training_size": 400, "max_depth": 4}, "data.max_depth is 4; make it at least 7"),
-        ({"numeric": 50, "path": "own.csv"}, "data.numeric adds to generated equations; data.path names others"),
+        ({"training_size": 400, "path": "own.csv"}, "set only one of them"),
+        ({"numeric": 50, "path": "own.csv"}, "data.numeric adds to generated equations, but data.path is set"),
         ({"numeric": -1}, "at least 0"),
     ],
 )

@@ -1,9 +1,11 @@
-"""Untrained models of equation verification, small enough for tests."""
+"""Untrained models of equation verification and files of records."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,3 +34,14 @@ def saved_model(untrained: MakeModel, tmp_path: Path) -> Path:
     """The folder of a checkpoint."""
     checkpoint.save(tmp_path / "model", untrained().float())
     return tmp_path / "model"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a file of JSON records and returns its path."""
+
+    def write_file(name: str, *records: dict[str, Any]) -> Path:
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+        return tmp_path / name
+
+    return write_file

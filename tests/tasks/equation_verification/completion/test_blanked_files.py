@@ -8,19 +8,14 @@ import pytest
 
 from treemem.errors import GraphError, RecipeError
 from treemem.tasks.equation_verification.completion import blank_out, make_candidates, read_blanked
-from treemem.tasks.equation_verification.completion.readers import blanked_test
+from treemem.tasks.equation_verification.completion.blanks import blanked_test
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees.preorder import format_preorder
 
 
-def write(path: Path, *records: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-def test_blanks_of_a_file_stand_where_it_says_spelled_as_they_were(tmp_path: Path) -> None:
+def test_blanks_of_a_file_stand_where_it_says_spelled_as_they_were(write) -> None:
     file = write(
-        tmp_path / "equations.jsonl",
+        "equations.jsonl",
         {"id": "a", "preorder": "Equality Add Symbol:var_0 Rational:0 Symbol:var_0", "blank_node": 3, "label": 1},
         {"id": "false", "preorder": "Equality Symbol:var_0 Integer:2", "blank_node": 1, "label": 0},
         {"id": "root", "preorder": "Equality Symbol:var_0 Symbol:var_0", "blank_node": 0, "label": 1},
@@ -51,15 +46,15 @@ def test_a_file_without_blanks_gets_them_drawn(tmp_path: Path) -> None:
     assert len({other.digest for other in others}) > 1
 
 
-def test_wrong_files_say_what_is_wrong(tmp_path: Path) -> None:
+def test_wrong_files_say_what_is_wrong(write, tmp_path: Path) -> None:
     candidates = make_candidates()
     with pytest.raises(RecipeError, match=r"missing\.jsonl"):
         read_blanked(tmp_path / "missing.jsonl", candidates)
     false = {"preorder": "Equality Symbol:var_0 Integer:2", "blank_node": 1, "label": 0}
     with pytest.raises(RecipeError, match=r"no equation of .* is true and has a blank"):
-        read_blanked(write(tmp_path / "false.jsonl", false), candidates)
+        read_blanked(write("false.jsonl", false), candidates)
     with pytest.raises(GraphError, match="record 1: blank_node is 'left'"):
-        read_blanked(write(tmp_path / "left.jsonl", {**false, "blank_node": "left"}), candidates)
+        read_blanked(write("left.jsonl", {**false, "blank_node": "left"}), candidates)
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(RecipeError, match="no equations in"):
         read_blanked(tmp_path / "empty.jsonl", candidates)
@@ -74,11 +69,11 @@ def test_wrong_files_say_what_is_wrong(tmp_path: Path) -> None:
         (10**30, "blank_node is '1000000000000000000000000000000'; it must be a place, from 0"),
     ],
 )
-def test_a_wrong_blank_is_told_with_the_file_and_the_record(tmp_path: Path, blank: int, problem: str) -> None:
+def test_a_wrong_blank_is_told_with_the_file_and_the_record(write, tmp_path: Path, blank: int, problem: str) -> None:
     good = {"equation": "x = x", "blank_node": 1}
     wrong = {"equation": "x + sin(y) = sin(y) + x", "blank_node": blank}
     false = {"equation": "x = y", "blank_node": 1, "label": 0}
-    file = write(tmp_path / "named.jsonl", good, false, {"id": "b", **wrong})
+    file = write("named.jsonl", good, false, {"id": "b", **wrong})
     with pytest.raises(GraphError, match=f"named.jsonl, record 'b'[,:] {problem}"):
         read_blanked(file, make_candidates())
     file = tmp_path / "lines.jsonl"

@@ -4,25 +4,21 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from independent_evaluation import differences
+from independent_evaluation import assert_labels_hold
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.derivation import DerivationOptions
-from treemem.tasks.equation_verification.generation.evaluation import draw_points
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
-from treemem.tasks.equation_verification.generation.more_data import (
-    canonical_equations,
-    deep_equations,
+from treemem.tasks.equation_verification.generation.generator import (
+    EquationData,
+    generate_equations,
     training_equations,
     with_more_training,
 )
 from treemem.tasks.equation_verification.generation.quotas import depth_quotas
-from treemem.tasks.equation_verification.generation.verification import verify
+from treemem.tasks.equation_verification.generation.study_sets import deep as deep_equations
 from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
-from treemem.trees.tree import Tree
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +33,7 @@ def training(data: EquationData) -> Forest:
 
 @pytest.fixture(scope="module")
 def deep(data: EquationData) -> Forest:
-    return deep_equations(6, (9, 14, 16), seed=7, apart_from=data.forest)
+    return deep_equations(data.forest, 6, (14, 16), seed=7)
 
 
 def _counts(forest: Forest) -> dict[tuple[int, int], int]:
@@ -47,7 +43,7 @@ def _counts(forest: Forest) -> dict[tuple[int, int], int]:
 
 def _num_distinct(*forests: Forest) -> int:
     table = ExpressionTable()
-    return len(set().union(*(canonical_equations(table, forest) for forest in forests)))
+    return len(set().union(*(table.canonical_equations(forest) for forest in forests)))
 
 
 def test_training_equations_are_to_depth_7_and_for_training(training: Forest) -> None:
@@ -76,16 +72,12 @@ def test_equations_may_be_equal_to_those_of_no_concern(data: EquationData) -> No
     assert _num_distinct(data.forest, training) < len(data) + 1000
 
 
-def test_more_training_leaves_the_old_equations_as_they_are(data: EquationData) -> None:
+def test_more_training_leaves_the_old_equations_as_they_are_and_counts_sources_on(data: EquationData) -> None:
     forest = with_more_training(data.forest, 1700, seed=6)
     assert forest[: len(data)] == data.forest
     assert (forest.tree_data["split"] == "train").sum() == 1700
     assert set(forest.tree_data["split"][len(data) :].tolist()) == {"train"}
     assert _num_distinct(forest) == len(forest)
-
-
-def test_sources_are_counted_among_all_equations(data: EquationData) -> None:
-    forest = with_more_training(data.forest, 1700, seed=6)
     columns = forest.tree_data
     edited = np.flatnonzero(columns["source"] >= 0)
     source = columns["source"][edited]
@@ -106,12 +98,12 @@ def test_nothing_is_added_where_nothing_is_missing(data: EquationData) -> None:
 
 
 def test_deep_equations_are_balanced_and_for_the_test(deep: Forest) -> None:
-    assert _counts(deep) == {(depth, label): 6 for depth in (9, 14, 16) for label in (0, 1)}
+    assert _counts(deep) == {(depth, label): 6 for depth in (14, 15, 16) for label in (0, 1)}
     assert set(deep.tree_data["split"].tolist()) == {"test"}
 
 
 def test_deep_equations_are_no_family() -> None:
-    forest = deep_equations(30, [14], seed=3)
+    forest = deep_equations(Forest.from_trees([]), 30, (14, 14), seed=3)
     true = forest[forest.tree_data["label"] == 1]
     sides = {min((format_equation(side) for side in tree.children), key=len) for tree in true}
     assert len(sides) > 20, "shorter sides, of which a family of equations shares one"
@@ -119,53 +111,34 @@ def test_deep_equations_are_no_family() -> None:
 
 
 def test_labels_hold_by_another_evaluator(training: Forest, deep: Forest) -> None:
-    for forest, every in ((training, 20), (deep, 1)):
-        for tree in range(0, len(forest), every):
-            found = np.array(differences(forest[tree], seed=tree))
-            if forest.tree_data["label"][tree]:
-                assert found.max() < 1e-6, str(forest[tree])
-            else:
-                assert (found > 1e-3).mean() >= 0.7, str(forest[tree])
+    assert_labels_hold(training, every=20)
+    assert_labels_hold(deep)
 
 
-def test_the_same_seed_gives_the_same_equations() -> None:
-    assert deep_equations(1, [8], seed=7) == deep_equations(1, [8], seed=7)
+def test_the_same_seed_gives_the_same_equations(data: EquationData) -> None:
+    assert deep_equations(data.forest, 1, (8, 8), seed=7) == deep_equations(data.forest, 1, (8, 8), seed=7)
     first, again, other = (training_equations(50, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_bad_arguments_are_refused(data: EquationData) -> None:
+def test_too_small_a_size_is_refused(data: EquationData) -> None:
     with pytest.raises(RecipeError, match="size must be at least 0"):
         training_equations(-1)
     with pytest.raises(RecipeError, match="are for training already; size must be that or more, not 10"):
         with_more_training(data.forest, 10)
-    with pytest.raises(RecipeError, match="no label and no split"):
-        with_more_training(data.forest.with_data(), 5000)
-    with pytest.raises(GraphError, match="tree 1 is no equation: its root is 'sin' with 1 children"):
-        training_equations(
-            1, apart_from=Forest.from_trees([parse_equation("x = sin(x)"), Tree("sin", [Tree("Pi:pi")])])
-        )
-
-
-@pytest.mark.parametrize("depths", [(), (7,), (21,), (14, 14)])
-def test_depths_out_of_range_are_refused(depths: tuple[int, ...]) -> None:
-    with pytest.raises(RecipeError, match="depths must be whole numbers from 8 to 20, each once"):
-        deep_equations(1, depths)
 
 
 def test_derived_equations_serve_as_identities_and_what_they_make_is_true() -> None:
     plain, derived = (training_equations(300, seed=3, derivation=DerivationOptions(share)) for share in (0.0, 0.8))
     assert len(plain) == len(derived) == 300
     assert len({str(tree) for tree in plain} & {str(tree) for tree in derived}) < 150
-    table, points = ExpressionTable(), draw_points()
-    assert verify(table, table.from_forest(derived), points).tolist() == derived.tree_data["label"].tolist()
+    assert_labels_hold(derived)
     with pytest.raises(RecipeError, match="derived_share must be a probability"):
         DerivationOptions(derived_share=2)
 
 
 def test_branches_of_a_root_make_true_equations_only() -> None:
     forest = training_equations(3000, seed=4, derivation=DerivationOptions(branches=True))
-    table, points = ExpressionTable(), draw_points()
-    assert verify(table, table.from_forest(forest), points).tolist() == forest.tree_data["label"].tolist()
+    assert_labels_hold(forest, every=5)
     true = [format_equation(tree) for tree in forest[forest.tree_data["label"] == 1]]
     assert sum("sqrt(1 - cos(x)^2)" in text for text in true) > 5
