@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import GraphError
 from treemem.trees.forest import Forest
-from treemem.trees.postorder import concatenated_ranges, stable_order
+from treemem.trees.postorder import concatenated_ranges, offsets, stable_order
 from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary
 
 _NARROW = 48  # levels of fewer nodes are numbered node by node; a level is never wider than the one below it
@@ -55,7 +55,7 @@ class SubtreeIndex:
         self.symbol = node_symbol[node].astype(np.int64)
         self.value = np.full(len(node), np.nan) if forest.value is None else forest.value[node]
         pointer, child = forest.children()
-        self.child_pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.arity)])
+        self.child_pointer = offsets(self.arity)
         self.child = self.number[child[concatenated_ranges(pointer[node], self.arity)]]
         differs = np.diff(self.height) != 0
         differs |= np.diff(self.arity) != 0

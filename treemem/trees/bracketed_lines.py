@@ -1,4 +1,4 @@
-"""Many binary trees in brackets, one a text, straight into the arrays of a forest.
+"""Read many binary trees in brackets, one a text, straight into the arrays of a forest.
 
 In post-order, the nodes of ``( ( a b ) c )`` are its words with each ``)`` as a node of two children: ``a b ) c )``.
 What remains is to check that the ``(`` stand where the ``)`` say.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,71 +17,28 @@ from numpy.typing import NDArray
 from treemem.errors import ParseError
 from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.postorder import find_children, stack_sizes
-from treemem.trees.source_text import check_texts, shorten
+from treemem.trees.postorder import find_children, offsets, stack_sizes
+from treemem.trees.source_text import shorten
 
 _TEXTS_AT_ONCE = 8192
 _OPEN, _CLOSE = 0, 1
 _TOKEN = re.compile(r"[()]|[^ \t\r\n\f\v()]+")
 
 
-def forest_of_bracketed(
-    texts: Sequence[str],
-    *,
-    source: str = "",
-    first_line: int = 1,
-    lines: Sequence[int] | None = None,
-    parse: Callable[[str], object] | None = None,
-) -> Forest:
-    """Read texts such as ``( a ( and b ) )``, of bare words in brackets of two.
+class Words(NamedTuple):
+    """The words and brackets of some texts.
 
-    The same trees as :func:`~treemem.trees.brackets.parse_brackets` with ``first="child"`` gives, for millions of words
-    a second.
-
-    Args:
-        texts: one tree each.
-        source: the file that they come from, for messages.
-        first_line: where the first of them stands there; each next one stands in the next line.
-        lines: the line of each text, where they do not follow one another.
-        parse: what a text that does not fit is given to, for an exact error; ``parse_brackets`` by default.
-
-    Returns:
-        A tree a text; inner nodes have the label ``X`` and two children.
-
-    Raises:
-        ParseError: the first text that is no such tree, with its line.
-
-    Example:
-        >>> [str(tree) for tree in forest_of_bracketed(["( a ( and b ) )", "a"])]
-        ['(X a (X and b))', 'a']
+    Attributes:
+        number: int64 ``[words]``, the number of each word.
+        begin: int64 ``[texts + 1]``; text ``i`` has the words ``begin[i]`` to ``begin[i + 1] - 1``.
     """
-    check_texts(texts, source=source, first_line=first_line, lines=lines)
-    word_number = WordNumbers({b"(": _OPEN, b")": _CLOSE})
-    bare = [True, True]
-    label_parts, arity_parts, length_parts = [], [], []
-    for first in range(0, len(texts), _TEXTS_AT_ONCE):
-        chunk = texts[first : first + _TEXTS_AT_ONCE]
-        word, num_words = numbered_words(chunk, word_number)
-        bare.extend(_is_bare(_decoded(name)) for name in itertools.islice(word_number, len(bare), None))
-        wrong = _first_wrong(word, num_words, np.array(bare))
-        if wrong is not None:
-            line = first_line + first + wrong if lines is None else lines[first + wrong]
-            _explain(chunk[wrong], line, source, parse)
-        is_node = word != _OPEN
-        label_parts.append(word[is_node])
-        arity_parts.append(2 * (word[is_node] == _CLOSE))
-        length_parts.append(sums_by_text(is_node, num_words))
-    leaves = [_decoded(name) for name in itertools.islice(word_number, 2, None)]
-    labels = tuple(dict.fromkeys([CONSTITUENT, *leaves]))
-    place = {label: index for index, label in enumerate(labels)}
-    label_of_word = np.array([0, *(place[label] for label in (CONSTITUENT, *leaves))], np.int32)
-    none = np.empty(0, np.int64)
-    return Forest(
-        labels,
-        label_of_word[np.concatenate([none, *label_parts])],
-        np.concatenate([none, *arity_parts]).astype(np.int32),
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([none, *length_parts]), dtype=np.int64)]),
-    )
+
+    number: NDArray[np.int64]
+    begin: NDArray[np.int64]
+
+    def count(self, counted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many words of each text are counted; int64 ``[texts]``."""
+        return np.diff(offsets(counted)[self.begin])
 
 
 class WordNumbers(dict[bytes, int]):
@@ -92,17 +49,121 @@ class WordNumbers(dict[bytes, int]):
         return number
 
 
-def numbered_words(texts: Sequence[str], word_number: WordNumbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The words and brackets of all texts as numbers, and how many words and brackets each text has.
+def forest_of_bracketed(
+    texts: Sequence[str],
+    *,
+    source: str = "",
+    first_line: int = 1,
+    lines: Sequence[int] | None = None,
+    parse: Callable[[str], object] | None = None,
+) -> Forest:
+    """Read texts such as ``( a ( and b ) )``: words without quotes or values, two trees in each bracket.
 
-    Bytes are split, since only they split at the spaces of ASCII alone, as the other parsers do.
+    The trees are those of :func:`~treemem.trees.brackets.parse_brackets` with ``first="child"``; this reads millions
+    of words a second.
+
+    Args:
+        texts: one tree each.
+        source: the file's name, for messages.
+        first_line: the line of the first text.
+        lines: the line of each text, if they do not follow one another.
+        parse: a parser that explains what is wrong with a bad text; by default ``parse_brackets``.
+
+    Returns:
+        One tree for each text. Inner nodes have the label ``X`` and two children.
+
+    Raises:
+        ParseError: the first bad text, with its line.
+
+    Example:
+        >>> [str(tree) for tree in forest_of_bracketed(["( a ( and b ) )", "a"])]
+        ['(X a (X and b))', 'a']
     """
-    split = [
-        text.encode("utf-8", "surrogatepass").replace(b"(", b" ( ").replace(b")", b" ) ").split() for text in texts
-    ]
-    num_words = np.array([len(words) for words in split], np.int64)
+    word_number = WordNumbers({b"(": _OPEN, b")": _CLOSE})
+    bare = [True, True]
+
+    def are_trees(words: Words) -> bool:
+        bare.extend(_is_bare(_decoded(name)) for name in itertools.islice(word_number, len(bare), None))
+        return all(bare) and _are_binary(words)
+
+    def explain(text: str) -> None:
+        if parse is not None:
+            parse(text)
+        _check_binary(text)
+
+    label_parts, arity_parts, length_parts = [], [], []
+    for words in read_words(
+        texts, word_number, "()", are_trees, explain, source=source, first_line=first_line, lines=lines
+    ):
+        is_node = words.number != _OPEN
+        label_parts.append(words.number[is_node])
+        arity_parts.append(2 * (words.number[is_node] == _CLOSE))
+        length_parts.append(words.count(is_node))
+    leaves = [_decoded(name) for name in itertools.islice(word_number, 2, None)]
+    labels = tuple(dict.fromkeys([CONSTITUENT, *leaves]))
+    place = {label: index for index, label in enumerate(labels)}
+    label_of_word = np.array([0, *(place[label] for label in (CONSTITUENT, *leaves))], np.int32)
+    none = np.empty(0, np.int64)
+    return Forest(
+        labels,
+        label_of_word[np.concatenate([none, *label_parts])],
+        np.concatenate([none, *arity_parts]).astype(np.int32),
+        offsets(np.concatenate([none, *length_parts])),
+    )
+
+
+def read_words(
+    texts: Sequence[str],
+    word_number: WordNumbers,
+    marks: str,
+    are_well_formed: Callable[[Words], bool],
+    check: Callable[[str], object],
+    *,
+    source: str,
+    first_line: int,
+    lines: Sequence[int] | None,
+) -> Iterator[Words]:
+    """Yield the words of all texts, some thousands of texts at a time.
+
+    Args:
+        texts: what to read.
+        word_number: the number of each word.
+        marks: characters that are words of their own, with or without spaces around them.
+        are_well_formed: whether all texts with these words are good.
+        check: raises ``ParseError`` for a bad text; called only to find the first bad one.
+        source, first_line, lines: where the texts stand; see :func:`forest_of_bracketed`.
+
+    Raises:
+        ParseError: the first bad text, with its line.
+    """
+    for first in range(0, len(texts), _TEXTS_AT_ONCE):
+        chunk = texts[first : first + _TEXTS_AT_ONCE]
+        if all(isinstance(text, str) for text in chunk):
+            words = _split(chunk, word_number, marks)
+            if are_well_formed(words):
+                yield words
+                continue
+        for place, text in enumerate(chunk, start=first):
+            try:
+                if not isinstance(text, str):
+                    raise ParseError(f"a text must be a str, not {type(text).__name__}")
+                check(text)
+            except ParseError as error:
+                raise error.at(first_line + place if lines is None else lines[place], source) from error
+        raise AssertionError("the parser reads texts that the arrays refuse")
+
+
+def _split(texts: Sequence[str], word_number: WordNumbers, marks: str) -> Words:
+    """Number the words of texts. Bytes are split because they split at the spaces of ASCII only, as parsers do."""
+    split = []
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        for mark in marks.encode():
+            encoded = encoded.replace(b"%c" % mark, b" %c " % mark)
+        split.append(encoded.split())
+    begin = offsets([len(words) for words in split])
     numbers = map(word_number.__getitem__, itertools.chain.from_iterable(split))
-    return np.fromiter(numbers, np.int64, int(num_words.sum())), num_words
+    return Words(np.fromiter(numbers, np.int64, int(begin[-1])), begin)
 
 
 def _decoded(word: bytes) -> str:
@@ -110,7 +171,7 @@ def _decoded(word: bytes) -> str:
 
 
 def _is_bare(word: str) -> bool:
-    """Whether the word is a label as it stands; one in quotes, or with a value behind ``=``, is not."""
+    """Whether the word is a label as it stands, without quotes and without a value after ``=``."""
     try:
         leaf = parse_brackets(word, first="child")
     except ParseError:
@@ -118,70 +179,26 @@ def _is_bare(word: str) -> bool:
     return leaf.label == word
 
 
-def sums_by_text(counted: NDArray[np.bool_], num_words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many words of each text are counted."""
-    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(counted, dtype=np.int64)])
-    end = np.cumsum(num_words)
-    return total[end] - total[end - num_words]
-
-
-def _first_wrong(word: NDArray[np.int64], num_words: NDArray[np.int64], bare: NDArray[np.bool_]) -> int | None:
-    """The first text that is no tree of bare words in brackets of two; None where all are."""
-    is_node = word != _OPEN
-    num_nodes = sums_by_text(is_node, num_words)
-    wrong = (num_nodes == 0) | (sums_by_text(~bare[word], num_words) > 0)
-    whole = _whole(wrong)  # what follows needs a node in each text
-    begin, arity = _arrays(word, is_node, num_words, num_nodes, whole)
+def _are_binary(words: Words) -> bool:
+    """Whether every text is a tree with two trees in each bracket."""
+    is_node = words.number != _OPEN
+    num_nodes = words.count(is_node)
+    if not num_nodes.all():
+        return False
+    begin, arity = offsets(num_nodes), np.where(words.number[is_node] == _CLOSE, 2, 0)
     size = stack_sizes(arity, begin)
-    lowest = np.minimum.reduceat(size, begin[:-1]) if whole else size
-    wrong[:whole] |= (lowest < 1) | (size[begin[1:] - 1] != 1)
-
-    whole = _whole(wrong)  # and this, nodes that make one tree in each
-    begin, arity = _arrays(word, is_node, num_words, num_nodes, whole)
-    opened_by_node = np.bincount(find_children(arity, begin).subtree_begin[arity > 0], minlength=len(arity))
-    num_before = int(num_words[:whole].sum())
-    node = np.cumsum(is_node[:num_before]) - is_node[:num_before]  # that each word is or stands before
-    opens = np.bincount(node[~is_node[:num_before]], minlength=len(arity) + 1)
-    text_of_node = np.repeat(np.arange(whole), num_nodes[:whole])
-    misplaced = text_of_node[opens[:-1] != opened_by_node]
-    ends_open = np.flatnonzero(word[np.cumsum(num_words[:whole]) - 1] == _OPEN)
-    found = [*misplaced[:1].tolist(), *ends_open[:1].tolist(), *([whole] if whole < len(wrong) else [])]
-    return min(found) if found else None
-
-
-def _whole(wrong: NDArray[np.bool_]) -> int:
-    """Number of texts before the first wrong one."""
-    return int(np.argmax(wrong)) if wrong.any() else len(wrong)
-
-
-def _arrays(
-    word: NDArray[np.int64],
-    is_node: NDArray[np.bool_],
-    num_words: NDArray[np.int64],
-    num_nodes: NDArray[np.int64],
-    num_texts: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``begin`` and ``arity`` of the nodes of the first texts."""
-    end = int(num_words[:num_texts].sum())
-    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_nodes[:num_texts])])
-    return begin, np.where(word[:end][is_node[:end]] == _CLOSE, 2, 0)
-
-
-def _explain(text: str, line: int, source: str, parse: Callable[[str], object] | None) -> NoReturn:
-    """Raise what is wrong with a text that does not fit."""
-    try:
-        if parse is not None:
-            parse(text)
-        else:
-            parse_brackets(text, first="child")
-        _check_binary(text)
-        raise ParseError("this is no tree of bare words in brackets of two", text)
-    except ParseError as error:
-        raise error.at(line, source) from error
+    if (size < 1).any() or (size[begin[1:] - 1] != 1).any():
+        return False
+    expected = np.bincount(find_children(arity, begin).subtree_begin[arity > 0], minlength=len(arity))
+    node = np.cumsum(is_node) - is_node  # that each word is or stands before
+    opened = np.bincount(node[~is_node], minlength=len(arity))
+    ends_closed = words.number[words.begin[1:] - 1] != _OPEN
+    return bool(ends_closed.all()) and np.array_equal(opened, expected)
 
 
 def _check_binary(text: str) -> None:
-    """Refuse what ``parse_brackets`` reads and a forest of bare words in brackets of two cannot hold."""
+    """Raise what is wrong with a text that is not a tree of bare words with two trees in each bracket."""
+    parse_brackets(text, first="child")
     pending: list[tuple[int, int]] = []
     children, opened = 0, 0
     for token in _TOKEN.finditer(text):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import GraphError, VocabularyError, near_names
 from treemem.trees.forest import Forest
-from treemem.trees.postorder import concatenated_ranges, stable_order
+from treemem.trees.postorder import concatenated_ranges, offsets, stable_order
 from treemem.trees.vocabulary import children_in_words
 
 _NARROW = 48
@@ -72,8 +72,7 @@ def order_children(
     check_ends(num_nodes, source, target)
     if not allow_several_parents:
         _check_parents(num_nodes, source, target, name)
-    pointer = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(np.bincount(target, minlength=num_nodes), out=pointer[1:])
+    pointer = offsets(np.bincount(target, minlength=num_nodes))
     by_target = stable_order(target)
     if position is None:
         return pointer, source[by_target]
@@ -141,8 +140,7 @@ def find_edge_heights(
     pending = np.diff(pointer)
     by_child = stable_order(child)
     parent = np.repeat(np.arange(num_nodes), pending)[by_child]
-    parent_pointer = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(np.bincount(child, minlength=num_nodes), out=parent_pointer[1:])
+    parent_pointer = offsets(np.bincount(child, minlength=num_nodes))
     height = np.full(num_nodes, -1, np.int64)
 
     frontier, level = np.flatnonzero(pending == 0), 0

@@ -23,7 +23,7 @@ from treemem.trees.forest_arrays import (
     same_data,
 )
 from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
-from treemem.trees.postorder import PostorderTrees, concatenated_ranges, read_only
+from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets, read_only
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
 from treemem.trees.tree import Tree, tree_from_postorder
 
@@ -257,7 +257,7 @@ class Forest(PostorderTrees):
         if trees.ndim != 1:
             raise GraphError(f"{index!r:.100} chooses no trees of a forest of {len(self)}: it is no list of integers")
         count = self.begin[trees + 1] - self.begin[trees]
-        begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
+        begin = offsets(count)
         return self._part(trees, concatenated_ranges(self.begin[trees], count), begin)
 
     def _tree(self, nodes: slice) -> Tree:
@@ -331,7 +331,7 @@ class Forest(PostorderTrees):
             self.labels,
             self.label[keep],
             self.arity[keep],
-            np.concatenate([np.zeros(1, np.int64), np.cumsum(size)]),
+            offsets(size),
             None if self.value is None else self.value[keep],
             {name: array[keep] for name, array in self.node_data.items()},
             {name: np.repeat(array, num_parts, axis=0) for name, array in self.tree_data.items()},
@@ -351,7 +351,7 @@ class Forest(PostorderTrees):
         """
         sequences = list(sequences)
         length = np.array([len(sequence) for sequence in sequences], np.int64)
-        begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(length + 1)])
+        begin = offsets(length + 1)
         table = {SEQUENCE: 0}
         words = itertools.chain.from_iterable(sequences)
         token = np.fromiter((table.setdefault(word, len(table)) for word in words), np.int32, int(length.sum()))

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
-from treemem.errors import GraphError, ParseError
-from treemem.trees.bracketed_lines import WordNumbers, numbered_words, sums_by_text
+from treemem.errors import GraphError
+from treemem.trees.bracketed_lines import WordNumbers, Words, read_words
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, END, OPERATORS, ListOpsForm, format_listops, parse_listops
-from treemem.trees.postorder import concatenated_ranges, stable_order
-from treemem.trees.source_text import check_texts
+from treemem.trees.postorder import concatenated_ranges, offsets, stable_order
 
 TOKENS = (*DIGITS, *OPERATORS, END)
 FIRST_OPERATOR, END_TOKEN = len(DIGITS), len(TOKENS) - 1
@@ -27,8 +26,6 @@ LABELS = (*TOKENS, CONSTITUENT)
 
 _CONSTITUENT = len(TOKENS)
 _OPEN, _CLOSE = len(TOKENS), len(TOKENS) + 1
-_WORDS = (*TOKENS, "(", ")")
-_TEXTS_AT_ONCE = 8192
 
 
 class Expressions(NamedTuple):
@@ -57,7 +54,7 @@ class Expressions(NamedTuple):
     def chosen(self, index: NDArray[np.int64]) -> Expressions:
         """Some of the expressions, by their numbers."""
         length = self.length()[index]
-        return Expressions(self.token[concatenated_ranges(self.begin[:-1][index], length)], _begin(length))
+        return Expressions(self.token[concatenated_ranges(self.begin[:-1][index], length)], offsets(length))
 
     def spellings(self) -> list[bytes]:
         """The tokens of each expression as bytes: equal exactly where expressions are."""
@@ -74,7 +71,7 @@ def join(parts: Sequence[Expressions]) -> Expressions:
     """The expressions of all parts, one part after the other."""
     token = np.concatenate([np.empty(0, np.uint8), *(part.token for part in parts)])
     length = np.concatenate([np.empty(0, np.int64), *(part.length() for part in parts)])
-    return Expressions(token, _begin(length))
+    return Expressions(token, offsets(length))
 
 
 def expressions_of_lines(
@@ -84,103 +81,58 @@ def expressions_of_lines(
 
     Args:
         texts: the expressions, each plain or in binary brackets.
-        source: the file that they come from, for messages.
-        first_line: where the first of them stands there; each next one stands in the next line.
-        lines: the line of each text, where they do not follow one another.
+        source, first_line, lines: see :func:`~treemem.trees.bracketed_lines.forest_of_bracketed`.
 
     Raises:
-        ParseError: the first text that is no expression, with its line.
+        ParseError: the first bad text, with its line.
 
     Example:
         >>> expressions_of_lines(["[MAX 2 9 ]", "( ( ( [SM 6 ) 5 ) ] )"]).length().tolist()
         [4, 4]
     """
-    check_texts(texts, source=source, first_line=first_line, lines=lines)
+    numbers = WordNumbers({name.encode(): index for index, name in enumerate((*TOKENS, "(", ")"))})
+    words_of_chunks = read_words(
+        texts, numbers, "()]", _are_expressions, parse_listops, source=source, first_line=first_line, lines=lines
+    )
     parts = []
-    for first in range(0, len(texts), _TEXTS_AT_ONCE):
-        chunk = texts[first : first + _TEXTS_AT_ONCE]
-        numbers = WordNumbers({name.encode(): index for index, name in enumerate(_WORDS)})
-        word, num_words = numbered_words([text.replace(END, f" {END} ") for text in chunk], numbers)
-        wrong = _first_wrong(word, num_words)
-        if wrong is not None:
-            line = first_line + first + wrong if lines is None else lines[first + wrong]
-            try:
-                parse_listops(chunk[wrong])
-                raise ParseError("this is no expression of ListOps", chunk[wrong])
-            except ParseError as error:
-                raise error.at(line, source) from error
-        is_token = word < _OPEN
-        parts.append(Expressions(word[is_token].astype(np.uint8), _begin(sums_by_text(is_token, num_words))))
+    for words in words_of_chunks:
+        is_token = words.number < _OPEN
+        parts.append(Expressions(words.number[is_token].astype(np.uint8), offsets(is_token)[words.begin]))
     return join(parts)
 
 
-def _first_wrong(word: NDArray[np.int64], num_words: NDArray[np.int64]) -> int | None:
-    """The first text that is no expression; None where all are. Each check relies on those before it."""
-    found = None
-    for check in (_first_unknown, _first_unbalanced, _first_astray, _first_misplaced):
-        first = check(word, num_words)
-        if first is not None:
-            found, num_words = first, num_words[:first]
-            word = word[: int(num_words.sum())]
-    return found
+def _are_expressions(words: Words) -> bool:
+    """Whether every text is an expression, plain or in the published brackets."""
+    is_token = words.number < _OPEN
+    begin = offsets(is_token)[words.begin]
+    token = words.number[is_token]
+    if (words.number > _CLOSE).any() or not _are_balanced(token, begin):
+        return False
+    if is_token.all():
+        return True
+    first, last = words.number[words.begin[:-1]], words.number[words.begin[1:] - 1]
+    opens_at_end = (words.number[1:] == _CLOSE) & (words.number[:-1] == _OPEN)
+    if opens_at_end.any() or (first == _CLOSE).any() or (last == _OPEN).any():
+        return False
+    opening, _, num_arguments = _lists(token)
+    expected = np.zeros(len(token), np.int64)
+    expected[opening] = num_arguments + 1
+    token_before = np.cumsum(is_token) - 1
+    opens = np.bincount(token_before[words.number == _OPEN] + 1, minlength=len(token))
+    closes = np.bincount(token_before[words.number == _CLOSE], minlength=len(token))
+    is_plain = np.repeat(np.diff(begin) == np.diff(words.begin), np.diff(begin))
+    return bool((is_plain | ((opens == expected) & (closes == _num_attached(token)))).all())
 
 
-def _first_unknown(word: NDArray[np.int64], num_words: NDArray[np.int64]) -> int | None:
-    """The first text with a word that is none of ListOps, or without a token."""
-    return _first((sums_by_text(word < _OPEN, num_words) == 0) | (sums_by_text(word > _CLOSE, num_words) > 0))
-
-
-def _first_unbalanced(word: NDArray[np.int64], num_words: NDArray[np.int64]) -> int | None:
-    """The first text whose tokens, read plain, are not one expression."""
-    is_token = word < _OPEN
-    token, begin = word[is_token], _begin(sums_by_text(is_token, num_words))
-    total = _nesting(token)
-    text = np.repeat(np.arange(len(num_words)), np.diff(begin))
-    nesting = total - np.concatenate([np.zeros(1, np.int64), total])[begin[:-1]][text]
+def _are_balanced(token: NDArray[np.integer], begin: NDArray[np.int64]) -> bool:
+    """Whether each part of ``token`` is one expression, read plain."""
+    if not np.diff(begin).all():
+        return False
+    nesting = _nesting(token)
     is_last = np.zeros(len(token), bool)
     is_last[begin[1:] - 1] = True
-    follows_operator = np.concatenate([np.zeros(1, bool), _is_operator(token)])[: len(token)]
-    wrong = (nesting < 0) | ((nesting == 0) != is_last) | ((token == END_TOKEN) & follows_operator)
-    return _first(wrong, text)
-
-
-def _first_astray(word: NDArray[np.int64], num_words: NDArray[np.int64]) -> int | None:
-    """The first text with a ``(`` before no token, or a ``)`` behind none."""
-    last = np.cumsum(num_words) - 1
-    wrong = np.concatenate([np.zeros(1, bool), (word[1:] == _CLOSE) & (word[:-1] == _OPEN)])[: len(word)]
-    wrong[last] |= word[last] == _OPEN
-    wrong[last - num_words + 1] |= word[last - num_words + 1] == _CLOSE
-    return _first(wrong, np.repeat(np.arange(len(num_words)), num_words))
-
-
-def _first_misplaced(word: NDArray[np.int64], num_words: NDArray[np.int64]) -> int | None:
-    """The first text that has round brackets, but not those of the published form."""
-    is_token = word < _OPEN
-    if is_token.all():
-        return None
-    token, num_tokens = word[is_token], int(is_token.sum())
-    token_before = np.cumsum(is_token) - 1
-    opens = np.bincount(token_before[word == _OPEN] + 1, minlength=num_tokens)
-    closes = np.bincount(token_before[word == _CLOSE], minlength=num_tokens)
-    opening, _, num_arguments = _lists(token)
-    expected = np.zeros(num_tokens, np.int64)
-    expected[opening] = num_arguments + 1
-    text = np.repeat(np.arange(len(num_words)), num_words)
-    has_brackets = sums_by_text(~is_token, num_words) > 0
-    wrong = (opens != expected) | (closes != _num_attached(token))
-    return _first(wrong & has_brackets[text[is_token]], text[is_token])
-
-
-def _first(wrong: NDArray[np.bool_], text: NDArray[np.int64] | None = None) -> int | None:
-    """The place of the first wrong entry, or the text that it is of."""
-    if not wrong.any():
-        return None
-    place = int(np.argmax(wrong))
-    return place if text is None else int(text[place])
-
-
-def _begin(length: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(length, dtype=np.int64)])
+    has_no_arguments = (token[1:] == END_TOKEN) & _is_operator(token[:-1])
+    return not has_no_arguments.any() and bool(((nesting == 0) == is_last).all()) and bool((nesting >= 0).all())
 
 
 def _is_operator(token: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -225,7 +177,7 @@ def _lists(token: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.in
 def _binary_forest(expressions: Expressions) -> Forest:
     token, begin = expressions
     count = 1 + _num_attached(token)
-    node_begin = _begin(count)
+    node_begin = offsets(count)
     label = np.full(int(node_begin[-1]), _CONSTITUENT, np.int32)
     label[node_begin[:-1]] = token
     arity = np.where(label == _CONSTITUENT, 2, 0).astype(np.int32)
@@ -239,7 +191,7 @@ def _nary_forest(expressions: Expressions) -> Forest:
     label[closing] = token[opening]
     arity[closing] = num_arguments
     is_node = ~_is_operator(token)
-    return Forest(LABELS, label[is_node], arity[is_node], _begin(is_node.astype(np.int64))[begin])
+    return Forest(LABELS, label[is_node], arity[is_node], offsets(is_node)[begin])
 
 
 def expressions_of_forest(forest: Forest) -> Expressions:
@@ -255,9 +207,8 @@ def expressions_of_forest(forest: Forest) -> Expressions:
     sequences = forest.tokens("leaves" if form == "binary" else "brackets")
     word = np.array([number.get(name, _CLOSE + 1) for name in sequences.tokens], np.int64)[sequences.token]
     is_token = word != _OPEN
-    token, begin = word[is_token], _begin(is_token.astype(np.int64))[sequences.begin]
-    num_tokens = np.diff(begin)
-    if _first_unknown(token, num_tokens) is None and _first_unbalanced(token, num_tokens) is None:
+    token, begin = word[is_token], offsets(is_token)[sequences.begin]
+    if (token <= END_TOKEN).all() and _are_balanced(token, begin):
         expressions = Expressions(token.astype(np.uint8), begin)
         if expressions.forest(form) == forest.with_data():
             return expressions

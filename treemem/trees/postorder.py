@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 _RADIX_BITS = 16
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -37,6 +37,14 @@ def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def offsets(count: ArrayLike) -> NDArray[np.int64]:
+    """Where each of some parts begins, and where the last one ends: int64 ``[parts + 1]``, from 0."""
+    count = np.asarray(count)
+    begin = np.zeros(len(count) + 1, np.int64)
+    np.cumsum(count, out=begin[1:])
+    return begin
 
 
 def stable_order(keys: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -80,8 +88,7 @@ def find_children(arity: NDArray[np.integer], begin: NDArray[np.int64]) -> Posto
         begin: ``[trees + 1]``, where each tree starts.
     """
     num_nodes = len(arity)
-    pointer = np.zeros(num_nodes + 1, np.int64)
-    np.cumsum(arity, out=pointer[1:])
+    pointer = offsets(arity)
     child = np.empty(int(pointer[-1]), np.int64)
     subtree_begin = np.empty(num_nodes, np.int64)
     if not num_nodes:

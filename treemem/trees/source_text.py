@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from treemem.errors import ParseError, line_and_column
 
 
@@ -24,24 +22,6 @@ def decode_source(source: str | bytes) -> str:
         before = source[: error.start].decode("utf-8")
         text = before + source[error.start :].decode("utf-8", errors="replace")
         raise ParseError(f"byte 0x{source[error.start]:02x} is not UTF-8", text, len(before), "UTF-8 text") from error
-
-
-def check_texts(texts: Sequence[str], *, source: str, first_line: int, lines: Sequence[int] | None) -> None:
-    """Refuse what is no text among texts that are read many at once.
-
-    Args:
-        texts: what is to be read.
-        source: the file that it comes from.
-        first_line: where the first of them stands there; each next one stands in the next line.
-        lines: the line of each text, where they do not follow one another.
-
-    Raises:
-        ParseError: the first that is no ``str``, with its line.
-    """
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            line = first_line + place if lines is None else lines[place]
-            raise ParseError(f"a text must be a str, not {type(text).__name__}", line=line, source=source)
 
 
 def shorten(text: str, longest: int = 40) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import TreememError
-from treemem.trees.postorder import PostorderTrees, concatenated_ranges
+from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets
 
 TokenForm = Literal["preorder", "infix", "function", "brackets", "bracketed leaves", "leaves"]
 
@@ -85,8 +85,8 @@ def write_tokens(
     rank = subtree_begin + forest.depth()  # in preorder
     entering = np.zeros(forest.num_nodes, np.int64)
     entering[rank] = num_entering
-    entered = np.concatenate([np.zeros(1, np.int64), np.cumsum(entering)])
-    left = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_leaving)])
+    entered = offsets(entering)
+    left = offsets(num_leaving)
     place = entered[rank] + left[subtree_begin]
     token = np.empty(int(entered[-1] + left[-1]), np.int64)
     node = np.full(len(token), -1, np.int64)
