@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
 from treemem.tasks.equation_verification.generation.corruption import EDIT_NAMES
@@ -53,7 +52,7 @@ def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterat
     The equations are those for the test of the data set ``data`` of the study.
     """
     equations = done.data["data"]
-    digest = data_digest(done.task.examples(equations))
+    digest = done.task.examples(equations).digest()
     if before and before[0]["data"]["hash"] == digest:
         return
     for way, groups in equation_groups(equations[equations.tree_data["split"] == "test"]).items():

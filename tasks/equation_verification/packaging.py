@@ -20,7 +20,6 @@ from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
 from treemem.model_digest import weights_digest
 from treemem.runs import TrainingOptions, recorded_scores
-from treemem.runs.state import data_digest
 from treemem.runs.study import read_study
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.equation_verification.task import EquationVerification
@@ -47,7 +46,7 @@ def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, fold
         CheckpointError: the checkpoint is missing.
     """
     name = record["run"]
-    if data_digest(EquationVerification().examples(equations)) != record["data"]["hash"]:
+    if EquationVerification().examples(equations).digest() != record["data"]["hash"]:
         raise RecipeError(f"{name!r} was trained on other equations; give those")
     model = checkpoint.load(runs / name)
     if weights_digest(model) != record["weights"]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import score_row
-from treemem.runs.state import data_digest
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
 from treemem.trees.forest import Forest
@@ -70,8 +69,8 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
     """
     task, begin = done.task, time.perf_counter()
     forest = done.data["data"]
-    digest = data_digest(task.examples(forest))
-    files = {name: data_digest(task.examples(part)) for name, part in done.files.items()}
+    digest = task.examples(forest).digest()
+    files = {name: task.examples(part).digest() for name, part in done.files.items()}
     known = next((record for record in before if record["data"]["hash"] == digest), None)
     if known is not None and files.items() <= known["files"].items():
         return

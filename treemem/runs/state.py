@@ -242,8 +242,3 @@ def _reading(folder: Path) -> Iterator[None]:
             f"cannot resume from {folder}, whose training state is of another form: {problem}; choose another output "
             "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
         ) from error
-
-
-def data_digest(examples: Any) -> str:
-    """Return the hash of a data set."""
-    return str(examples.digest())

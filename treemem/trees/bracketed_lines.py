@@ -36,7 +36,7 @@ class Words(NamedTuple):
     number: NDArray[np.int64]
     begin: NDArray[np.int64]
 
-    def count(self, counted: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def count_by_text(self, counted: NDArray[np.bool_]) -> NDArray[np.int64]:
         """How many words of each text are counted; int64 ``[texts]``."""
         return np.diff(offsets(counted)[self.begin])
 
@@ -98,7 +98,7 @@ def forest_of_bracketed(
         is_node = words.number != _OPEN
         label_parts.append(words.number[is_node])
         arity_parts.append(2 * (words.number[is_node] == _CLOSE))
-        length_parts.append(words.count(is_node))
+        length_parts.append(words.count_by_text(is_node))
     leaves = [_decoded(name) for name in itertools.islice(word_number, 2, None)]
     labels = tuple(dict.fromkeys([CONSTITUENT, *leaves]))
     place = {label: index for index, label in enumerate(labels)}
@@ -182,7 +182,7 @@ def _is_bare(word: str) -> bool:
 def _are_binary(words: Words) -> bool:
     """Whether every text is a tree with two trees in each bracket."""
     is_node = words.number != _OPEN
-    num_nodes = words.count(is_node)
+    num_nodes = words.count_by_text(is_node)
     if not num_nodes.all():
         return False
     begin, arity = offsets(num_nodes), np.where(words.number[is_node] == _CLOSE, 2, 0)

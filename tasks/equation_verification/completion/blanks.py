@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError
-from treemem.runs.state import data_digest
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.completion.candidates import Candidates
@@ -181,7 +180,7 @@ class BlankedEquations:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the equations and their blanks, in hexadecimal."""
-        content = hashlib.sha256(data_digest(EquationVerification().examples(self.forest)).encode())
+        content = hashlib.sha256(EquationVerification().examples(self.forest).digest().encode())
         for array in (self.blanks.node, self.blanks.original):
             content.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
         return content.hexdigest()
