@@ -182,7 +182,7 @@ def test_the_command_is_told_once(folder: Path, seen: list[dict[str, Any]]) -> N
     trained = folder / "of-0" / "trained"
     assert (trained / "table.md").read_text() in first["train"]["out"]
     assert "seed 2, epoch 2/2: loss" in (trained / "log.txt").read_text()
-    for name, problem in (("no recipe", "did you mean"), ("evaluate", "treemem evaluate is one process")):
+    for name, problem in (("no recipe", "did you mean"), ("evaluate", "treemem evaluate runs in one process")):
         assert first[name]["code"] == second[name]["code"] == 2
         assert first[name]["err"].startswith("error: ")
         assert problem in first[name]["err"]
