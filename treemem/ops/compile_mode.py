@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 import torch
 
@@ -74,8 +75,7 @@ def compiling(device: torch.device) -> bool:
         forced = _from_environment()
     if forced is None:
         forced = _announced.get() >= WORTH_NODES
-    if forced and device.type == "cpu" and not _has_compiler():
-        named = os.environ.get("CXX")
+    if forced and device.type == "cpu" and not _has_compiler(named := os.environ.get("CXX", "")):
         give_up(
             f"the C++ compiler that CXX names, {named!r}, is not there"
             if named
@@ -105,7 +105,8 @@ def _from_environment() -> bool | None:
     return known[value]
 
 
-def _has_compiler() -> bool:
-    """Return whether the command that CXX names is there, or else a usual one."""
-    commands = os.environ.get("CXX", "").split()[:1] or ["g++", "clang++", "cl"]
+@cache
+def _has_compiler(named: str) -> bool:
+    """Return whether the command ``named`` is there, or else a usual one; looking takes longer than a small step."""
+    commands = named.split()[:1] or ["g++", "clang++", "cl"]
     return any(shutil.which(command) for command in commands)
