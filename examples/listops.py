@@ -101,10 +101,9 @@ def run(options: argparse.Namespace) -> None:
     gold, _ = gold_trees(examples)
     found, other_words = {}, []
     for name, result in results.items():
-        try:
-            runs = {fit.folder.name: found_trees(fit.model, examples) for fit in result.fits}
-        except RecipeError:  # a network that induces no trees
+        if not result.fits[0].model.encoder.can_induce_trees:
             continue
+        runs = {fit.folder.name: found_trees(fit.model, examples) for fit in result.fits}
         if result.fits[0].model.encoder.form in ("leaves", "bracketed leaves"):
             found[name] = runs
         else:
