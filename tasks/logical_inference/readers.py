@@ -240,30 +240,22 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
             f"{folder} must hold train.tsv and test.tsv (or .csv, .jsonl, .parquet), or train0, train1, ... and test0, "
             f"test1, ..."
         )
-    _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
+    _check_once([match for match, _ in found], folder)
     parts = [_read(path, None, True, [match[1]]) for match, path in found]
     split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])
     return replace(joined(parts), split=split), split == "test"
 
 
-def _check_once(found: Sequence[tuple[str, int | None, str]], folder: Path) -> None:
-    """Make sure that no pairs are read twice, as those for validation would then be among those for training.
-
-    Args:
-        found: of each file what it is for, one of ``SPLITS``, its number, and its name.
-        folder: where they are.
-    """
+def _check_once(files: Sequence[re.Match[str]], folder: Path) -> None:
+    """Check that no pairs are read twice: training pairs could be among the validation pairs then."""
     for kind in SPLITS:
-        names: dict[int | None, list[str]] = {}
-        for its_kind, number, name in found:
-            if its_kind == kind:
-                names.setdefault(number, []).append(name)
-        twice = [each for each in names.values() if len(each) > 1]
-        if twice or (None in names and len(names) > 1):
-            listed = ", ".join(sorted(twice[0] if twice else itertools.chain.from_iterable(names.values())))
+        own = [match for match in files if match[1] == kind]
+        numbers = [int(match[2] or -1) for match in own]
+        if len(set(numbers)) < len(numbers) or (-1 in numbers and len(numbers) > 1):
             raise RecipeError(
-                f"{folder} holds {listed}, which would be read one after the other; keep the pairs of {kind} once: in "
-                f"one whole file such as {kind}.tsv, or in {kind}0, {kind}1, ..., one file for each number"
+                f"{folder} holds {', '.join(sorted(match[0] for match in own))}, which would be read one after the "
+                f"other; keep the pairs of {kind} once: in one whole file such as {kind}.tsv, or in {kind}0, {kind}1, "
+                "..., one file for each number"
             )
 
 
