@@ -18,7 +18,6 @@ from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, evaluate, fit
-from treemem.task import TASKS
 from treemem.tasks.logical_inference import (
     LogicalInference,
     LogicDataOptions,
