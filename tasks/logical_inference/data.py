@@ -64,13 +64,10 @@ class LogicDataOptions:
     hide_test: bool = False
 
     def __post_init__(self) -> None:
-        checked_count("size", self.size)
-        checked_count("seed", self.seed, least=0)
-        checked_count("max_operations", self.max_operations)
-        checked_count("max_training_operations", self.max_training_operations, least=0)
-        checked_count("validation_every", self.validation_every, least=2)
-        if self.training_size is not None:
-            checked_count("training_size", self.training_size)
+        least = {"seed": 0, "max_training_operations": 0, "validation_every": 2}
+        for name in ("size", "seed", "max_operations", "max_training_operations", "validation_every", "training_size"):
+            if getattr(self, name) is not None:
+                checked_count(name, getattr(self, name), least.get(name, 1))
         if self.hide_test and self.path is None:
             raise RecipeError("hide_test goes with path: generated pairs come with a test of their own")
         if self.hold_out is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_pages import table_below
 
 from treemem.task import TASKS
 from treemem.tasks.logical_inference.published import published_split
@@ -62,9 +63,7 @@ def test_the_training_code_of_a_readme_runs(name: str, capsys: pytest.CaptureFix
 
 def published_table(name: str) -> dict[tuple[str, str], str]:
     """The cells of the table of published figures by network and column."""
-    table = README[name].split("## Published")[1]
-    lines = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("|")]
-    head, _, *rows = [[cell.strip() for cell in line] for line in lines]
+    head, *rows = table_below(README[name], "## Published")
     cells = {(row[0], column): cell for row in rows for column, cell in zip(head[1:], row[1:], strict=False)}
     return {place: cell for place, cell in cells.items() if cell}
 
