@@ -26,7 +26,6 @@ The lengths from 200 on are those of Havrylov et al. 2019, both ends left out; t
 depth those of Ray Chowdhury & Caragea 2023, whose generator's MAX_DEPTH 9 and 10 is one more than the depth here.
 """
 
-_WORDS = ("length", "depth", "arguments", "probability")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _FORM = "such as 'length 31-50 depth 2-7 arguments 10 probability 0.3', any of these, or a name"
 
