@@ -1,8 +1,7 @@
-"""Several processes that do one thing together, as those that ``torchrun`` launches: who they are, what they exchange.
+"""The processes of ``torchrun`` that train together, and their communication.
 
-In training each process takes its part of every batch. The mean loss of the batch is the sum, over the processes, of
-their examples' losses divided by the examples of the whole batch, so that its gradient is the sum of theirs. All of
-them then have that sum and take the same step.
+Each process takes a part of every batch and divides its loss by the number of examples of the whole batch. The gradient
+of the batch is then the sum of theirs. All of them receive the sum and take the same step.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ class ProcessLostError(TreememError):
 class Processes:
     """The processes that were launched together.
 
-    All of them must call the methods that wait for the others, in the same order; of a single process none waits.
+    All of them must call the methods that wait for the others, in the same order. A single process never waits.
 
     Attributes:
-        rank: the number of this one, from 0.
-        count: how many there are, on all machines.
-        local_rank: the number of this one among those of its machine, from 0.
-        local_count: how many there are on its machine.
+        rank: of this process, from 0.
+        count: number of processes on all machines.
+        local_rank: of this process among those of its machine, from 0.
+        local_count: number of processes on its machine.
     """
 
     rank: int = 0
@@ -55,15 +54,11 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this one writes and tells what all of them have done."""
+        """Whether this process is the one that writes and logs."""
         return self.rank == 0
 
     def gathered(self, value: _Made) -> list[_Made]:
-        """What each of them has, in the order of their ranks. Waits for all.
-
-        Args:
-            value: something that can be pickled.
-        """
+        """Return the values of all processes by rank. Waits for all. The values must be picklable."""
         if self.count == 1:
             return [value]
         from torch import distributed
@@ -75,10 +70,11 @@ class Processes:
 
     @contextlib.contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Raise an error of the user's, or of a file, that one of them meets in the block in all of them.
+        """Raise a ``TreememError`` or ``OSError`` of one process in the block in all processes.
 
-        Of several errors it is that of the lowest rank. Waits for all at the end of the block, within which none may
-        wait for others. Any other exception ends its process, and the others with :class:`ProcessLostError`.
+        Of several errors, that of the lowest rank is raised. Waits for all at the end of the block; within it, no
+        process may wait for others. Any other exception ends its process, and the others with
+        :class:`ProcessLostError`.
         """
         if self.count == 1:
             yield
@@ -94,11 +90,7 @@ class Processes:
             raise (own if first == self.rank and own is not None else errors[first])  # type: ignore[misc]  # not None
 
     def in_first(self, make: Callable[[], _Made]) -> _Made:
-        """What ``make`` gives in the first process, in all of them; an error too. Waits for all.
-
-        Args:
-            make: called in the first process alone; gives something that can be pickled.
-        """
+        """Call ``make`` in the first process and return its picklable result, or raise its error, in all processes."""
         if self.count == 1:
             return make()
         from torch import distributed
@@ -112,22 +104,19 @@ class Processes:
         return made[0]
 
     def part(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """This process's part of some examples, one behind another; a part has at most one more than others have."""
+        """Return this process's contiguous part of some examples. Parts differ in length by at most one."""
         import numpy as np
 
         return np.array_split(places, self.count)[self.rank]
 
     def balanced_part(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
-        """This process's part of a batch, in the order of the batch: all parts are about as heavy, and as long.
+        """Return this process's part of a batch, as indices in ascending order. Parts are about as heavy and as long.
 
-        Examples are dealt from the heaviest to the lightest, to and fro. Where there are fewer examples than processes,
-        some get none.
+        Examples are dealt from the heaviest to the lightest, to and fro. With fewer examples than processes, some
+        processes get none.
 
         Args:
             weights: of the examples, ``[examples]``.
-
-        Returns:
-            Places in ``weights``.
         """
         import numpy as np
 
@@ -136,12 +125,12 @@ class Processes:
         return np.sort(np.argsort(-weights, kind="stable")[whose == self.rank])
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by the sum of those of all processes. Waits for all.
+        """Replace each gradient by its sum over all processes. Waits for all.
 
-        A parameter without a gradient in any of them stays without one, as an optimiser passes it by.
+        A parameter without a gradient in any process keeps none, so that the optimiser skips it.
 
         Args:
-            parameters: the same ones, in the same order, in every process.
+            parameters: in the same order in every process.
         """
         if self.count == 1:
             return
@@ -161,10 +150,7 @@ class Processes:
                 parameter.grad = summed.view_as(parameter).to(parameter.dtype)
 
     def device_of(self, kind: str) -> torch.device:
-        """Where this process computes: the device of its local rank.
-
-        Args:
-            kind: ``"cpu"`` or ``"cuda"``.
+        """Return the device of this process: ``"cpu"``, or the CUDA device of its local rank.
 
         Raises:
             RecipeError: the machine has more processes than devices.
@@ -182,7 +168,7 @@ class Processes:
         return torch.device("cuda", self.local_rank)
 
     def first_has_told(self) -> bool:
-        """Whether the first process has come here too, which it does when it has told an error. Waits ten seconds."""
+        """Return whether the first process calls this too within ten seconds, as it does after printing an error."""
         if self.count == 1 or "last word" not in _groups:
             return False
         from torch import distributed
@@ -195,9 +181,9 @@ class Processes:
 
 
 def launched_processes() -> Processes:
-    """The processes that ``torchrun`` launched with this one; this one alone where it did not, or launched one only.
+    """Return the processes that ``torchrun`` launched, or a single process without ``torchrun``.
 
-    In a script, what is to be printed once is printed where :attr:`Processes.is_first` holds.
+    A script should print only if :attr:`Processes.is_first`.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return Processes()
@@ -207,10 +193,10 @@ def launched_processes() -> Processes:
 
 
 def joined_processes() -> Processes:
-    """The same, connected with one another. The first call waits for all.
+    """Connect the launched processes and return them. The first call waits for all.
 
-    They speak gloo about what is on the CPU and nccl about what is on CUDA devices, unless the script has connected
-    them before, with ``torch.distributed.init_process_group``.
+    They use gloo on the CPU and nccl on CUDA devices, unless the script has called
+    ``torch.distributed.init_process_group`` before.
     """
     processes = launched_processes()
     _warn_of_another_launcher()
@@ -221,7 +207,7 @@ def joined_processes() -> Processes:
             if not distributed.is_initialized():
                 distributed.init_process_group()
                 atexit.register(_leave)
-            # a group of its own, so that its barrier is never taken for anything else that a process waits for
+            # a group of its own, so that its barrier is not mixed up with other calls
             _groups["last word"] = distributed.new_group(backend="gloo", timeout=_LAST_WORD)
     return processes
 

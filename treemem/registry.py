@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from treemem.errors import RecipeError, near_names
 
@@ -66,3 +66,19 @@ class Registry(Generic[Found]):
 
     def _installed(self) -> Sequence[importlib.metadata.EntryPoint]:
         return tuple(importlib.metadata.entry_points(group=self.entry_points))
+
+
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package that imports some names on first use: those whose modules import torch.
+
+    Args:
+        package: its name.
+        modules: public name to the module of the package that defines it.
+    """
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    return find

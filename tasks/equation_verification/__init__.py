@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from treemem.registry import lazy_attributes
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import (
     BadRecord,
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from treemem.tasks.equation_verification.data import EquationDataOptions
     from treemem.tasks.equation_verification.task import EquationVerification
 
-_MODULES = {"EquationDataOptions": "data", "EquationVerification": "task"}  # they import torch
-
 __all__ = [
     "PUBLISHED_FIGURES",
     "BadRecord",
@@ -31,10 +29,4 @@ __all__ = [
     "read_published",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on its first use, so that a process that only reads records needs no torch."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return value
+__getattr__ = lazy_attributes(__name__, {"EquationDataOptions": "data", "EquationVerification": "task"})

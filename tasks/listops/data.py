@@ -1,4 +1,4 @@
-"""The expressions of the task: generated or read from files, divided into training, validation and test."""
+"""The expressions of the task, generated or read from files, and their splits."""
 
 from __future__ import annotations
 
@@ -33,30 +33,29 @@ _PUBLISHED_SIZE = 100_000  # expressions in the published files
 class ListOpsDataOptions:
     """Which expressions to train on and to test with.
 
-    Lengths count tokens: digits, operators and ``]``. Depths count the lists that stand within one another.
+    Lengths count tokens: digits, operators and ``]``. Depths count nested lists.
 
     Attributes:
-        training_size: how many expressions to train on: generated, or the first so many of ``training_file`` in an
-            order that ``seed`` shuffles. None: 20,000 generated ones, or all that the file has left.
-        validation_size: how many expressions to validate with.
-        training_length: leave training expressions of more tokens out, and those of the ``"iid"`` sets in. None: none.
-        test_size: how many expressions each of ``test_sets`` has.
+        training_size: number of training expressions: generated, or of the shuffled ``training_file``. None: 20,000
+            generated ones, or all of the file.
+        validation_size: number of validation expressions.
+        training_length: leave out longer training expressions, but keep those of the ``"iid"`` sets. None: keep all.
+        test_size: number of expressions in each of ``test_sets``.
         test_sets: what to test with: ``"iid"``, like the training expressions; a name such as ``"31-50"`` or ``"10
-            arguments"``; or ``"length 31-50 depth 2-7 arguments 10 probability 0.3"``, any of these. See
+            arguments"``; or a description such as ``"length 31-50 depth 2-7 arguments 10 probability 0.3"``. See
             :func:`~treemem.tasks.listops.generation.expression_sets.find_set`.
         validation_set: what to validate with, likewise.
-        min_length, max_length, max_depth, max_arguments, list_probability, bare_digits: what training expressions are
-            drawn from; see :class:`~treemem.tasks.listops.generation.generator.ListOpsDistribution`. With a
-            ``training_file`` they only count for sets other than ``"iid"``, if their names leave them open.
-        pool: those to train on, and all ``"iid"`` ones, are chosen at random from so many different ones, or as many as
-            there are. As in the published files of 100,000 expressions, no expression stands twice, so a larger pool
-            has fewer short ones. Does not count where ``training_file`` is given.
+        min_length, max_length, max_depth, max_arguments, list_probability, bare_digits: the distribution of training
+            expressions; see :class:`~treemem.tasks.listops.generation.generator.ListOpsDistribution`. With a
+            ``training_file`` they are the defaults of the other sets.
+        pool: draw training and ``"iid"`` expressions from so many different ones, or as many as there are. The
+            published files have 100,000. A larger pool has a smaller share of short ones. Not with ``training_file``.
         seed: of all choices.
-        training_file: take the training expressions, and those of the ``"iid"`` sets, from this file instead: only
-            those that differ. Those that ``validation_file`` or ``test_file`` holds too are kept, and a warning counts
-            them. See :func:`~treemem.tasks.listops.readers.read_listops`.
-        validation_file, test_file: take these from a file, and all of it whatever ``validation_size`` or ``test_size``
-            is, instead of what ``"iid"`` would give. Of no file may a record say that it is for another split.
+        training_file: take the training and ``"iid"`` expressions from this file, each different one once
+            (:func:`~treemem.tasks.listops.readers.read_listops`). A warning counts those that ``validation_file`` or
+            ``test_file`` has too.
+        validation_file, test_file: take all expressions of the file instead of an ``"iid"`` set. A file must not have
+            records of another split.
     """
 
     training_size: int | None = None
@@ -78,14 +77,11 @@ class ListOpsDataOptions:
     test_file: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("validation_size", "test_size"):
-            checked_count(f"data.{name}", getattr(self, name))
-        if self.training_size is not None:
-            checked_count("data.training_size", self.training_size)
-        checked_count("data.seed", self.seed, least=0)
-        checked_count("data.pool", self.pool, least=0)
-        if self.training_length is not None:
-            checked_count("data.training_length", self.training_length)
+        for name in ("training_size", "validation_size", "test_size", "training_length"):
+            if getattr(self, name) is not None:
+                checked_count(f"data.{name}", getattr(self, name))
+        for name in ("seed", "pool"):
+            checked_count(f"data.{name}", getattr(self, name), least=0)
         if len(set(self.test_sets)) < len(self.test_sets):
             raise RecipeError(f"data.test_sets names a set twice: {', '.join(self.test_sets)}; name each once")
         if not self.test_sets and self.test_file is None:
@@ -100,7 +96,7 @@ class ListOpsDataOptions:
 
     @property
     def distribution(self) -> ListOpsDistribution:
-        """What training expressions are drawn from."""
+        """The distribution of training expressions."""
         return ListOpsDistribution(
             min_length=self.min_length,
             max_length=self.max_length,
@@ -113,7 +109,7 @@ class ListOpsDataOptions:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """The expressions of one set; ``split`` is what they are for."""
+    """The expressions of one set."""
 
     split: str
     name: str
@@ -121,15 +117,15 @@ class _Part:
 
 
 def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary") -> TaskData:
-    """The expressions that ``options`` ask for, none of them generated twice.
+    """Return the expressions that ``options`` ask for. No expression is generated twice.
 
     Returns:
-        A forest with ``tree_data``: ``"label"``; ``"split"``; ``"set"``, the name of the set, for training ones
-            ``"training"``.
+        A forest with ``tree_data``: ``"label"``, ``"split"``, and ``"set"``, the name of the set (``"training"`` for
+            training expressions).
 
     Raises:
-        RecipeError: fewer expressions than are asked for, or a file with some of another split.
-        ParseError: a line of a file that is no labelled expression.
+        RecipeError: there are too few expressions, or a file has some of another split.
+        ParseError: a line of a file is not a labelled expression.
     """
     random = np.random.default_rng(options.seed)
     files = {"validation": options.validation_file, "test": options.test_file}
@@ -141,7 +137,7 @@ def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary")
     held_out = sum(entry.size for entry in like_training)
     others = [entry for entry in wanted if entry.name != IID]
     for _, name, _ in others:
-        with _telling_set(name):
+        with _naming_set(name):
             Sampler(find_set(name, options.distribution))  # before the pool is drawn, which takes longer
     if options.training_file is None:
         size = _TRAINING_SIZE if options.training_size is None else options.training_size
@@ -157,7 +153,7 @@ def make_listops_data(options: ListOpsDataOptions, form: ListOpsForm = "binary")
     notes += [note, left_out]
     seen.update(spelling for part in parts for spelling in part.expressions.spellings())
     for split, name, size in others:
-        with _telling_set(name):
+        with _naming_set(name):
             drawn = draw_distinct(find_set(name, options.distribution), size, random, seen)
         parts.append(_Part(split, name, drawn))
     parts.sort(key=lambda part: SPLITS.index(part.split))
@@ -173,8 +169,8 @@ class _Wanted(NamedTuple):
 
 
 @contextlib.contextmanager
-def _telling_set(name: str) -> Iterator[None]:
-    """Say in errors which set cannot be drawn."""
+def _naming_set(name: str) -> Iterator[None]:
+    """Add the name of the set to errors."""
     try:
         yield
     except RecipeError as error:
@@ -182,7 +178,7 @@ def _telling_set(name: str) -> Iterator[None]:
 
 
 def _wanted(options: ListOpsDataOptions) -> list[_Wanted]:
-    """The sets that no file holds."""
+    """Return the sets that are not read from a file."""
     wanted = []
     if options.validation_file is None:
         wanted.append(_Wanted("validation", options.validation_set, options.validation_size))
@@ -191,7 +187,7 @@ def _wanted(options: ListOpsDataOptions) -> list[_Wanted]:
 
 
 def _of_file(path: str, split: str) -> Expressions:
-    """The expressions of a file, each of which is for ``split`` or does not say what it is for."""
+    """Return the expressions of a file, after checking that none is of another split."""
     found = read_expressions(path)
     if not len(found.expressions):
         raise RecipeError(f"there are no expressions in {path}")
@@ -209,7 +205,7 @@ def _of_file(path: str, split: str) -> Expressions:
 def _generated_pool(
     options: ListOpsDataOptions, count: int, random: np.random.Generator, seen: set[bytes]
 ) -> tuple[Expressions, str]:
-    """``count`` different expressions in random order, and where they come from."""
+    """Return ``count`` different expressions in random order, and a note on where they come from."""
     size = max(options.pool, count)
     expressions = draw_distinct(options.distribution, size, random, set(seen), least=count)
     return expressions.chosen(random.permutation(len(expressions))[:count]), (
@@ -221,7 +217,7 @@ def _generated_pool(
 def _file_pool(
     path: str, held_out: int, training_size: int | None, random: np.random.Generator, seen: set[bytes]
 ) -> tuple[Expressions, str]:
-    """The ``held_out`` different expressions of a file and those to train on, in random order, and what they are."""
+    """Return the ``held_out`` and the training expressions of a file, shuffled, and a note on them."""
     expressions = _of_file(path, "train")
     different = _first_of_each(expressions)
     left = len(different) - held_out
@@ -248,7 +244,7 @@ def _file_pool(
 
 
 def _training_part(options: ListOpsDataOptions, expressions: Expressions) -> tuple[_Part, str]:
-    """The expressions to train on, and how many are left out."""
+    """Return the training expressions, and a note on how many are left out."""
     if options.training_length is None:
         return _Part("train", TRAINING, expressions), "None of them is left out for its length."
     kept = np.flatnonzero(expressions.length() <= options.training_length)
@@ -259,7 +255,7 @@ def _training_part(options: ListOpsDataOptions, expressions: Expressions) -> tup
 
 
 def _first_of_each(expressions: Expressions) -> NDArray[np.int64]:
-    """The numbers of the expressions that do not repeat an earlier one."""
+    """Return the indices of the expressions that do not repeat an earlier one."""
     first: dict[bytes, int] = {}
     for index, key in enumerate(expressions.spellings()):
         first.setdefault(key, index)

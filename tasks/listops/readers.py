@@ -1,4 +1,4 @@
-"""ListOps expressions with their labels, out of published files and users' own."""
+"""Read labelled ListOps expressions from files."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _NO_LABEL = "-1"
 
 
 class LabelledExpressions(NamedTuple):
-    """What a file holds.
+    """The expressions of a file.
 
     Attributes:
         expressions: in the order of the file.
-        label: int8 ``[expressions]``, the digit that each comes to; -1 where the file does not say.
-        line: int64 ``[expressions]``, where it stands in the file.
-        split: what the record's field ``split`` says, ``[expressions]``; empty where it has none.
+        label: int8 ``[expressions]``, the value of each; -1 if the file does not have it.
+        line: int64 ``[expressions]``, its line in the file.
+        split: the field ``split`` of each record, ``[expressions]``; empty without one.
     """
 
     expressions: Expressions
@@ -55,27 +55,25 @@ def read_listops(
 ) -> Forest:
     """Read a file of labelled expressions.
 
-    A text line is ``label<TAB>expression``, as published, or, below the header ``Source<TAB>Target``,
-    ``expression<TAB>label`` (Tay et al. 2021). Headers of the words ``label`` and ``tree`` or ``expression`` name the
-    columns too. Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields ``label``, or
-    ``Target``, and ``tree``, ``expression`` or ``Source``. Blank lines are no records; they count where lines are
-    numbered. Every label is computed anew.
+    A text line is ``label<TAB>expression``, as published, or ``expression<TAB>label`` below the header
+    ``Source<TAB>Target`` (Tay et al. 2021). A header of ``label`` and ``tree`` or ``expression`` names the columns too.
+    Expressions are plain or in binary brackets. CSV, JSONL and Parquet have the fields ``label`` or ``Target``, and
+    ``tree``, ``expression`` or ``Source``. Blank lines are skipped. Every label is checked.
 
     Args:
         source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
         form: of the trees; see :func:`~treemem.trees.listops.parse_listops`.
         format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
-        labelled: whether every expression must have a label; else a line may be the expression alone, and its label
-            is -1.
+        labelled: every expression must have a label. If False, a line may be the expression alone, with label -1.
 
     Returns:
-        The trees in the order of the file, with ``tree_data["label"]``, ``tree_data["line"]`` and, where some record
-        has a field ``split``, ``tree_data["split"]``.
+        The trees in the order of the file, with ``tree_data["label"]``, ``tree_data["line"]`` and, if a record has a
+        field ``split``, ``tree_data["split"]``.
 
     Raises:
-        RecipeError: there is no such file, its format cannot be told, or another ``form``.
-        ParseError: the first line that has not the two columns, no digit as label, no expression, or a label that is
-            not what its expression comes to. It names the file and the line.
+        RecipeError: there is no such file, or its format or ``form`` is unknown.
+        ParseError: the first line without two columns, a digit or an expression, or whose label is not the value of
+            its expression.
     """
     checked_choice("form", form, get_args(ListOpsForm))
     expressions, label, line, split = read_expressions(source, format=format, labelled=labelled)
@@ -86,7 +84,7 @@ def read_listops(
 def read_expressions(
     source: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True
 ) -> LabelledExpressions:
-    """The same as :func:`read_listops`, without trees."""
+    """Return what :func:`read_listops` returns, without trees."""
     is_text = format_of(os.fspath(source), format) == "text"
     chunk = _Chunk(os.fspath(source), labelled, is_text)
     parts = []
@@ -118,12 +116,8 @@ def _lowered(parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in parts)
 
 
-def _says_nothing(label: object) -> bool:
-    return label is None or (isinstance(label, str) and not label.strip())
-
-
 class _Chunk:
-    """Some lines of a file, which are read and evaluated together; ``columns`` are those of a text line."""
+    """Lines of a file that are parsed and evaluated together."""
 
     def __init__(self, source: str, labelled: bool, is_text: bool) -> None:
         self.source = source
@@ -136,7 +130,7 @@ class _Chunk:
         self.splits: list[str] = []
 
     def add(self, record: Record) -> None:
-        """Take in a record."""
+        """Add a record."""
         if record.error is not None:
             raise record.error
         given = self._of_line(list(record.fields.values())) if self.is_text else record.fields
@@ -145,7 +139,7 @@ class _Chunk:
             name: next((given[key] for key in names if given.get(key) is not None), None)
             for name, names in _NAMES.items()
         }
-        if not self.labelled and _says_nothing(fields["label"]):
+        if not self.labelled and (fields["label"] is None or not str(fields["label"]).strip()):
             fields["label"] = _NO_LABEL
         missing = [name for name in _COLUMNS if fields[name] is None]
         if missing:
@@ -159,20 +153,19 @@ class _Chunk:
             raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
         if not isinstance(tree, str):
             raise ParseError(f"the tree is {tree!r}", expected="a text such as [MAX 2 9 ]")
-        split = split_of(given)
+        self.splits.append(split_of(given))
         self.texts.append(tree)
         self.labels.append(int(label))
         self.lines.append(record.line)
-        self.splits.append(split)
 
     def _of_line(self, parts: Sequence[str]) -> dict[str, str]:
-        """The fields of a text line; a single one is an expression where labels may be missing."""
+        """Return the fields of a text line; without ``labelled``, a single one is the expression."""
         if len(parts) == 1 and not self.labelled:
             return {"tree": parts[0]}
         return dict(zip(self.columns, parts, strict=False))
 
     def finish(self) -> LabelledExpressions:
-        """What was taken in since the last time."""
+        """Return the expressions that were added since the last call."""
         try:
             expressions = expressions_of_lines(self.texts, source=self.source, lines=self.lines)
         except ParseError as error:
@@ -198,10 +191,10 @@ class _Chunk:
 
 @dataclass
 class ListOpsRecords(RecordReader):
-    """Reads expressions out of the records that :func:`read_listops` reads, and such as have no label.
+    """Reads expressions from records, with or without labels.
 
-    A text line is an expression, or an expression and its label in either order, whatever the header says. Records have
-    the field ``tree``, ``expression`` or ``Source``.
+    A text line is an expression, or an expression and its label in either order. Records have the field ``tree``,
+    ``expression`` or ``Source``.
 
     Args:
         form: of the trees.
@@ -216,7 +209,7 @@ class ListOpsRecords(RecordReader):
         return _lowered(parts) in _HEADERS | _SWAPPED_HEADERS
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
-        """The expression: of two parts the one that is no label. Two digits say the same where the label is right."""
+        """Return the expression: of two parts, the one that is not a label."""
         is_label = [part.strip() in (*DIGITS, "") for part in parts]
         return {"tree": parts[0] if len(parts) == 1 or (is_label[1] and not is_label[0]) else parts[1]}
 

@@ -1,4 +1,4 @@
-"""ListOps: what does a nested expression over digits come to?"""
+"""The ListOps task: the value of a nested expression over digits."""
 
 from __future__ import annotations
 
@@ -64,25 +64,24 @@ def _networks() -> dict[str, NetworkConfig]:
 
 @dataclass(frozen=True)
 class ListOps(ClassificationTask):
-    """Expressions such as ``[MAX 2 9 [MIN 4 7 ] 0 ]``; a network says which digit they come to.
+    """Expressions such as ``[MAX 2 9 [MIN 4 7 ] 0 ]`` and their value, a digit.
 
-    Tree networks run over the given trees; sequence networks read the leaves, which in the binary form are the tokens
-    of the expression. Data are forests of expressions in the task's form. ``tree_data["label"]`` is the digit, -1 where
-    nobody said; ``tree_data["split"]``, where the data are divided, is ``"train"``, ``"validation"`` or ``"test"``.
+    Tree networks run over the gold trees. Sequence networks read the leaves, which in the binary form are the tokens of
+    the expression. Data are forests of expressions in the task's form, with ``tree_data["label"]`` (-1 if it is not
+    known) and, if the data are divided, ``tree_data["split"]``.
 
     Args:
-        form: of the trees. ``"binary"``: as published, operators, digits and ``]`` are leaves and every list branches
-            to the left; ``"nary"``: operators are inner nodes, their arguments the children.
+        form: of the trees. ``"binary"``, as published: operators, digits and ``]`` are leaves, and every list branches
+            to the left. ``"nary"``: operators are inner nodes, their arguments the children.
         max_arguments: the most arguments that n-ary operators have parameters for.
         dropout: of the head, before its one layer.
-        group_by: what scores are told apart by. ``"length"``: the number of tokens, where 10 stands for up to 10, 20
-            for 11 to 20, then 30, 50, 100, 200 and so on to 1000, and thousands beyond; ``"arguments"``: the most that
-            a list of the expression has, where 5 stands for up to 5, 10 for 6 to 10 and so on; ``"depth"``: the most
-            lists that stand within one another. A ``curriculum`` that is one number goes by these groups, one in stages
-            by the number of tokens.
+        group_by: the groups of scores. ``"length"``: the number of tokens, in bins up to 10, 20, 30, 50, 100, 200, ...,
+            1000, 2000, ...; ``"arguments"``: the most arguments of a list, in bins up to 5, 10, ...; ``"depth"``: the
+            number of nested lists. A ``curriculum`` of one number goes by these groups, one in stages by the number of
+            tokens.
 
     Raises:
-        RecipeError: another form or grouping, or a number out of its range.
+        RecipeError: an unknown form or group, or a number out of its range.
     """
 
     name: ClassVar[str] = "listops"
@@ -113,24 +112,24 @@ class ListOps(ClassificationTask):
 
     @property
     def token_form(self) -> TokenForm:
-        """Of binary trees the leaves, which are the tokens; of n-ary ones, whose operators are nodes, functions."""
+        """The leaves of binary trees, which are the tokens; for n-ary trees, whose operators are nodes, functions."""
         return "leaves" if self.form == "binary" else "function"
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Binary: every token is a leaf, and there is one composition; n-ary: one for each operator and arity."""
+        """Binary: every token is a leaf, with one composition; n-ary: one composition for each operator and arity."""
         if self.form == "binary":
             return Vocabulary(TOKENS, [(CONSTITUENT, 2)])
         arities = range(1, self.max_arguments + 1)
         return Vocabulary(DIGITS, [(operator, arity) for operator in OPERATORS for arity in arities])
 
     def make_data(self, options: ListOpsDataOptions, *, progress: bool | None = None) -> TaskData:
-        """The expressions that ``options`` ask for.
+        """Return the expressions that ``options`` ask for.
 
         Raises:
-            RecipeError: fewer expressions than are asked for, a file without any or with some of another split, or,
-                where the form is n-ary, a list of more than ``max_arguments``.
-            ParseError: a line of a file that is no labelled expression.
+            RecipeError: too few expressions, a file without any or with some of another split, or a list of more than
+                ``max_arguments`` for the n-ary form.
+            ParseError: a line of a file is not a labelled expression.
         """
         data = make_listops_data(options, self.form)
         most = int(data.forest.arity.max(initial=0))
@@ -142,10 +141,7 @@ class ListOps(ClassificationTask):
         return data
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Expressions as records: ``label``, ``tree`` in plain text, the ``set`` that it is of, split and length.
-
-        Where scores are told apart by something else, its number stands there in place of the length.
-        """
+        """Yield records with ``label``, ``tree`` as plain text, ``set``, ``split``, and what scores are grouped by."""
         examples = dataclasses.replace(self.examples(data), group=self._counted(data))  # 12 tokens, not up to 20
         labels = examples.targets["label"].tolist()
         sets = [{"set": str(name)} for name in data.tree_data["set"]] if "set" in data.tree_data else [{}] * len(data)
@@ -153,11 +149,11 @@ class ListOps(ClassificationTask):
             yield {"label": None if label < 0 else label, "tree": format_listops(tree), **own, **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`.
+        """Return the expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`.
 
         Raises:
-            RecipeError, ParseError: as there, and for a file without any.
-            VocabularyError: where the form is n-ary, the first list of more than ``max_arguments``.
+            RecipeError, ParseError: as there, and for a file without expressions.
+            VocabularyError: a list of more than ``max_arguments`` for the n-ary form.
         """
         forest = read_listops(source, self.form, format=format, labelled=False)
         if not len(forest):
@@ -187,11 +183,11 @@ class ListOps(ClassificationTask):
         return DIGITS
 
     def examples(self, data: Forest) -> Examples:
-        """Each expression is one example, as difficult as it has tokens.
+        """Return an example for each expression. Its difficulty is the number of tokens.
 
         Raises:
-            RecipeError: labels or splits that mean nothing.
-            GraphError: where scores are not told apart by length, trees that are no expressions.
+            RecipeError: unknown labels or splits.
+            GraphError: a tree is not an expression, if scores are not grouped by length.
         """
         label = label_numbers(data.tree_data.get("label"), len(data), NUM_CLASSES, _LABEL)
         return Examples(
@@ -205,7 +201,7 @@ class ListOps(ClassificationTask):
         )
 
     def _counted(self, data: Forest) -> NDArray[np.int64]:
-        """What scores are told apart by, of each expression, before it is put into bins; int64 ``[trees]``."""
+        """Return what scores are grouped by, before binning; int64 ``[trees]``."""
         if self.group_by == "length":
             return num_tokens(data)
         expressions = expressions_of_forest(data)
@@ -216,7 +212,7 @@ class ListOps(ClassificationTask):
 
 
 def num_tokens(forest: Forest) -> NDArray[np.int64]:
-    """How many tokens the expressions of a forest have, in either form; int64 ``[trees]``."""
+    """Return the number of tokens of each expression, in either form; int64 ``[trees]``."""
     is_constituent = np.array([label == CONSTITUENT for label in forest.labels], bool)[forest.label]
     tokens = np.where(forest.arity == 0, 1, np.where(is_constituent, 0, 2))  # a list is an operator and its "]"
     total = np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens, dtype=np.int64)])
@@ -224,18 +220,18 @@ def num_tokens(forest: Forest) -> NDArray[np.int64]:
 
 
 def most_arguments(expressions: Expressions) -> NDArray[np.int64]:
-    """The most arguments that a list of each expression has, 0 for a lone digit; int64 ``[expressions]``."""
+    """Return the most arguments of a list in each expression, 0 for a lone digit; int64 ``[expressions]``."""
     nary = expressions.forest("nary")
     return np.maximum.reduceat(nary.arity.astype(np.int64), nary.begin[:-1]) if len(nary) else np.empty(0, np.int64)
 
 
 def arguments_bin(arguments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The most arguments of the bin that each number of them falls into: 5, 10, 15, ..."""
+    """Return the upper end of the bin of each number of arguments: 5, 10, 15, ..."""
     return -(-np.maximum(arguments, 1) // 5) * 5
 
 
 def length_bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The most tokens of the bin that each length falls into."""
+    """Return the upper end of the bin of each length."""
     place = np.searchsorted(_BIN_ENDS, length)
     return np.where(place < len(_BIN_ENDS), _BIN_ENDS[np.minimum(place, len(_BIN_ENDS) - 1)], -(-length // 1000) * 1000)
 
@@ -245,4 +241,4 @@ _BIN: dict[GroupBy, Callable[[NDArray[np.int64]], NDArray[np.int64]]] = {
     "arguments": arguments_bin,
     "depth": lambda depth: depth,
 }
-"""The group of each number of what scores are told apart by."""
+"""The bins of what scores are grouped by."""

@@ -1,4 +1,4 @@
-"""The pairs of the task: generated or read from files, and divided into training, validation and test."""
+"""The pairs of the task, generated or read from files, and their splits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.tasks.logical_inference.generation.generator import generate_logic
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.tasks.logical_inference.readers import MOST_OPERATIONS, read_logic_folder
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm
+from treemem.trees.logic import AND, OR, WORDS, LogicForm
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.source_text import shorten
-from treemem.trees.tree import Tree
 from treemem.trees.tree_pattern import ANY_SUBTREE, TreePattern
 from treemem.trees.vocabulary import Vocabulary
 
@@ -34,33 +32,25 @@ SYSTEMATIC = {
 }
 """The systematic splits of Shen et al. 2019: pairs with such a subtree on either side are kept from training."""
 
-_FORMULA, _CONNECTIVE = "formula", "and or or"
-_REST = "rest"  # the bracket of a connective and the formula after it
-_SORT_OF_WORD = {**dict.fromkeys(VARIABLES, _FORMULA), NOT: NOT, AND: _CONNECTIVE, OR: _CONNECTIVE}
-_SORT_OF_BRACKET = {(NOT, _FORMULA): _FORMULA, (_FORMULA, _REST): _FORMULA, (_CONNECTIVE, _FORMULA): _REST}
-_BRACKETS = f"'( {NOT} F )', '( F ( {AND} F ) )' and '( F ( {OR} F ) )', or the inner one of these alone"
-
 
 @dataclass(frozen=True)
 class LogicDataOptions:
     """Which pairs to train on and to test with.
 
     Attributes:
-        path: folder of the published files, see
-            :func:`~treemem.tasks.logical_inference.readers.read_logic_folder`; None: pairs are generated.
-        size: how many to generate; does not count where ``path`` is given.
-        seed: of the generator, and of the order that ``training_size`` goes by.
-        max_operations: of the formulas generated; does not count where ``path`` is given.
-        max_training_operations: pairs with more are for the test alone.
-        validation_every: of the pairs for training, one in so many is for validation; none where ``path`` has files of
-            pairs for validation.
-        training_size: keep the first so many of the pairs for training, in an order that ``seed`` shuffles; None: all.
-            There must be so many.
-        hold_out: ``"A"``, ``"B"`` or ``"C"`` for a systematic split, or any pattern in brackets such as
-            ``"( or ( not _ ) )"``: pairs in which it occurs are kept from training, and the test has those of them
-            alone that have more operations than the training pairs. None: nothing is held out.
-        hide_test: leave the published test pairs out, and test with the longer pairs of the published training files
-            in their place: for choosing a recipe before the test.
+        path: folder of the published files (:func:`~treemem.tasks.logical_inference.readers.read_logic_folder`); None:
+            generate pairs.
+        size: number of generated pairs.
+        seed: of the generator and of the shuffling for ``training_size``.
+        max_operations: of generated formulas.
+        max_training_operations: pairs with more operations are only tested with.
+        validation_every: one in so many training pairs is for validation, unless ``path`` has validation files.
+        training_size: number of shuffled training pairs to keep; None: all.
+        hold_out: a systematic split ``"A"``, ``"B"`` or ``"C"``, or a pattern in brackets such as
+            ``"( or ( not _ ) )"``. Pairs in which it occurs are not trained on; the test has those of them with more
+            operations than the training pairs. None: nothing is held out.
+        hide_test: test with the longer pairs of the published training files instead of the published test pairs, to
+            choose a recipe before the test.
     """
 
     path: str | None = None
@@ -74,13 +64,10 @@ class LogicDataOptions:
     hide_test: bool = False
 
     def __post_init__(self) -> None:
-        checked_count("size", self.size)
-        checked_count("seed", self.seed, least=0)
-        checked_count("max_operations", self.max_operations)
-        checked_count("max_training_operations", self.max_training_operations, least=0)
-        checked_count("validation_every", self.validation_every, least=2)
-        if self.training_size is not None:
-            checked_count("training_size", self.training_size)
+        least = {"seed": 0, "max_training_operations": 0, "validation_every": 2}
+        for name in ("size", "seed", "max_operations", "max_training_operations", "validation_every", "training_size"):
+            if getattr(self, name) is not None:
+                checked_count(name, getattr(self, name), least.get(name, 1))
         if self.hide_test and self.path is None:
             raise RecipeError("hide_test goes with path: generated pairs come with a test of their own")
         if self.hold_out is not None:
@@ -103,7 +90,7 @@ def make_logic_data(options: LogicDataOptions, form: LogicForm, vocabulary: Voca
     Raises:
         RecipeError: a folder without the published files, or options that leave no pair for training, validation or
             test, or fewer for training than they ask for.
-        ParseError: a line of a file that is no pair.
+        ParseError: a line of a file is not a pair.
     """
     if options.path is not None:
         pairs, is_test = read_logic_folder(options.path)
@@ -150,13 +137,7 @@ def make_logic_data(options: LogicDataOptions, form: LogicForm, vocabulary: Voca
 
 
 def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options: LogicDataOptions) -> str:
-    """Why no pair is for some of the splits.
-
-    Args:
-        empty: those splits.
-        held_out: which pairs have what is held out; None: nothing is.
-        options: the pairs are what these ask for.
-    """
+    """Return why these splits are empty."""
     problem = f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others"
     if held_out is None:
         return problem
@@ -166,7 +147,7 @@ def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options
 
 
 def _leaked(index: SubtreeIndex, pairs: Forest, split: NDArray[np.str_], path: str) -> str:
-    """What the card says of training pairs that are to validate or test with, too, which is also warned of."""
+    """Warn of training pairs that are also for validation or test, and return what the card says about them."""
     sides = index.number[pairs.begin[1:] - 1].reshape(-1, 2)
     pair = sides[:, 0] * index.num_distinct + sides[:, 1]
     known = int(np.isin(pair[split == "train"], pair[split != "train"]).sum())
@@ -180,7 +161,7 @@ def _leaked(index: SubtreeIndex, pairs: Forest, split: NDArray[np.str_], path: s
 
 
 def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_], has_validation_files: bool) -> str:
-    """What the data are, as Markdown."""
+    """Return the data card."""
     counts = ", ".join(f"{int((split == name).sum())} for {name}" for name in SPLITS)
     held_out = "" if options.hold_out is None else f" Held out: {options.hold_out}."
     validating = (
@@ -193,11 +174,11 @@ def _card(source: str, options: LogicDataOptions, split: NDArray[np.str_], has_v
 
 
 def held_out_pattern(name_or_pattern: str) -> TreePattern:
-    """The pattern of a systematic split by its letter, or one in brackets whose first item is a child.
+    """Return the pattern of a systematic split by its letter, or one in brackets whose first item is a child.
 
     Raises:
-        ParseError: neither.
-        RecipeError: no bracket, or one that no formula of the form ``"binary"`` has, so that nothing could match it.
+        ParseError: the text is not one bracketed tree.
+        RecipeError: it has no bracket, or a word that no formula has.
     """
     pattern = TreePattern.parse(SYSTEMATIC.get(name_or_pattern, name_or_pattern), first="child")
     if not pattern.tree.children:
@@ -205,47 +186,16 @@ def held_out_pattern(name_or_pattern: str) -> TreePattern:
             f"{name_or_pattern!r} is none of {', '.join(SYSTEMATIC)}, and no pattern in brackets such as "
             f"'( or ( not {ANY_SUBTREE} ) )'{near_names(name_or_pattern, SYSTEMATIC)}"
         )
-    sorts: list[frozenset[str]] = []  # of the nodes whose parent is yet to come
-    for node in pattern.tree.postorder():
-        children = sorts[len(sorts) - len(node.children) :]
-        del sorts[len(sorts) - len(children) :]
-        sorts.append(_sorts_of_bracket(node, children) if children else _sorts_of_leaf(node))
+    for leaf in pattern.tree.leaves():
+        unknown = [name for name in leaf.label.split("|") if name not in WORDS and leaf.label != ANY_SUBTREE]
+        if unknown:
+            problem = f"the pattern has the word {shorten(unknown[0])}{near_names(unknown[0], WORDS)}"
+            raise RecipeError(f"{problem}; there are {ANY_SUBTREE} {' '.join(WORDS)}, and such as {AND}|{OR}")
     return pattern
 
 
-def _sorts_of_leaf(leaf: Tree) -> frozenset[str]:
-    """What a leaf of a pattern may be: ``NOT``, ``_CONNECTIVE``, ``_FORMULA`` or ``_REST``."""
-    if leaf.label == ANY_SUBTREE:
-        return frozenset({NOT, _CONNECTIVE, _FORMULA, _REST})
-    names = leaf.label.split("|")
-    if "" in names:
-        raise RecipeError(f"{shorten(leaf.label)} in the pattern; alternatives are joined without blanks: {AND}|{OR}")
-    if ANY_SUBTREE in names[1:] + names[:-1]:
-        raise RecipeError(f"{shorten(leaf.label)} in the pattern; {ANY_SUBTREE} stands for anything, and so alone")
-    for name in names:
-        if name not in _SORT_OF_WORD:
-            words = [ANY_SUBTREE, *WORDS]
-            raise RecipeError(
-                f"the pattern has the word {shorten(name)}{near_names(name, words)}; there are {' '.join(words)}"
-            )
-    return frozenset(_SORT_OF_WORD[name] for name in names)
-
-
-def _sorts_of_bracket(bracket: Tree, children: Sequence[frozenset[str]]) -> frozenset[str]:
-    """What a bracket of a pattern may be, given what its items may be: ``_FORMULA`` or ``_REST``, at least one."""
-    shown = shorten(str(bracket).replace(CONSTITUENT + " ", ""))
-    if len(children) != 2:
-        problem = f"has {len(children)} item{'s' * (len(children) != 1)}, and those of formulas have two"
-        raise RecipeError(f"the bracket {shown} {problem}: {_BRACKETS}")
-    left, right = children
-    sorts = {sort for (first, second), sort in _SORT_OF_BRACKET.items() if first in left and second in right}
-    if not sorts:
-        raise RecipeError(f"no formula has the bracket {shown}; there are {_BRACKETS}")
-    return frozenset(sorts)
-
-
 def examples_with(forest: Forest, pattern: TreePattern, trees_per_example: int) -> NDArray[np.bool_]:
-    """Which examples have a tree in which the pattern occurs, bool ``[examples]``."""
+    """Return the examples with a tree in which the pattern occurs, bool ``[examples]``."""
     return np.asarray(pattern.occurs(forest).reshape(-1, trees_per_example).any(1))
 
 
@@ -258,19 +208,18 @@ def divided(
     max_training_operations: int,
     validation_every: int,
 ) -> NDArray[np.str_]:
-    """The split of each pair: ``"train"``, ``"validation"``, ``"test"``, or ``""`` for one that is left out.
+    """Return the split of each pair: ``"train"``, ``"validation"``, ``"test"``, or ``""`` if it is left out.
 
-    Pairs that are not for the test and have few enough operations are for training; the last of every so many
-    of them is for validation, as in the authors' code, or else those that are given for it. All pairs for the test
-    are for it, unless something is held out: then those that have it and more operations than any pair for training.
+    With ``held_out``, the test has only pairs that are held out and longer than all training pairs.
 
     Args:
         operations: of each pair, int64 ``[pairs]``.
-        is_test: which pairs are kept for the test, bool ``[pairs]``.
-        held_out: which pairs have what is held out; None: nothing is.
-        is_validation: which pairs are given for validation, bool ``[pairs]``; None: one in so many is.
-        max_training_operations: of the pairs for training and for validation.
-        validation_every: how many of these there are for one that is for validation, where none are given.
+        is_test: the test pairs, bool ``[pairs]``.
+        held_out: the pairs that are held out from training, bool ``[pairs]``; None: nothing is.
+        is_validation: the validation pairs, bool ``[pairs]``; None: the last of every ``validation_every`` training
+            pairs, as in the authors' code.
+        max_training_operations: of training and validation pairs.
+        validation_every: see ``is_validation``.
     """
     split = np.full(len(operations), "", "<U10")
     for_training = ~is_test & (operations <= max_training_operations)

@@ -1,4 +1,4 @@
-"""What others reached on the published data: the figures that results are printed beside."""
+"""Published figures on the published data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PERCENT_DEVIATION: dict[str, tuple[float, ...]] = {"Ordered Memory": (0.0, 0.4,
 
 
 def published_split(column: str) -> str:
-    """The ``split`` of a published figure: ``"test, 7 operations"``, or ``"test, split A"``."""
+    """Return the ``split`` of a published figure: ``"test, 7 operations"``, or ``"test, split A"``."""
     return f"test, {column} operations" if column.isdigit() else f"test, split {column}"
 
 

@@ -1,4 +1,4 @@
-"""Pairs of formulas out of files: the published ones and a user's own."""
+"""Read pairs of formulas from files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from treemem.trees.source_text import shorten
 from treemem.trees.tree import Tree
 
 MOST_OPERATIONS = 12
-"""What numbers of operations are counted up to."""
+"""Larger numbers of operations count as this one."""
 
 PAIR = "pair"
 """Label of the root that joins the two formulas of a pair."""
@@ -47,11 +47,11 @@ class LogicPairs:
 
     Attributes:
         forest: the formulas, two a pair, adjacent, in the form ``"binary"``.
-        label: index into ``RELATIONS``, int64 ``[pairs]``; -1 where there is none.
+        label: index into ``RELATIONS``, int64 ``[pairs]``; -1 if it is not known.
         operations: the larger of the two numbers of operators, int64 ``[pairs]``; 12 for 12 and more, as in the
-            published files, whose last one has formulas of up to 19.
-        split: what their fields ``split`` say, ``[pairs]``, empty where one has none; None where none has any. Of a
-            folder, what their files are called.
+            published files.
+        split: of each pair, ``[pairs]``, empty if it has none; None if no pair has one. In a folder, the name of the
+            file.
     """
 
     forest: Forest
@@ -63,7 +63,7 @@ class LogicPairs:
         return len(self.label)
 
     def __getitem__(self, chosen: NDArray[np.int64]) -> LogicPairs:
-        """The pairs of these numbers, in their order."""
+        """Return the pairs with these indices."""
         formulas = (2 * chosen[:, None] + np.arange(2)).ravel()
         split = None if self.split is None else self.split[chosen]
         return LogicPairs(self.forest[formulas], self.label[chosen], self.operations[chosen], split)
@@ -72,30 +72,26 @@ class LogicPairs:
 def read_logic(path: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True) -> LogicPairs:
     """Read a file of pairs: ``LABEL<TAB>LEFT<TAB>RIGHT``, or the same after a number of operations.
 
-    A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped, and counted
-    where lines are numbered. CSV, JSONL and Parquet have the fields ``label``, ``left`` and ``right`` (or ``lhs`` and
-    ``rhs``), and may have ``operations`` (or ``n_ops``; the first that is not empty counts) and ``split``. An empty
-    number of operations says nothing, 12 may stand for more, and 3.0 in a record is 3. A name that ends in ``.gz`` is
-    unpacked. Every relation is computed anew from the truth tables.
+    A first line ``n_ops label left right`` or ``label left right`` is a header. Blank lines are skipped. CSV, JSONL and
+    Parquet have the fields ``label``, ``left`` and ``right`` (or ``lhs`` and ``rhs``), and may have ``operations`` (or
+    ``n_ops``; the first that is not empty counts) and ``split``. A number of operations may be empty, and 12 may stand
+    for more. Numbers and relations are checked against the formulas.
 
     Args:
-        path: the file.
-        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default, and text where the
-            name does not say.
-        labelled: whether every pair must have a label; else a line may be ``LEFT<TAB>RIGHT``, a record may have no
-            label, and the label of such a pair is -1.
+        path: the file; a name that ends in ``.gz`` is unpacked.
+        format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default, else text.
+        labelled: every pair must have a label. If False, a line may be ``LEFT<TAB>RIGHT``, with label -1.
 
     Raises:
-        ParseError: the first line of another number of columns, or with a field that is no number of operations,
-            relation or formula, or with a number or label that contradicts its formulas; of one line the leftmost
-            field that is none, then what contradicts. Columns count in that field.
+        ParseError: the first line with another number of columns, a wrong field, or a number or label that contradicts
+            its formulas. Columns count in the field.
         RecipeError: there is no such file.
     """
     return _read(path, format, labelled, SPLITS)
 
 
 def _read(path: str | os.PathLike[str], format: str | None, labelled: bool, splits: Sequence[str]) -> LogicPairs:
-    """A file whose pairs are of ``splits``, or do not say of which they are."""
+    """Read a file whose pairs are of ``splits``, or of no split."""
     source = os.fspath(path)
     rows: list[_Row] = []
     try:
@@ -127,7 +123,7 @@ def _format_of(source: str) -> str:
 
 
 def _columns(record: Record, source: str, labelled: bool) -> list[str]:
-    """What would stand in a line of text, of a record whose fields have names."""
+    """Return the columns that a line of text with the same content would have."""
     fields = record.fields
     names = ("label", *_side_names(fields))
     columns = []
@@ -139,7 +135,7 @@ def _columns(record: Record, source: str, labelled: bool) -> list[str]:
             problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
             raise ParseError(problem, expected=f"texts {', '.join(names)}", line=record.line, source=source)
         columns.append(text)
-    number = next((text for name in _NUMBERS if (text := _said(fields.get(name)))), None)
+    number = next((text for name in _NUMBERS if (text := _number_text(fields.get(name)))), None)
     if number is None:
         return columns
     if not number.isdecimal():
@@ -148,13 +144,13 @@ def _columns(record: Record, source: str, labelled: bool) -> list[str]:
     return [number, *columns]
 
 
-def _said(number: Any) -> str:
-    """The number that a field holds, as text, empty for none: 3 for the 3.0 of a column whose fields may be empty."""
+def _number_text(number: Any) -> str:
+    """Return a number as text, empty for None; 3.0 is 3, as in a column with empty fields."""
     return "" if number is None else re.sub(r"(?<=[0-9])\.0+\Z", "", str(number).strip())
 
 
 def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """What the sides are called in a record."""
+    """Return the names of the sides in a record."""
     return next((names for names in _SIDES if fields.get(names[0]) is not None), _SIDES[0])
 
 
@@ -168,9 +164,9 @@ def _lacks_right_side(parts: Sequence[str]) -> bool:
 
 @dataclass
 class LogicRecords(RecordReader):
-    """Reads pairs of formulas out of the lines that :func:`read_logic` reads, and such as have no label.
+    """Reads pairs of formulas from records, with or without labels.
 
-    A text line is ``LEFT<TAB>RIGHT``, before which a label, or a number of operations and a label, may stand. Records
+    A text line is ``LEFT<TAB>RIGHT``, optionally after a label, or after a number of operations and a label. Records
     have the fields ``left`` and ``right``, or ``lhs`` and ``rhs``.
 
     Args:
@@ -186,7 +182,7 @@ class LogicRecords(RecordReader):
         return _is_header([part.strip() for part in parts])
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
-        """The two sides, which are the last parts."""
+        """Return the two sides, which are the last parts."""
         parts = [part.strip() for part in parts]
         expected = "LEFT<TAB>RIGHT, before which a number of operations and a label may stand"
         if _lacks_right_side(parts):
@@ -217,17 +213,16 @@ class LogicRecords(RecordReader):
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:
     """Read the published files of a folder: ``train`` and ``test``, or ``train0``, ``train1``, ... and ``test0``, ...
 
-    Files called ``validation`` or ``validation0``, ... are read too; among the published ones there are none. Each may
-    end in ``.tsv`` or ``.txt``, or in ``.csv``, ``.jsonl`` or ``.parquet`` as those that ``treemem generate`` writes,
-    then in ``.gz``, and stands there once: either the whole of its pairs in one file, or one file for each number.
+    Files named ``validation`` or ``validation0``, ... are read too. Names may end in ``.tsv``, ``.txt``, ``.csv``,
+    ``.jsonl`` or ``.parquet``, and then in ``.gz``. A split is either one file or one file for each number.
 
     Returns:
-        The pairs with their ``split``, those for training first and those for the test last, of each the files by their
-            numbers and within a file in its order; and which are for the test, bool ``[pairs]``.
+        The pairs with their ``split``, first training and last test pairs, by the numbers of their files; and the test
+        pairs, bool ``[pairs]``.
 
     Raises:
-        RecipeError: there is no such folder, no such files in it, or two that would give the same pairs.
-        ParseError: as :func:`read_logic`, or a pair that says that it is of another split than its file.
+        RecipeError: there is no such folder, no such files in it, or two with the same pairs.
+        ParseError: as :func:`read_logic`, or a pair is of another split than its file.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -240,35 +235,27 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
             f"{folder} must hold train.tsv and test.tsv (or .csv, .jsonl, .parquet), or train0, train1, ... and test0, "
             f"test1, ..."
         )
-    _check_once([(match[1], int(match[2]) if match[2] else None, path.name) for match, path in found], folder)
+    _check_once([match for match, _ in found], folder)
     parts = [_read(path, None, True, [match[1]]) for match, path in found]
     split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])
     return replace(joined(parts), split=split), split == "test"
 
 
-def _check_once(found: Sequence[tuple[str, int | None, str]], folder: Path) -> None:
-    """Make sure that no pairs are read twice, as those for validation would then be among those for training.
-
-    Args:
-        found: of each file what it is for, one of ``SPLITS``, its number, and its name.
-        folder: where they are.
-    """
+def _check_once(files: Sequence[re.Match[str]], folder: Path) -> None:
+    """Check that no pairs are read twice: training pairs could be among the validation pairs then."""
     for kind in SPLITS:
-        names: dict[int | None, list[str]] = {}
-        for its_kind, number, name in found:
-            if its_kind == kind:
-                names.setdefault(number, []).append(name)
-        twice = [each for each in names.values() if len(each) > 1]
-        if twice or (None in names and len(names) > 1):
-            listed = ", ".join(sorted(twice[0] if twice else itertools.chain.from_iterable(names.values())))
+        own = [match for match in files if match[1] == kind]
+        numbers = [int(match[2] or -1) for match in own]
+        if len(set(numbers)) < len(numbers) or (-1 in numbers and len(numbers) > 1):
             raise RecipeError(
-                f"{folder} holds {listed}, which would be read one after the other; keep the pairs of {kind} once: in "
-                f"one whole file such as {kind}.tsv, or in {kind}0, {kind}1, ..., one file for each number"
+                f"{folder} holds {', '.join(sorted(match[0] for match in own))}, which would be read one after the "
+                f"other; keep the pairs of {kind} once: in one whole file such as {kind}.tsv, or in {kind}0, {kind}1, "
+                "..., one file for each number"
             )
 
 
 def joined(parts: Sequence[LogicPairs]) -> LogicPairs:
-    """All pairs, one part after the other, without their splits."""
+    """Return all pairs, without their splits."""
     return LogicPairs(
         Forest.concatenate(part.forest for part in parts),
         np.concatenate([part.label for part in parts]),
@@ -277,12 +264,12 @@ def joined(parts: Sequence[LogicPairs]) -> LogicPairs:
 
 
 def pair_operations(forest: Forest) -> NDArray[np.int64]:
-    """The ``operations`` of pairs of formulas, int64 ``[pairs]``."""
+    """Return the ``operations`` of pairs of formulas, int64 ``[pairs]``."""
     return np.minimum(_all_operations(forest), MOST_OPERATIONS)
 
 
 def _all_operations(forest: Forest) -> NDArray[np.int64]:
-    """The same, however many there are."""
+    """Return the larger number of operators of each pair, int64 ``[pairs]``."""
     is_operator = np.array([label in (NOT, AND, OR) for label in forest.labels], bool)
     if not len(forest):
         return np.zeros(0, np.int64)
@@ -291,7 +278,7 @@ def _all_operations(forest: Forest) -> NDArray[np.int64]:
 
 
 class _Row(NamedTuple):
-    """The fields of a line as they stand there."""
+    """The fields of a line."""
 
     line: int
     number: str | None
@@ -302,7 +289,7 @@ class _Row(NamedTuple):
 
 
 def _checked_row(fields: Sequence[str], line: int, source: str, labelled: bool) -> _Row:
-    """The fields of a line, as far as they can be checked without the formulas."""
+    """Return the fields of a line after all checks that do not need the formulas."""
 
     def wrong(problem: str, text: str, offset: int = 0, expected: str = _EXPECTED) -> ParseError:
         return ParseError(problem, text, offset, expected, line=line, source=source)
@@ -327,10 +314,10 @@ def _first_character(field: str) -> int:
 
 
 def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
-    """The pairs of some lines.
+    """Return the pairs of some lines.
 
     Raises:
-        ParseError: the first line with a side that is no formula, or with what contradicts its formulas.
+        ParseError: the first line with a side that is not a formula, or whose number or label contradicts its formulas.
     """
     try:
         forest, tables = _formulas(rows, source)
@@ -350,7 +337,7 @@ def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
 
 
 def _formulas(rows: Sequence[_Row], source: str) -> tuple[Forest, NDArray[np.uint64]]:
-    """The sides as trees, and their truth tables."""
+    """Return the sides as trees, and their truth tables."""
     lines = [row.line for row in rows for _ in range(2)]
     sides = [side for row in rows for side in (row.left, row.right)]
     forest = forest_of_bracketed(sides, source=source, lines=lines, parse=parse_logic)
@@ -362,7 +349,7 @@ def _formulas(rows: Sequence[_Row], source: str) -> tuple[Forest, NDArray[np.uin
 
 
 def _check_sides(rows: Sequence[_Row], source: str) -> None:
-    """Raise a ``ParseError`` for the first side that is no formula."""
+    """Raise a ``ParseError`` for the first side that is not a formula."""
     for row in rows:
         for side in (row.left, row.right):
             try:
@@ -372,7 +359,7 @@ def _check_sides(rows: Sequence[_Row], source: str) -> None:
 
 
 def _check_against_formulas(row: _Row, operations: int, relation: str, source: str) -> None:
-    """Make sure that a line says the number of operations, where it says one, and the relation of its formulas."""
+    """Check the number of operations and the relation of a line, if it has them."""
     number, label = row.number, row.label
     if number is not None and number.strip() not in (str(operations), str(min(operations, MOST_OPERATIONS))):
         problem = f"{shorten(number.strip())} is said to be the number of operations, which is {operations}"

@@ -1,8 +1,7 @@
-"""Logical inference: which of seven relations holds between two formulas?"""
+"""The logical inference task: the relation between two formulas."""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,12 +22,7 @@ from treemem.tasks.logical_inference.data import LogicDataOptions, make_logic_da
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.tasks.logical_inference.generation.relations import RELATIONS
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.readers import (
-    PAIR,
-    LogicRecords,
-    pair_operations,
-    read_logic,
-)
+from treemem.tasks.logical_inference.readers import PAIR, LogicRecords, pair_operations, read_logic
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
@@ -38,8 +32,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 _LABEL = "the place of a relation among the seven, or -1 (not said), for each formula"
-
-_logger = logging.getLogger(__name__)
 
 
 def _networks() -> dict[str, NetworkConfig]:
@@ -68,17 +60,17 @@ def _networks() -> dict[str, NetworkConfig]:
 class LogicalInference(ClassificationTask):
     """Pairs of formulas of propositional logic and the relation between them (Bowman et al. 2015), by operations.
 
-    Data are forests of two formulas a pair, adjacent. ``tree_data`` has one entry a formula, the same for both of a
-    pair: ``label``, index into ``RELATIONS`` or -1 where nobody said; ``split``, where the data are divided.
+    Data are forests of two adjacent formulas a pair. ``tree_data`` has one entry a formula, the same for both of a
+    pair: ``label``, an index into ``RELATIONS`` (-1 if it is not known), and ``split`` if the data are divided.
 
     Args:
-        form: what tree networks read: ``"binary"``: words are leaves and brackets nodes, as published; ``"operators"``:
-            operators are inner nodes. Sequence networks read the words and brackets of the former and functions,
-            ``and ( a , b )``, of the latter, unless their option ``form`` says otherwise.
+        form: of the trees. ``"binary"``, as published: words are leaves and brackets are nodes. ``"operators"``:
+            operators are inner nodes. Sequence networks read words and brackets of the first, and functions such as
+            ``and ( a , b )`` of the second, unless their option ``form`` says otherwise.
         dropout: of the head: before the comparison layer and before the classifier (the authors' ``dropouto``).
 
     Raises:
-        RecipeError: another form.
+        RecipeError: an unknown form.
     """
 
     name: ClassVar[str] = "logical_inference"
@@ -104,7 +96,7 @@ class LogicalInference(ClassificationTask):
 
     @property
     def token_form(self) -> TokenForm:
-        """Of binary trees the words and brackets; of the others, whose operators are nodes, functions."""
+        """Words and brackets for binary trees; for the others, whose operators are nodes, functions."""
         return "bracketed leaves" if self.form == "binary" else "function"
 
     @property
@@ -114,27 +106,21 @@ class LogicalInference(ClassificationTask):
         return Vocabulary(VARIABLES, [(NOT, 1), (AND, 2), (OR, 2)])
 
     def make_data(self, options: LogicDataOptions, *, progress: bool | None = None) -> TaskData:
-        """The pairs that ``options`` ask for.
-
-        Raises:
-            RecipeError: a folder without the published files, or options that leave no pair for training, validation or
-                test, or fewer for training than they ask for.
-            ParseError: a line of a file that is no pair.
-        """
+        """Return the pairs that ``options`` ask for; see :func:`make_logic_data`."""
         return make_logic_data(options, self.form, self.vocabulary)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Pairs as records: ``label``, ``left`` and ``right`` as in the published files, split and operations."""
+        """Yield records with ``label``, ``left``, ``right``, ``split`` and ``operations``."""
         examples = self.examples(data)
         formulas, labels = iter(examples.forest), examples.targets["label"].tolist()
         for left, right, label, rest in zip(
             formulas, formulas, labels, split_and_group(examples, self.group), strict=True
         ):
-            said = None if label < 0 else RELATIONS[label]
-            yield {"label": said, "left": format_logic(left), "right": format_logic(right), **rest}
+            name = None if label < 0 else RELATIONS[label]
+            yield {"label": name, "left": format_logic(left), "right": format_logic(right), **rest}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """The pairs of a file; see :func:`~treemem.tasks.logical_inference.readers.read_logic`."""
+        """Return the pairs of a file; see :func:`~treemem.tasks.logical_inference.readers.read_logic`."""
         pairs = read_logic(source, format=format, labelled=False)
         if not len(pairs):
             raise RecipeError(f"there are no pairs in {os.fspath(source)}")
@@ -145,7 +131,7 @@ class LogicalInference(ClassificationTask):
         return forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
 
     def parse(self, text: str) -> Tree:
-        """A pair from ``LEFT<TAB>RIGHT``, as a tree whose root joins the two formulas."""
+        """Return the pair ``LEFT<TAB>RIGHT`` as a tree whose root joins the two formulas."""
         text = decode_source(text)
         sides = text.split("\t")
         if len(sides) != 2:
@@ -163,11 +149,11 @@ class LogicalInference(ClassificationTask):
         return RELATIONS
 
     def examples(self, data: Forest) -> Examples:
-        """The pairs of a forest of two formulas each, or of trees that join two.
+        """Return the pairs of a forest of formulas, or of trees that join two.
 
         Raises:
-            GraphError: trees that make no pairs.
-            RecipeError: splits that mean nothing.
+            GraphError: a formula without a second one.
+            RecipeError: an unknown split.
         """
         joins = PAIR in data.labels and bool((data.label[data.begin[1:] - 1] == data.labels.index(PAIR)).all())
         tree_data = data.tree_data
@@ -195,5 +181,5 @@ class LogicalInference(ClassificationTask):
         )
 
     def joint_head(self, hidden_size: int) -> nn.Module:
-        """A classifier of one vector for the whole pair (Radford et al. 2018)."""
+        """Return a classifier of one encoding of the whole pair (Radford et al. 2018)."""
         return ClassifierHead(hidden_size, len(RELATIONS), dropout=self.dropout)

@@ -55,7 +55,9 @@ def test_the_temperature_by_which_outputs_were_spoilt_is_found(temperature: floa
     assert ListOps().fitted_temperature(logits * temperature, {"label": place}) == pytest.approx(temperature, rel=0.05)
 
 
-def test_examples_that_set_no_temperature_give_none() -> None:
+def test_wrong_outputs_get_the_largest_temperature_and_examples_that_set_none_get_none() -> None:
+    mostly_wrong = torch.tensor([8.0, -8.0, 8.0, 8.0])
+    assert MoreX().fitted_temperature(mostly_wrong, {"label": np.array([0, 1, 0, 1])}) == LARGEST_TEMPERATURE
     right = {"label": np.array([1, 0, 1])}
     assert MoreX().fitted_temperature(torch.tensor([1.0, -1.0, 2.0]), right) is None
     assert MoreX().fitted_temperature(torch.empty(0), {"label": np.empty(0, np.int64)}) is None
@@ -98,11 +100,6 @@ def test_calibrating_writes_a_temperature_beside_the_checkpoint_and_changes_noth
     assert treemem.load(tmp_path / "again").temperature == found
     with pytest.raises(RecipeError, match="no split 'tset'"):
         calibrate(tmp_path / "model", data, split="tset")
-
-
-def test_outputs_that_are_sure_and_wrong_get_the_largest_temperature() -> None:
-    mostly_wrong = torch.tensor([8.0, -8.0, 8.0, 8.0])
-    assert MoreX().fitted_temperature(mostly_wrong, {"label": np.array([0, 1, 0, 1])}) == LARGEST_TEMPERATURE
 
 
 def test_examples_that_set_no_temperature_leave_a_checkpoint_as_it_is(tmp_path: Path) -> None:

@@ -59,8 +59,5 @@ def test_seeds_are_taken_together_for_the_interval_and_one_by_one_for_the_test()
 def test_what_cannot_be_compared_is_refused(first: object, second: object, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         compare(first, second)  # type: ignore[arg-type]
-
-
-def test_a_level_that_is_no_probability_is_refused() -> None:
     with pytest.raises(RecipeError, match="level"):
         compare([True], [False], level=95)

@@ -34,13 +34,10 @@ def test_the_mean_of_scores_of_a_worked_example() -> None:
     assert mean.deviation == pytest.approx(0.02**0.5)
     assert (mean.precision, mean.f1) == (pytest.approx(0.3), None)
     assert mean_scores(runs[:1])[0].deviation is None
+    (other,) = mean_scores([[Score("all", 4, {"bleu": value, "accuracy": 0.5})] for value in (0.1, 0.2, 0.4)])
+    assert other.deviation == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1)), "of the first metric"
     with pytest.raises(RecipeError, match="different groups"):
         mean_scores([[Score(1, 1, {})], [Score(2, 1, {})]])
-
-
-def test_the_deviation_is_that_of_the_first_metric() -> None:
-    (mean,) = mean_scores([[Score("all", 4, {"bleu": value, "accuracy": 0.5})] for value in (0.1, 0.2, 0.4)])
-    assert mean.deviation == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1))
 
 
 def test_scores_by_group_are_in_order_and_the_last_is_of_all() -> None:

@@ -226,12 +226,24 @@ def test_a_single_process_has_all_and_waits_for_none() -> None:
         raise KeyError
 
 
-def test_a_process_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(*_: object) -> None:
-        raise RuntimeError("Connection closed\n by peer")
+@pytest.mark.parametrize(
+    ("raised", "expected", "message"),
+    [
+        (
+            RuntimeError("Connection closed\n by peer"), ProcessLostError,
+            r"has ended, or cannot be reached \(Connection closed by peer\)",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError, "out of memory"),
+    ],
+)  # fmt: skip
+def test_a_process_that_cannot_be_reached_is_told_from_memory_that_runs_out(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[Exception], message: str
+) -> None:
+    def failing(*_: object) -> None:
+        raise raised
 
-    monkeypatch.setattr(torch.distributed, "all_gather_object", closed)
-    with pytest.raises(ProcessLostError, match=r"has ended, or cannot be reached \(Connection closed by peer\)"):
+    monkeypatch.setattr(torch.distributed, "all_gather_object", failing)
+    with pytest.raises(expected, match=message):
         Processes(rank=1, count=2).gathered("own")
 
 
@@ -260,15 +272,6 @@ def test_a_process_of_another_launcher_is_warned_once_that_it_works_by_itself(
     assert [record.message for record in caplog.records] == [
         "WORLD_SIZE is 2, but torchrun did not launch this process, which works by itself; launch with torchrun"
     ]
-
-
-def test_memory_that_runs_out_is_not_taken_for_a_process_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(torch.distributed, "all_gather_object", full)
-    with pytest.raises(torch.OutOfMemoryError):
-        Processes(rank=1, count=2).gathered("own")
 
 
 def test_what_is_no_training_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

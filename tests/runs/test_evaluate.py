@@ -35,9 +35,7 @@ def test_scores_agree_with_the_predictions(caplog: pytest.LogCaptureFixture) -> 
     correct = (evaluation.predicted > 0.5) == data.tree_data["label"][chosen]
     assert evaluation.overall.accuracy == correct.mean()
     assert evaluation.overall.examples == len(evaluation.chosen) == evaluation.num_trees
-    assert evaluation.trees_per_second == pytest.approx(evaluation.examples_per_second)
-    assert evaluation.network_trees_per_second > evaluation.trees_per_second
-    assert 0 < evaluation.loader_share < 1
+    assert evaluation.network_trees_per_second > evaluation.trees_per_second > 0
     assert "a network on a file: scored 16 examples: accuracy" in caplog.text
     assert "trees/s without making the batches" in caplog.text
 
@@ -108,23 +106,16 @@ def test_several_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
         fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1, 1], output=tmp_path)
 
 
-def test_seeds_are_scored_in_batches_and_threads_of_their_training(
+def test_seeds_of_an_own_network_are_scored_in_batches_and_threads_of_their_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = scored_batches(monkeypatch)
     options = TrainingOptions(epochs=1, evaluation_batch_size=4, threads=2)
-    fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1], output=tmp_path)
+    network = NetworkConfig("Mine", {"hidden_size": 3})
+    result = fit_seeds(MoreX(), network, toy_data(), options, seeds=[1], output=tmp_path, networks={"Mine": KindSum})
     validation, test = 12, 12
     assert seen == [(4, 2)] * ((validation + test) // 4)
-
-
-def test_several_seeds_take_own_network_classes(tmp_path: Path) -> None:
-    class Mine(KindSum):
-        pass
-
-    network, options = NetworkConfig("Mine", {"hidden_size": 3}), TrainingOptions(epochs=1)
-    result = fit_seeds(MoreX(), network, toy_data(), options, seeds=[1], output=tmp_path, networks={"Mine": Mine})
-    assert isinstance(result.fits[0].model.encoder, Mine)
+    assert isinstance(result.fits[0].model.encoder, KindSum)
 
 
 def test_seeds_are_not_trained_where_the_split_to_evaluate_is_missing(tmp_path: Path) -> None:

@@ -34,8 +34,7 @@ def test_it_learns_and_keeps_the_best_epoch(tmp_path: Path) -> None:
     assert result.validation[-1].accuracy == max(accuracies) > 0.9
     assert result.best_epoch == accuracies.index(max(accuracies)) + 1
     assert result.records[-1]["loss"] < result.records[0]["loss"] / 2
-    assert result.trees_per_second == result.examples_per_second > 0
-    assert 0 < result.loader_share < 1
+    assert result.trees_per_second > 0
     assert not result.model.training
     np.testing.assert_array_equal(result.model.predict(["(f x y)"]), treemem.load(tmp_path).predict(["(f x y)"]))
 

@@ -44,13 +44,8 @@ def test_a_recipe_is_read_into_dataclasses(tmp_path: Path) -> None:
     assert recipe.networks == {"sum": NetworkConfig("KindSum", {"hidden_size": 3})}
     assert recipe.training == TrainingOptions(epochs=2, learning_rate=0.01)
     assert recipe.seeds == (1, 2)
-
-
-def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
-    recipe = parse_recipe({"task": "more_x", "networks": content()["networks"]})
-    assert recipe.training == TrainingOptions()
-    assert recipe.data == ToyDataOptions()
-    assert recipe.seeds == ()
+    shortest = parse_recipe({"task": "more_x", "networks": content()["networks"]})
+    assert (shortest.training, shortest.data, shortest.seeds) == (TrainingOptions(), ToyDataOptions(), ())
 
 
 def test_any_field_can_be_overridden(tmp_path: Path) -> None:
@@ -60,7 +55,7 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         "training.schedule=cosine",
         "training.averaging=0.99",
         "data.seed=3",
-        "networks.sum.options.dropout=0.1",
+        "networks.sum.options={hidden_size: '3', dropout: '1e-1'}",
         "task_options.strict=true",
         "seeds=[4, 5]",
     ]
@@ -123,7 +118,6 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ("training.epochs", "write FIELD=VALUE"),
         ("task.name=x", "'task' has no fields"),
         ("training.epochs=[", "is not a YAML value"),
-        ("training.epohcs=3", "did you mean epochs"),
         (
             "training.epochs=0",
             r"yaml with training\.batch_size=4 training\.epochs=0 data\.seed=3: epochs must be",
@@ -135,9 +129,7 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
         ),
         ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
         ("training.epochs=2024-13-45", "is not a YAML value"),
-        ("training.schedule=cosin", r"schedule must be one of constant, cosine, linear, plateau"),
         ("training.averaging=often", r"training\.averaging must be of type float \| None, not 'often'$"),
-        ("training.curriculum=3", "curriculum must be at most epochs, which is 2, not 3"),
         (
             "training.curriculum=[[5]]",
             r"must be of type int \| tuple\[tuple\[int, int\], \.\.\.\], not '\[\[5\]\]'$",
@@ -157,12 +149,6 @@ def test_an_override_mends_a_mistake_of_the_file(tmp_path: Path) -> None:
     assert load_recipe(path, ["training.epochs=1"]).training.epochs == 1
     with pytest.raises(RecipeError, match=r"with training\.epochs=1 seeds=x: seeds must be of type"):
         load_recipe(path, ["training.epochs=1", "seeds=x"])
-
-
-def test_options_of_networks_are_read_as_the_types_they_are_declared_with(tmp_path: Path) -> None:
-    options = {"hidden_size": "4", "dropout": "1e-1"}
-    recipe = load_recipe(written(tmp_path, networks={"sum": {"network": "KindSum", "options": options}}))
-    assert recipe.networks["sum"].options == {"hidden_size": 4, "dropout": 0.1}
 
 
 def test_a_network_whose_types_only_checkers_see_and_one_made_by_a_function_are_checked_by_making_them(
@@ -217,11 +203,6 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
     [
         ("task_options.numeric=maybe", "task_options.numeric must be of type bool, not 'maybe'"),
         ("task_options.decoder_activation=softplus", "task_options.decoder_activation must be of type .*softplus"),
-        ("networks.Tree-LSTM.options.hidden_size=1e2", "Tree-LSTM.options.hidden_size must be of type int"),
-        (
-            "networks.Tree-LSTM+stack+normalize+no-op.options.no_op=maybe",
-            "no-op.options.no_op must be of type bool",
-        ),
         ("networks.Tree-LSTM+stack+normalize+no-op.options.stack_size=0", "stack_size must be at least 1, not 0"),
     ],
 )

@@ -79,13 +79,6 @@ def test_runs_are_scored_in_batches_and_threads_of_their_training(
     assert seen == [(6, 2)] * ((validation + test + other) // 6)
 
 
-def test_records_of_another_kind_are_refused_with_their_line(tmp_path: Path) -> None:
-    (tmp_path / "study.jsonl").write_text('{"run": "a", "row": "b"}\n{"run": "c"}\n', encoding="utf-8")
-    assert [record["run"] for record in read_study(tmp_path / "study.jsonl", ["run"])] == ["a", "c"]
-    with pytest.raises(ParseError, match=r"study\.jsonl, line 2.* has no row; expected a record of this study"):
-        read_study(tmp_path / "study.jsonl", ["run", "row"])
-
-
 def test_a_recorded_run_with_stages_of_a_curriculum_is_known_again(tmp_path: Path) -> None:
     staged = dataclasses.replace(TRAINING, curriculum=((2, 1),))
     planned = [StudyRun("sum/seed-1", "sum", SUM, staged)]
@@ -257,17 +250,14 @@ def test_new_runs_are_recorded_beside_records_of_an_earlier_form(tmp_path: Path)
     assert scored[0]["weights"] is not None
 
 
-def test_a_line_without_the_fields_of_a_study_is_told(tmp_path: Path) -> None:
-    write_records(tmp_path / "study.jsonl", [{"run": "sum/seed-1"}])
+def test_a_record_without_a_field_is_refused_with_its_line(tmp_path: Path) -> None:
+    results = tmp_path / "study.jsonl"
+    write_records(results, [{"run": "new", "right": {}}, {"run": "old", "right": None}])
+    assert len(read_study(results, ["run"])) == 2
+    with pytest.raises(ParseError, match=r"study\.jsonl, line 2.* has no right; expected a record of this study"):
+        read_study(results, ["run", "right"])
     with pytest.raises(ParseError, match=r"study\.jsonl, line 1.* has no network and no training and"):
-        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
-
-
-def test_a_field_that_a_record_of_an_earlier_form_has_not_is_told(tmp_path: Path) -> None:
-    write_records(tmp_path / "study.jsonl", [{"run": "new", "right": {}}, {"run": "old", "right": None}])
-    assert len(read_study(tmp_path / "study.jsonl", ["run"])) == 2
-    with pytest.raises(ParseError, match=r"study\.jsonl, line 2.* has no right"):
-        read_study(tmp_path / "study.jsonl", ["run", "right"])
+        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=results)
 
 
 @pytest.mark.parametrize("changed", ["training", "data"])
@@ -299,11 +289,6 @@ def test_scores_come_back_whatever_the_task_calls_its_groups(group: str) -> None
     assert recorded_scores(record, "test") == scores
 
 
-def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="one name"):
-        run_study(MoreX(), runs(1, 1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "study.jsonl")
-
-
 def test_right_answers_come_back_as_they_were_packed() -> None:
     bits = np.array([1, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0], bool)
     packed = base64.b64encode(np.packbits(bits).tobytes()).decode()
@@ -332,9 +317,12 @@ def test_names_that_would_overwrite_something_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_study_needs_a_process(tmp_path: Path) -> None:
+def test_two_runs_of_one_name_and_no_process_are_refused(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path, "results": tmp_path / "study.jsonl"}
+    with pytest.raises(RecipeError, match="one name"):
+        run_study(MoreX(), runs(1, 1), {"data": toy_data()}, **given)
     with pytest.raises(RecipeError, match="processes must be at least 1"):
-        run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=tmp_path / "s", processes=0)
+        run_study(MoreX(), runs(1), {"data": toy_data()}, processes=0, **given)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

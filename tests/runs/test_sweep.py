@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,29 @@ def recipe(tmp_path: Path) -> str:
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(content))
     return str(path)
+
+
+@pytest.fixture
+def before_fit(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., None]]:
+    """Functions that are called with what each training is called with."""
+    functions: list[Callable[..., None]] = []
+    fit = sweep.fit
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        for function in functions:
+            function(*arguments, **options)
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(sweep, "fit", watched)
+    return functions
+
+
+def failing(place: str, error: type[BaseException]) -> Callable[..., None]:
+    def fail(*_: Any, output: Path, **__: Any) -> None:
+        if str(output).endswith(place):
+            raise error("the loss is not finite")
+
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -112,19 +136,14 @@ def test_the_same_seed_draws_the_same_trials(recipe: str, tmp_path: Path) -> Non
     assert [each["overrides"] for each in found[0]] == [each["overrides"] for each in found[1]]
 
 
-def test_an_interrupted_trial_keeps_its_values(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_trial_keeps_its_values(
+    recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
+) -> None:
     whole = run_sweep(recipe, [], trials=2, output=tmp_path / "whole")
-    fit = sweep.fit
-
-    def stopping(*arguments: Any, **options: Any) -> Any:
-        if options["output"].name == "trial-002":
-            raise KeyboardInterrupt
-        return fit(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep, "fit", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    before_fit.append(failing("trial-002", KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
+    before_fit.clear()
     resumed = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
     assert [each["overrides"] for each in resumed] == [each["overrides"] for each in whole]
 
@@ -135,33 +154,23 @@ def test_without_optuna_the_message_says_what_to_install(recipe: str, monkeypatc
         plan_sweep(recipe, [], trials=1)
 
 
-def test_no_test_example_is_trained_on_or_scored(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_test_example_is_trained_on_or_scored(
+    recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
+) -> None:
     seen: list[set[str]] = []
-    fit = sweep.fit
-
-    def watched(task: Any, network: Any, data: Any, *arguments: Any, **options: Any) -> Any:
-        seen.append(set(data.tree_data["split"]))
-        return fit(task, network, data, *arguments, **options)
-
-    monkeypatch.setattr(sweep, "fit", watched)
+    before_fit.append(lambda task, network, data, *_, **__: seen.append(set(data.tree_data["split"])))
     run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
     assert seen == [{"train", "validation"}] * 2
 
 
 def test_a_recorded_trial_is_not_run_again_and_more_can_be_added(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
 ) -> None:
     output = tmp_path / "sweep"
     variations = [Variation.parse("training.learning_rate=1e-3:1e-1:log"), Variation.parse("data.seed=1,2")]
     first = run_sweep(recipe, variations, trials=2, output=output)
     ran: list[str] = []
-    fit = sweep.fit
-
-    def watched(*arguments: Any, **options: Any) -> Any:
-        ran.append(Path(options["output"]).name)
-        return fit(*arguments, **options)
-
-    monkeypatch.setattr(sweep, "fit", watched)
+    before_fit.append(lambda *_, output, **__: ran.append(output.name))
     longer = run_sweep(recipe, variations, trials=3, output=output)
     assert longer[:2] == first
     assert ran == ["trial-003"]
@@ -174,16 +183,9 @@ def test_a_recorded_trial_is_not_run_again_and_more_can_be_added(
 
 
 def test_a_trial_that_diverges_is_recorded_and_is_not_the_best(
-    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
 ) -> None:
-    fit = sweep.fit
-
-    def diverging(*arguments: Any, **options: Any) -> Any:
-        if options["output"].name == "trial-001":
-            raise DivergedError("the loss is not finite")
-        return fit(*arguments, **options)
-
-    monkeypatch.setattr(sweep, "fit", diverging)
+    before_fit.append(failing("trial-001", DivergedError))
     records = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
     assert records[0]["error"] == "the loss is not finite"
     assert records[0]["validation_accuracy"] is None
@@ -192,25 +194,19 @@ def test_a_trial_that_diverges_is_recorded_and_is_not_the_best(
         best_trial(records[:1])
 
 
-@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("diverging", [1, 2])
 def test_a_trial_with_seeds_that_diverges_is_recorded_like_the_others(
-    failing: int, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    diverging: int, recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
 ) -> None:
-    fit, output = sweep.fit, tmp_path / "sweep"
-
-    def diverging(*arguments: Any, **options: Any) -> Any:
-        if options["output"] == output / f"trial-00{failing}" / "seed-2":
-            raise DivergedError("the loss is not finite")
-        return fit(*arguments, **options)
-
-    monkeypatch.setattr(sweep, "fit", diverging)
+    output = tmp_path / "sweep"
+    before_fit.append(failing(f"trial-00{diverging}/seed-2", DivergedError))
     planned = plan_sweep(recipe, [], trials=2, seeds=[1, 2])
     records = run_trials(planned, 2, output)
     assert [record["error"] for record in records] == [
-        "the loss is not finite" if n == failing else None for n in (1, 2)
+        "the loss is not finite" if n == diverging else None for n in (1, 2)
     ]
     assert [record["seeds"] for record in records] == [[1, 2]] * 2
-    assert [record["accuracies"] is None for record in records] == [n == failing for n in (1, 2)]
+    assert [record["accuracies"] is None for record in records] == [n == diverging for n in (1, 2)]
     assert run_trials(planned, 2, output) == records
 
 

@@ -21,6 +21,11 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
     "listops": {"training_size": 20, "validation_size": 10, "test_size": 10, "pool": 0},
     "logical_inference": {"size": 300, "max_operations": 5, "max_training_operations": 3},
 }
+RECORDS: dict[str, Mapping[str, Any]] = {
+    "equation_verification": {"equation": "x = x"},
+    "listops": {"tree": "[MAX 2 9 ]", "label": 9},
+    "logical_inference": {"left": "a", "right": "a", "label": "="},
+}
 TASK_OPTIONS: list[tuple[str, Mapping[str, Any]]] = [
     ("equation_verification", {}),
     ("listops", {}),
@@ -92,14 +97,7 @@ def test_examples_without_splits_or_labels_say_none(tmp_path: Path) -> None:
         assert listops.read_examples(path).tree_data["label"].tolist() == [-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("equation_verification", {"equation": "x = x"}),
-        ("listops", {"tree": "[MAX 2 9 ]", "label": 9}),
-        ("logical_inference", {"left": "a", "right": "a", "label": "="}),
-    ],
-)
+@pytest.mark.parametrize(("name", "fields"), RECORDS.items())
 def test_a_split_of_null_is_no_split(name: str, fields: Mapping[str, Any], tmp_path: Path) -> None:
     for suffix in ("jsonl", "parquet"):
         path = tmp_path / f"examples.{suffix}"
@@ -107,14 +105,7 @@ def test_a_split_of_null_is_no_split(name: str, fields: Mapping[str, Any], tmp_p
         assert "split" not in TASKS.find(name)().read_examples(path).tree_data
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("equation_verification", {"equation": "x = x"}),
-        ("listops", {"tree": "[MAX 2 9 ]", "label": 9}),
-        ("logical_inference", {"left": "a", "right": "a", "label": "="}),
-    ],
-)
+@pytest.mark.parametrize(("name", "fields"), RECORDS.items())
 def test_a_split_that_is_none_is_named_with_its_line(name: str, fields: Mapping[str, Any], tmp_path: Path) -> None:
     path, task = tmp_path / "examples.jsonl", TASKS.find(name)()
     write_records(path, [{**fields, "split": "train"}, {**fields, "split": "tset"}])
@@ -167,20 +158,3 @@ def test_a_task_that_says_nothing_of_files_reads_examples_without_labels(tmp_pat
         MoreX().read_examples(path)
     with pytest.raises(RecipeError, match="cannot read"):
         MoreX().read_examples(tmp_path / "nowhere.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"label": "=", "left": "a"}', "no right"),
-        ('{"label": "=", "left": "a", "right": 3}', "the field 'right' is 3"),
-        ('{"label": "<", "left": "a", "right": "a"}', "'<' contradicts the formulas"),
-        ('{"label": "=", "left": "a", "right": "a", "operations": 2}', "'2' is said to be the number of operations"),
-    ],
-)
-def test_a_bad_record_of_logic_is_named(line: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"label": "=", "left": "a", "right": "a"}\n' + line + "\n")
-    with pytest.raises(ParseError, match=r"pairs\.jsonl, line 2") as caught:
-        TASKS.find("logical_inference")().read_examples(path)
-    assert said in str(caught.value)

@@ -57,15 +57,8 @@ def mean_sentence_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanSco
     Each span of several words counts once, but not that of the whole sentence; nodes of one child change nothing. A
     gold tree without such spans has recall 1, and precision 1 if the predicted tree has none either, else 0. A
     predicted tree without spans has F1 0 if the gold tree has some. (The authors' code adds 1e-8 to the denominators;
-    this does not, so a tree scores 1 against itself.) Precision and recall are means over the sentences too.
-
-    Args:
-        gold: the gold trees.
-        predicted: a tree for each, with the same words.
-
-    Raises:
-        RecipeError: different numbers of trees, or none.
-        GraphError: a sentence with different words.
+    this does not, so a tree scores 1 against itself.) Precision and recall are means over the sentences too. Arguments
+    and errors are those of :func:`corpus_f1`.
 
     Example:
         >>> from treemem.trees.brackets import parse_brackets

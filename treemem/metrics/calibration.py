@@ -1,7 +1,7 @@
-"""Probabilities that mean what they say: a temperature for the outputs, and how far confidence is from accuracy.
+"""Calibration: temperature scaling, and reliability tables.
 
-Outputs are divided by a temperature before they become probabilities (Guo et al. 2017, section 4.2). No answer changes
-by that, only how sure the model is.
+Outputs are divided by a temperature before they become probabilities (Guo et al. 2017, section 4.2). Answers stay the
+same; only the confidence changes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from treemem.errors import RecipeError
 
 LARGEST_TEMPERATURE = 20.0
-"""The temperature is sought between this and its inverse."""
+"""The temperature is searched between this and its inverse."""
 
-_MARGIN = 0.01  # of the logarithm: closer to an end than this, a temperature is taken to lie beyond
+_MARGIN = 0.01  # of the logarithm: a temperature closer to an end than this counts as outside
 
 
 def least_loss_temperature(loss: Callable[[float], float]) -> float | None:
@@ -29,8 +29,8 @@ def least_loss_temperature(loss: Callable[[float], float]) -> float | None:
         loss: of a temperature.
 
     Returns:
-        The temperature, at most :data:`LARGEST_TEMPERATURE`. None if the examples set none: no temperature is better
-        than 1, or all answers are correct, so that the loss falls with the temperature down to 0.
+        The temperature, at most :data:`LARGEST_TEMPERATURE`. None if no temperature is better than 1, or if all
+        answers are correct, so that the loss falls with the temperature down to 0.
     """
     from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # scipy has no types
 
@@ -43,13 +43,13 @@ def least_loss_temperature(loss: Callable[[float], float]) -> float | None:
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The examples of which a model is about equally sure.
+    """The examples with a confidence above ``low`` and at most ``high``.
 
     Attributes:
-        low, high: the confidence of these examples is above ``low`` and at most ``high``.
-        examples: how many there are.
-        confidence: their mean probability of what the model says; NaN where there are none.
-        accuracy: the share that it is right about.
+        low, high: bounds of the confidence.
+        examples: number of examples.
+        confidence: mean probability of the predictions; NaN without examples.
+        accuracy: fraction of correct predictions; NaN without examples.
     """
 
     low: float
@@ -61,18 +61,18 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How sure a model is, and how often it is right.
+    """Accuracy by confidence.
 
     Attributes:
-        bins: by confidence, in ascending order.
-        expected_calibration_error: the mean distance of confidence and accuracy over the bins, weighted by examples.
+        bins: in ascending order of confidence.
+        expected_calibration_error: mean distance between confidence and accuracy, weighted by examples.
     """
 
     bins: Sequence[ReliabilityBin]
     expected_calibration_error: float
 
     def as_markdown(self) -> str:
-        """The bins that hold examples, as a table."""
+        """Return the bins with examples as a table."""
         lines = ["| confidence | examples | mean confidence | accuracy |", "|---|---|---|---|"]
         lines += [
             f"| {each.low:.2f}-{each.high:.2f} | {each.examples} | {each.confidence:.3f} | {each.accuracy:.3f} |"
@@ -83,12 +83,12 @@ class Reliability:
 
 
 def reliability(probabilities: NDArray[np.float64], labels: NDArray[Any], *, num_bins: int = 10) -> Reliability:
-    """Compare confidence with accuracy.
+    """Return accuracy by confidence (a reliability table).
 
     Args:
-        probabilities: of true ``[examples]``, or of each class ``[examples, classes]``.
-        labels: 1 for true and 0 for false, or the number of the class, ``[examples]``.
-        num_bins: of equal width, from 0 to 1.
+        probabilities: of label 1 ``[examples]``, or of each class ``[examples, classes]``.
+        labels: ``[examples]``.
+        num_bins: number of bins of equal width from 0 to 1.
 
     Raises:
         RecipeError: no examples, or another number of labels.
@@ -98,20 +98,18 @@ def reliability(probabilities: NDArray[np.float64], labels: NDArray[Any], *, num
         0.125
     """
     if not len(probabilities) or len(probabilities) != len(labels):
-        raise RecipeError(
-            f"{len(probabilities)} probabilities and {len(labels)} labels; as many as examples are needed"
-        )
+        raise RecipeError(f"{len(probabilities)} probabilities and {len(labels)} labels; give one of each an example")
     if probabilities.ndim == 1:
-        confidence, said = np.maximum(probabilities, 1 - probabilities), probabilities > 0.5
+        confidence, predicted = np.maximum(probabilities, 1 - probabilities), probabilities > 0.5
     else:
-        confidence, said = probabilities.max(1), probabilities.argmax(1)
-    right = said == labels
+        confidence, predicted = probabilities.max(1), probabilities.argmax(1)
+    correct = predicted == labels
     place = np.clip(np.ceil(confidence * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
     bins = []
     for number in range(num_bins):
         chosen = place == number
         count = int(chosen.sum())
-        means = (float(confidence[chosen].mean()), float(right[chosen].mean())) if count else (math.nan, math.nan)
+        means = (float(confidence[chosen].mean()), float(correct[chosen].mean())) if count else (math.nan, math.nan)
         bins.append(ReliabilityBin(number / num_bins, (number + 1) / num_bins, count, *means))
     error = sum(each.examples * abs(each.confidence - each.accuracy) for each in bins if each.examples) / len(labels)
     return Reliability(bins, error)

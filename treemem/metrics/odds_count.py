@@ -1,4 +1,4 @@
-"""How sure a network was of its answers, in few numbers."""
+"""A histogram of the log odds that a network gives."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ _EDGES = np.arange(-_LARGEST * _BINS_A_UNIT, _LARGEST * _BINS_A_UNIT + 1) / _BIN
 
 @dataclass(frozen=True, eq=False)
 class OddsCount:
-    """Yes-or-no examples counted by the log odds, ``log(p / (1 - p))``, that a network gave to yes.
+    """A histogram of the log odds ``log(p / (1 - p))`` of binary predictions.
 
-    From the counts of one set of examples a threshold can be chosen, and from those of another it can be said what that
-    would have given, without the answers themselves.
+    A threshold can be chosen on the counts of one data set and scored on those of another.
 
     Attributes:
-        no, yes: int64 ``[bins]``, examples whose answer is no or yes. A bin is a quarter wide; the first and the last
-            hold all beyond odds of -10 and 10.
+        no, yes: number of examples with label 0 or 1, int64 ``[bins]``. A bin is a quarter wide; the first and the last
+            hold all log odds outside -10 to 10.
     """
 
     no: NDArray[np.int64]
@@ -29,12 +28,7 @@ class OddsCount:
 
     @classmethod
     def of(cls, probabilities: NDArray[np.float64], labels: NDArray[np.bool_]) -> OddsCount:
-        """Count examples.
-
-        Args:
-            probabilities: of yes, ``[examples]``.
-            labels: whether the answer is yes, ``[examples]``.
-        """
+        """Count examples from P(label = 1) and labels, both ``[examples]``."""
         with np.errstate(divide="ignore"):
             odds = np.log(probabilities) - np.log1p(-probabilities)
         bins = np.searchsorted(_EDGES, odds, side="right")
@@ -42,21 +36,21 @@ class OddsCount:
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> OddsCount:
-        """The counts that :meth:`to_lists` gave."""
+        """Return the counts of :meth:`to_lists`."""
         no, yes = lists
         return cls(np.array(no, np.int64), np.array(yes, np.int64))
 
     def to_lists(self) -> list[list[int]]:
-        """The counts as JSON can hold them."""
+        """Return the counts as plain lists, for JSON."""
         return [self.no.tolist(), self.yes.tolist()]
 
     def accuracy(self, threshold: float = 0.0) -> float:
-        """The fraction that is right where yes is said from log odds of ``threshold`` on, a multiple of a quarter."""
+        """Return the accuracy with a log-odds threshold, a multiple of a quarter."""
         first = int(np.searchsorted(_EDGES, threshold, side="right"))
         return float((self.no[:first].sum() + self.yes[first:].sum()) / (self.no.sum() + self.yes.sum()))
 
     def best_threshold(self) -> float:
-        """The log odds from which on to say yes for the most right answers; of equally good ones the nearest to 0."""
-        right = np.cumsum(self.no[:-1]) - np.cumsum(self.yes[:-1])
-        best = np.flatnonzero(right == right.max())
+        """Return the log-odds threshold with the highest accuracy; of equally good ones the nearest to 0."""
+        gain = np.cumsum(self.no[:-1]) - np.cumsum(self.yes[:-1])
+        best = np.flatnonzero(gain == gain.max())
         return float(_EDGES[best[np.argmin(np.abs(_EDGES[best]))]])

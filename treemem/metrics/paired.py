@@ -1,4 +1,4 @@
-"""Whether one model is better than another on the same examples: paired statistics."""
+"""Paired statistics of two models on the same examples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Comparison:
     """Two models, or two networks trained from several seeds, on the same examples.
 
     Attributes:
-        difference: accuracy of the first less that of the second; a fraction.
-        interval: of the difference, by bootstrap over the examples.
-        level: probability of the interval.
-        only_first, only_second: examples that only one of them has right, added up over the seeds.
-        p_values: McNemar's, exact, one for each seed: how likely counts so far apart are if both are equally good.
+        difference: accuracy of the first minus that of the second, a fraction.
+        interval: confidence interval of the difference, by bootstrap over the examples.
+        level: of the interval.
+        only_first, only_second: number of examples that only one of them has correct, summed over the seeds.
+        p_values: of McNemar's exact test, one for each seed.
     """
 
     difference: float
@@ -33,21 +33,20 @@ class Comparison:
 def compare(
     first: ArrayLike, second: ArrayLike, *, repeats: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> Comparison:
-    """Compare two models by which examples they have right.
+    """Compare two models by the examples that they have correct.
 
-    The interval is the percentile bootstrap (Efron 1979): examples are drawn with replacement, each with the answers of
-    all seeds, so that it says how sure the difference is for other examples of the same sort; what other seeds would
-    change it does not say. McNemar's test (1947) is exact: of the examples that only one model has right, the first
-    has ``Binomial(n, 1/2)`` if both are equally good.
+    The interval is the percentile bootstrap (Efron 1979) over examples, each with the answers of all seeds. It covers
+    other examples of the same kind, not other seeds. In McNemar's exact test (1947), the number of examples that only
+    the first has correct is ``Binomial(n, 1/2)`` if both models are equally good.
 
     Args:
-        first, second: bool ``[examples]`` or ``[seeds, examples]``, whether each example was right.
-        repeats: how often to draw.
-        level: probability of the interval.
-        seed: of the draws.
+        first, second: whether each example is correct, bool ``[examples]`` or ``[seeds, examples]``.
+        repeats: number of bootstrap samples.
+        level: of the interval.
+        seed: of the bootstrap.
 
     Raises:
-        RecipeError: other shapes, no example, or a level that is no probability.
+        RecipeError: the shapes differ, there is no example, or the level is not between 0 and 1.
 
     Example:
         >>> compare([True, True, True, False], [True, False, False, False]).difference

@@ -60,19 +60,9 @@ class Evaluation:
         return self.num_trees / self.seconds
 
     @property
-    def examples_per_second(self) -> float:
-        """Examples scored per second."""
-        return len(self.chosen) / self.seconds
-
-    @property
     def network_trees_per_second(self) -> float:
         """Trees scored per second without the time for making batches."""
         return self.num_trees / (self.seconds - self.loader_seconds)
-
-    @property
-    def loader_share(self) -> float:
-        """The fraction of the time spent waiting for batches."""
-        return self.loader_seconds / self.seconds
 
 
 def evaluate(

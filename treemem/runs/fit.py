@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 import torch
@@ -91,7 +91,7 @@ def fit(
         alone = torch.random.fork_rng(devices=run.cuda_devices)
         with alone, torch_threads(options.threads), announced_run(nodes):
             run.begin()
-            with run.log or nullcontext():
+            with nullcontext() if run.log is None else closing(run.log):
                 while not run.progress.finished(options):
                     run.train_epoch()
                     run.end_epoch()

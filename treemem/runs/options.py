@@ -143,12 +143,12 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
     """Return a curriculum as an int or as stages in order of difficulty that leave at least one epoch for all."""
     if isinstance(given, (list, tuple)) and given:
         pairs = [list(stage) if isinstance(stage, (list, tuple)) else [] for stage in given]
-        if any(len(pair) != 2 or not all(map(_is_whole, pair)) or pair[1] < 1 for pair in pairs):
+        if any(len(pair) != 2 or not all(isinstance(part, int) for part in pair) or pair[1] < 1 for pair in pairs):
             raise RecipeError(
                 "the stages of a curriculum must be pairs of a difficulty and a number of epochs, at least 1, such as "
                 f"[[5, 20], [10, 2]], not {given!r:.100}"
             )
-        stages = tuple((int(most), int(count)) for most, count in pairs)
+        stages = tuple((most, count) for most, count in pairs)
         if any(after[0] <= before[0] for before, after in pairwise(stages)):
             raise RecipeError(f"the stages of a curriculum must become more difficult one by one, not {given!r:.100}")
         total = sum(count for _, count in stages)
@@ -158,17 +158,13 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
                 "examples; choose more epochs, shorter stages, or none (curriculum=0)"
             )
         return stages
-    if not _is_whole(given):
+    if not isinstance(given, int):
         raise RecipeError(f"curriculum must be a whole number or pairs such as [[5, 20], [10, 2]], not {given!r:.100}")
     if given < 0:
         raise RecipeError(f"curriculum must be 0 or more, not {given}")
     if given > epochs:
         raise RecipeError(f"curriculum must be at most epochs, which is {epochs}, not {given}")
-    return int(given)
-
-
-def _is_whole(given: Any) -> bool:
-    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
+    return given
 
 
 def _within(name: str, declared: str, value: Any) -> Any:
@@ -178,7 +174,7 @@ def _within(name: str, declared: str, value: Any) -> Any:
         return None
     least, below, wanted = _LIMITS.get(name, (0, _INFINITY, "0 or more"))
     kind = numbers.Integral if type_name == "int" else numbers.Real
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, kind):
+    if not isinstance(value, kind):
         number = "a whole number" if type_name == "int" else "a number"
         raise RecipeError(f"{name} must be {number}{' or None' if optional else ''}, not {value!r:.100}")
     plain: float = int(value) if isinstance(value, numbers.Integral) and type_name == "int" else float(value)

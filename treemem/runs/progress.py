@@ -85,12 +85,6 @@ class RunLog:
                     if isinstance(value, (int, float)) and name != "epoch":
                         self._writer.add_scalar(name, value, int(record["epoch"]))
 
-    def __enter__(self) -> RunLog:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the event files."""
         if self._writer is not None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import math
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +18,12 @@ import yaml
 from treemem.checked_options import checked_count
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
-from treemem.records import read_records, write_records, writing
+from treemem.records import write_records, writing
 from treemem.runs.fit import fit
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
 from treemem.runs.seeds import seed_folder
+from treemem.runs.study import read_study
 from treemem.runs.trainer import DivergedError, FitResult
 from treemem.runs.variation import Variation
 from treemem.trees.forest import Forest
@@ -138,19 +138,11 @@ def plan_sweep(
 
 def _points(variations: Sequence[Variation]) -> list[dict[str, int]] | None:
     """Return all points of a sweep as Optuna parameters; None if there are too many."""
-    values = [variation.parameters for variation in variations]
-    if any(each is None for each in values) or math.prod(len(each or ()) for each in values) > _MOST_POINTS:
+    values = [variation.parameters or () for variation in variations]
+    if not 0 < math.prod(map(len, values)) <= _MOST_POINTS:
         return None
     fields = [variation.field for variation in variations]
-    points: dict[str, dict[str, int]] = {}
-    for place in itertools.product(*(each or () for each in values)):
-        drawn = dict(zip(fields, place, strict=True))
-        shown = [
-            variation.choices[value] if variation.choices else value
-            for variation, value in zip(variations, place, strict=True)
-        ]
-        points.setdefault(str(shown), drawn)  # a choice may be given twice
-    return list(points.values())
+    return [dict(zip(fields, place, strict=True)) for place in itertools.product(*values)]
 
 
 def _optuna() -> Any:
@@ -201,11 +193,13 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
     with RunFolder(output).locked():
         if overwrite:
             with writing(output):
+                for folder in output.glob("trial-*/"):
+                    if any(folder.glob(".lock")) or any(folder.glob("seed-*/.lock")):  # not a folder of the user's
+                        shutil.rmtree(folder)
                 for file in (TRIALS, JOURNAL):
                     (output / file).unlink(missing_ok=True)
-                for folder in _trial_folders(output):
-                    shutil.rmtree(folder)
-        records = _recorded(output / TRIALS)
+        recorded = read_study(output / TRIALS, ["trial", "recipe", "overrides"])
+        records = {int(record["trial"]): record for record in recorded}
         for number, record in records.items():
             if number <= trials and _digest_of(sweep, record) != record["recipe"]:
                 raise RecipeError(
@@ -303,18 +297,8 @@ def check_folder(output: Path) -> None:
     Raises:
         RecipeError: it holds something else.
     """
-    if not any((output / file).is_file() for file in (TRIALS, JOURNAL)) and not _trial_folders(output):
+    if not any((output / file).is_file() for file in (TRIALS, JOURNAL)):
         check_empty(output)
-
-
-def _trial_folders(output: Path) -> list[Path]:
-    """Return the folders of trials; each holds a run, or one for each seed."""
-    return [
-        folder
-        for folder in sorted(output.glob("trial-*/"))
-        if re.fullmatch(r"trial-\d{3,}", folder.name)
-        and any((place / ".lock").is_file() for place in (folder, *folder.glob("seed-*/")))
-    ]
 
 
 def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -344,7 +328,8 @@ def without_test(forest: Forest) -> Forest:
 def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
     """Train a trial and return its record."""
     found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
-    found |= {"seeds": list(sweep.seeds), "accuracies": None} if sweep.seeds else {}
+    if sweep.seeds:
+        found |= {"seeds": list(sweep.seeds), "accuracies": None}
     try:
         results = _results(sweep, trial, forest, folder)
     except (DivergedError, CellError) as error:
@@ -369,16 +354,6 @@ def _results(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> list[F
     runs = {seed_folder(folder, seed): replace(recipe.training, seed=seed) for seed in sweep.seeds}
     runs = runs or {folder: recipe.training}
     return [fit(task, network, forest, options, output=place, resume=True) for place, options in runs.items()]
-
-
-def _recorded(path: Path) -> dict[int, dict[str, Any]]:
-    if not path.exists():
-        return {}
-    records = [record.fields for record in read_records(path)]
-    for fields in records:
-        if not {"trial", "recipe", "error", "overrides", "validation_accuracy"} <= fields.keys():
-            raise RecipeError(f"{path} holds no records of a sweep; choose another folder, or overwrite it")
-    return {int(fields["trial"]): fields for fields in records}
 
 
 def as_overrides(values: Mapping[str, Any]) -> list[str]:

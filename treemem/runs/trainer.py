@@ -68,20 +68,7 @@ class FitResult:
     @property
     def trees_per_second(self) -> float:
         """Training speed over all epochs."""
-        return self._total("trees") / self._total("seconds")
-
-    @property
-    def examples_per_second(self) -> float:
-        """Training speed over all epochs."""
-        return self._total("examples") / self._total("seconds")
-
-    @property
-    def loader_share(self) -> float:
-        """The fraction of the training time spent waiting for batches."""
-        return self._total("loader_seconds") / self._total("seconds")
-
-    def _total(self, name: str) -> float:
-        return sum(record[name] for record in self.records)
+        return sum(record["trees"] for record in self.records) / sum(record["seconds"] for record in self.records)
 
 
 class Trainer:

@@ -13,8 +13,8 @@ from treemem.plain_yaml import load_yaml
 if TYPE_CHECKING:
     import optuna
 
-_DIGITS = 4  # of a number that is drawn; more where the range is narrow beside its numbers
-_FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it where the logarithm is to be uniform"
+_DIGITS = 4  # of a drawn number; more if the range is narrow beside its numbers
+_FORMS = "FIELD=A,B,C or FIELD=LOW:HIGH, with :log after it for a logarithmic scale"
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,17 @@ class Variation:
         """Read ``FIELD=A,B,C``, ``FIELD=LOW:HIGH`` or ``FIELD=LOW:HIGH:log``.
 
         Raises:
-            RecipeError: another form, or a range that is none.
+            RecipeError: another form, or a range whose ends are not in order.
 
         Example:
             >>> Variation.parse("training.batch_size=32,64").choices
             (32, 64)
         """
+        wrong_form = RecipeError(f"cannot vary {text!r}; write {_FORMS}")
         name, equals, values = text.partition("=")
         name = name.strip()
         if not equals or not all(name.split(".")) or not values.strip():
-            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+            raise wrong_form
         parts = values.split(":")
         if len(parts) in (2, 3) and parts[2:] in ([], ["log"]):
             low, high = (_number(part) for part in parts[:2])
@@ -58,14 +59,14 @@ class Variation:
                     problem = "LOW must be above 0 for :log" if log and low < high else "LOW must be below HIGH"
                     raise RecipeError(f"cannot vary {text!r}: {problem}")
                 return cls(name, (), low, high, log)
-        if any(_is_range(part.split(":")) for part in values.split(",")):  # which YAML would read to the base 60
-            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+        if any(_is_range(part.split(":")) for part in values.split(",")):  # YAML reads it as a number to the base 60
+            raise wrong_form
         try:
             choices = load_yaml(f"[{values}]")
         except RecipeError as error:
-            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}") from error
-        if any(isinstance(choice, dict) for choice in choices):  # what a colon and a space make of A: B
-            raise RecipeError(f"cannot vary {text!r}; write {_FORMS}")
+            raise wrong_form from error
+        if any(isinstance(choice, dict) for choice in choices):  # from A: B
+            raise wrong_form
         return cls(name, tuple(choices))
 
     def suggested(self, trial: optuna.Trial) -> Any:

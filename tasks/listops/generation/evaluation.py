@@ -1,4 +1,4 @@
-"""What ListOps expressions come to: the digit that is their label."""
+"""The values of ListOps expressions: the digits that are their labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from treemem.trees.postorder import concatenated_ranges, stable_order
 
 
 def evaluate_expressions(forest: Forest) -> NDArray[np.int64]:
-    """The value of each tree, in either form; int64 ``[trees]``, from 0 to 9.
+    """Return the value of each tree, in either form; int64 ``[trees]``, from 0 to 9.
 
-    ``[MIN``, ``[MAX``, ``[FIRST`` and ``[LAST`` say what they do. ``[MED`` is the median, of an even number of
-    arguments the mean of the middle two without its fraction; ``[SM`` is the sum modulo 10 (the published generator).
+    ``[MED`` is the median, rounded down; ``[SM`` is the sum modulo 10 (the published generator).
 
     Raises:
-        GraphError: a tree that is no expression.
+        GraphError: a tree is not an expression.
 
     Example:
         >>> from treemem.trees.listops_arrays import expressions_of_lines
@@ -32,7 +31,7 @@ def evaluate_expressions(forest: Forest) -> NDArray[np.int64]:
 
 
 def values_of(expressions: Expressions) -> NDArray[np.int64]:
-    """The value of each expression; int64 ``[expressions]``. See :func:`evaluate_expressions`."""
+    """Return the value of each expression; int64 ``[expressions]``. See :func:`evaluate_expressions`."""
     nary = expressions.forest("nary")
     digit = {name: int(name) for name in DIGITS}
     value = np.array([digit.get(name, -1) for name in nary.labels], np.int64)[nary.label]
@@ -70,4 +69,4 @@ _OPERATION: dict[str, _Operation] = {
     "[MED": _median,
     "[SM": lambda arguments, begin, count: np.add.reduceat(arguments, begin) % 10,
 }
-"""What an operator makes of the arguments of several lists: all arguments, where each list's begin, and how many."""
+"""The operators, over the arguments of several lists: all arguments, where each list's begin, and their number."""

@@ -20,27 +20,26 @@ NAMED_SETS = {
     "15 arguments": "arguments 15 depth 1-8 length 100-1000",
     "deeper": "depth 8-9 probability 0.3",
 }
-"""Names of published sets, and what they say.
+"""Names of published sets, and their descriptions.
 
 The lengths from 200 on are those of Havrylov et al. 2019, both ends left out; the numbers of arguments and the greater
 depth those of Ray Chowdhury & Caragea 2023, whose generator's MAX_DEPTH 9 and 10 is one more than the depth here.
 """
 
-_WORDS = ("length", "depth", "arguments", "probability")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _FORM = "such as 'length 31-50 depth 2-7 arguments 10 probability 0.3', any of these, or a name"
 
 
 def find_set(name: str, training: ListOpsDistribution) -> ListOpsDistribution:
-    """What a set is drawn from: like the training expressions but for what its name says.
+    """Return the distribution of a set: that of the training expressions with the changes that its name describes.
 
     Args:
-        name: ``"iid"``, one of ``NAMED_SETS``, or words and values: ``length``, ``depth``, both a number or the least
-            and the most; ``arguments``, the most of a list; ``probability``, of a node to be a list.
-        training: what the training expressions are drawn from.
+        name: ``"iid"``, one of ``NAMED_SETS``, or words with values: ``length`` and ``depth`` (a number or a range),
+            ``arguments`` (the most of a list), ``probability`` (of a list at a node).
+        training: the distribution of training expressions.
 
     Raises:
-        RecipeError: another name, or values that do not fit one another.
+        RecipeError: an unknown name, or values that contradict each other.
 
     Example:
         >>> find_set("length 31-50", ListOpsDistribution(max_length=30)).min_length

@@ -1,13 +1,12 @@
 """Random ListOps expressions, of the published distribution.
 
-Nangia & Bowman 2018 draw an expression from its root down: a node is a list with probability ``list_probability`` and
-otherwise a digit; a list has 2 to ``max_arguments`` arguments and one of the operators, all equally likely; beneath so
-many lists every node is a digit. Their files hold what came up, each expression once.
+Nangia & Bowman 2018 draw an expression from its root down. A node is a list with probability ``list_probability`` and
+otherwise a digit. A list has 2 to ``max_arguments`` arguments and one of the operators, all equally likely. At the
+greatest depth every node is a digit. Their files hold each expression once.
 
-To ask for expressions of some lengths, one could draw and throw away. Here lengths are drawn first: how likely a node
-is to become so many tokens follows from its arguments' lengths, level by level from the deepest up. Given its length,
-the number of a list's arguments and the length of each are then drawn from the root down. The expressions are those
-that drawing and throwing away would give, at the same cost for rare lengths as for common ones.
+Rejection sampling of given lengths would be slow for rare lengths. Here the distribution of the lengths of nodes is
+computed level by level, from the deepest up. A length is drawn first; the number of a list's arguments and the length
+of each are then drawn from the root down. The distribution is that of rejection sampling.
 """
 
 from __future__ import annotations
@@ -26,20 +25,19 @@ _MOST_TOKENS_AT_ONCE = 4_000_000
 _ENTRIES_AT_ONCE = 1 << 18
 _BELOW_ONE = 1 - 2.0**-40  # so that no row's number plus a fraction is rounded up to the next row
 _BARREN_DRAWS = 50_000
-_RAREST = 1000  # draws for one new expression, before the rest is taken not to exist
+_RAREST = 1000  # draws for one new expression; if there are fewer, drawing stops
 
 
 @dataclass(frozen=True)
 class ListOpsDistribution:
-    """What expressions are drawn from.
+    """A distribution of expressions.
 
     Attributes:
-        min_length, max_length: least and most tokens: digits, operators and ``]``.
-        min_depth, max_depth: how many lists stand within one another, at least and at most. Expressions of the right
-            lengths that are not deep enough are thrown away; beneath ``max_depth`` lists every node is a digit, as in
-            the published generator, whose MAX_DEPTH is ``max_depth + 1``.
+        min_length, max_length: number of tokens: digits, operators and ``]``.
+        min_depth, max_depth: number of nested lists. Expressions that are not deep enough are rejected; below
+            ``max_depth`` lists every node is a digit. MAX_DEPTH of the published generator is ``max_depth + 1``.
         max_arguments: most arguments of a list; the least is 2.
-        list_probability: of a node to be a list.
+        list_probability: probability of a list at a node.
         bare_digits: whether an expression may be a lone digit.
 
     Raises:
@@ -66,10 +64,10 @@ class ListOpsDistribution:
 
 
 class Sampler:
-    """Draws expressions of a distribution; the same ones are likely to come up again.
+    """Draws expressions of a distribution, with repetitions.
 
     Args:
-        distribution: what to draw from; those drawn may be less deep than ``min_depth``.
+        distribution: what to draw from. ``min_depth`` does not count.
 
     Raises:
         RecipeError: there is no expression of these lengths and depths.
@@ -116,7 +114,7 @@ class Sampler:
         self.lengths = int(lengths[0]), int(lengths[-1])
 
     def draw(self, count: int, random: np.random.Generator) -> Expressions:
-        """``count`` expressions."""
+        """Return ``count`` expressions."""
         length = np.searchsorted(self._root, random.random(count), side="right").clip(max=self.lengths[1])
         begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(length)])
         token = np.empty(int(begin[-1]), np.uint8)
@@ -136,10 +134,10 @@ class Sampler:
 
 
 def _sums_of_lengths(length: NDArray[np.float64], max_arguments: int) -> NDArray[np.float64]:
-    """``[arguments + 1, tokens + 1]``: how likely so many arguments are to have so many tokens together.
+    """Return the probabilities of the total length of several arguments, ``[arguments + 1, tokens + 1]``.
 
     Args:
-        length: ``[tokens + 1]``, how likely an argument is to have so many.
+        length: probabilities of the length of one argument, ``[tokens + 1]``.
     """
     sums = np.zeros((max_arguments + 1, len(length)))
     sums[0, 0] = 1.0
@@ -151,12 +149,12 @@ def _sums_of_lengths(length: NDArray[np.float64], max_arguments: int) -> NDArray
 def _draw_arguments(
     sums: NDArray[np.float64], place: NDArray[np.int64], tokens: NDArray[np.int64], random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The place and the length of every argument of some lists.
+    """Return the place and the length of every argument of some lists.
 
     Args:
-        sums: of the lengths of arguments, as :func:`_sums_of_lengths` makes them.
+        sums: of :func:`_sums_of_lengths`.
         place: where each list's first argument begins.
-        tokens: how many tokens each list's arguments have together.
+        tokens: total length of each list's arguments.
     """
     most = len(sums) - 1
     likely = np.cumsum(sums[2:, tokens], axis=0)
@@ -176,10 +174,10 @@ def _draw_arguments(
 def _draw_first(
     one: NDArray[np.float64], others: NDArray[np.float64], tokens: NDArray[np.int64], random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The length of the first of several arguments that have ``tokens`` together.
+    """Return the length of the first of several arguments whose total length is ``tokens``.
 
     Args:
-        one, others: ``[tokens + 1]``, how likely one argument, and the rest of them together, are to have so many.
+        one, others: probabilities of the length of one argument and of the rest together, ``[tokens + 1]``.
     """
     first = np.empty(len(tokens), np.int64)
     different, row = np.unique(tokens, return_inverse=True)
@@ -205,17 +203,17 @@ def draw_distinct(
     *,
     least: int | None = None,
 ) -> Expressions:
-    """Expressions that differ from one another and from those seen before, in the order in which they came up.
+    """Return distinct expressions that were not seen before, in the order in which they were drawn.
 
     Args:
         distribution: what to draw from.
-        count: how many.
-        random: makes the choices.
-        seen: :meth:`Expressions.spellings` of expressions that are not wanted again; the new ones are added.
-        least: how many will do where there are no more; ``count`` by default.
+        count: number of expressions.
+        random: the generator.
+        seen: :meth:`Expressions.spellings` of expressions to leave out; the new ones are added.
+        least: the smallest number to accept if there are no more; ``count`` by default.
 
     Raises:
-        RecipeError: there are not so many, or over 50,000 draws fewer than one in a thousand is new and deep enough.
+        RecipeError: in 50,000 draws, fewer than one in a thousand is new and deep enough.
     """
     sampler = Sampler(distribution)
     parts: list[Expressions] = []

@@ -1,4 +1,4 @@
-"""Pairs of formulas drawn at random, with their relations."""
+"""Random pairs of formulas with their relations."""
 
 from __future__ import annotations
 
@@ -18,47 +18,34 @@ from treemem.trees.logic import AND, NOT, OR, VARIABLES
 VERSION = "1"
 _VARIABLES_OF_A_PAIR = 4
 _NEGATED = 1 / 3
-_JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # how often a formula is no variable, by the operators and, or around it
+_JOINED_BY_DEPTH = (2 / 3, 0.48, 0.48, 0.0)  # probability of "and" or "or", by the number of those around it
 _TEST_SHARE = 0.15
 _EVERYWHERE = 2**64 - 1
-_FRUITLESS = 1000  # pairs in a row that were there before, after which there are hardly more
-
-# With so few operators no formula is true everywhere or nowhere, and no pair has over four variables: a formula is a
-# variable; or one negated, or "and" or "or" of two.
-_NUM_VARIABLES = len(VARIABLES)
-_NUM_PAIRS = {0: _NUM_VARIABLES**2, 1: (2 * _NUM_VARIABLES + 2 * _NUM_VARIABLES**2) ** 2}
+_FRUITLESS = 1000  # repeated pairs in a row, after which drawing stops
 
 _Word = tuple[str, int]  # label and arity, in post-order
 
 
 def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> tuple[LogicPairs, NDArray[np.bool_]]:
-    """Distinct pairs of formulas of the sort that Bowman et al. 2015 describe.
+    """Return distinct pairs of formulas as Bowman et al. 2015 describe them.
 
-    The two formulas of a pair are over the same four of six variables. A formula is a variable, or ``and`` or ``or`` of
-    two formulas, at most three of these within each other, and each formula is negated with probability 1/3; 2/3 of the
-    formulas are no variables, and 48 % of their parts: about the shares of the published file. As there, no formula is
-    true in all worlds, or in none.
+    Both formulas of a pair use the same four of six variables. A formula is a variable, or ``and`` or ``or`` of two
+    formulas, nested at most three times. Each is negated with probability 1/3. 2/3 of the formulas and 48 % of their
+    parts are not variables, about as in the published file. As there, no formula is a tautology or a contradiction.
 
     Args:
         size: number of pairs.
         seed: of the generator.
-        max_operations: operators of a formula; one with more is drawn anew.
+        max_operations: operators of a formula; longer ones are rejected.
 
     Returns:
-        The pairs, and which are for the test: 15 % of them, drawn at random.
+        The pairs, and the test pairs, bool ``[pairs]``: 15 % at random.
 
     Raises:
-        RecipeError: there are not so many pairs, or the rest of them are so rare that none of many draws is a new one;
-            or a number that is none, or below 0.
+        RecipeError: none of many draws is a new pair, or a number is below 0.
     """
     checked_count("size", size, least=0)
     checked_count("max_operations", max_operations, least=0)
-    there_are = _NUM_PAIRS.get(max_operations)
-    if there_are is not None and size > there_are:
-        raise RecipeError(
-            f"there are {there_are} pairs of at most {max_operations} operations, and size is {size}; ask for fewer, "
-            "or for more operations"
-        )
     draw = random.Random(f"logic {VERSION} {seed}")
     seen: set[tuple[_Word, ...]] = set()
     words: list[_Word] = []
@@ -95,7 +82,7 @@ def generate_logic(size: int, *, seed: int = 1111, max_operations: int = 12) -> 
 
 
 def _formula(draw: random.Random, names: list[str], max_operations: int) -> list[_Word]:
-    """The nodes of one formula in post-order, words being leaves."""
+    """Return the nodes of a formula in post-order; words are leaves."""
     while True:
         words, worlds = _part(draw, names, 0)
         if worlds not in (0, _EVERYWHERE) and sum(label in (NOT, AND, OR) for label, _ in words) <= max_operations:
@@ -103,7 +90,7 @@ def _formula(draw: random.Random, names: list[str], max_operations: int) -> list
 
 
 def _part(draw: random.Random, names: list[str], depth: int) -> tuple[list[_Word], int]:
-    """The nodes of a formula or a part of one, and where it is true, a bit a world."""
+    """Return the nodes of a formula or a part of one, and its truth table."""
     if draw.random() < _JOINED_BY_DEPTH[depth]:
         left, in_left = _part(draw, names, depth + 1)
         operator = draw.choice((AND, OR))

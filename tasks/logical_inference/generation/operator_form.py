@@ -1,4 +1,4 @@
-"""Formulas with their operators at inner nodes, out of those whose words are leaves."""
+"""Conversion of formulas from the form ``"binary"`` to ``"operators"``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from treemem.trees.logic import AND, NOT, OR
 
 
 def with_operators(forest: Forest) -> Forest:
-    """The formulas of ``forest``, read in the form ``"binary"``, in the form ``"operators"``.
+    """Return formulas of the form ``"binary"`` in the form ``"operators"``. Other brackets stay as they are.
 
-    In post-order ``( F ( and G ) )`` is ``F and G X X`` and becomes ``F G and``; ``( not F )`` is ``not F X`` and
-    becomes ``F not``. What is no such bracket stays as it is.
+    In post-order, ``( F ( and G ) )`` is ``F and G X X`` and becomes ``F G and``; ``( not F )`` is ``not F X`` and
+    becomes ``F not``.
     """
     pointer, child = forest.children()
     is_leaf = forest.arity == 0

@@ -26,13 +26,13 @@ _ARITY = {**dict.fromkeys(VARIABLES, 0), NOT: 1, AND: 2, OR: 2}
 
 
 def truth_tables(forest: Forest) -> NDArray[np.uint64]:
-    """Where each formula is true: uint64 ``[trees]``, a bit a world; see ``VARIABLE_TABLES``.
+    """Return the truth table of each formula: uint64 ``[trees]``, a bit a world; see ``VARIABLE_TABLES``.
 
     Args:
         forest: formulas, in either form of :func:`treemem.trees.parse_logic`.
 
     Raises:
-        GraphError: a tree that is no formula.
+        GraphError: a tree is not a formula.
     """
     forest = with_operators(forest)
     _check_formulas(forest)
@@ -54,7 +54,7 @@ def truth_tables(forest: Forest) -> NDArray[np.uint64]:
 
 
 def _check_formulas(forest: Forest) -> None:
-    """Raise a ``GraphError`` for the first tree that has a node which no formula has."""
+    """Raise a ``GraphError`` for the first tree with a node that no formula has."""
     wanted = np.array([_ARITY.get(name, -1) for name in forest.labels], np.int64)[forest.label]
     if (wanted != forest.arity).any():
         node = int(np.argmax(wanted != forest.arity))
@@ -63,11 +63,7 @@ def _check_formulas(forest: Forest) -> None:
 
 
 def relations(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The relation of each pair of truth tables, as an index into ``RELATIONS``, int64 ``[pairs]``.
-
-    The first that holds, in the order of ``RELATIONS``: equal tables; one within the other; complements; never both
-    true; always one of them true; none of these.
-    """
+    """Return the index of the first of ``RELATIONS`` that holds between truth tables, int64 ``[pairs]``."""
     holds = [
         left == right,
         left & ~right == 0,

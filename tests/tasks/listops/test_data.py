@@ -108,9 +108,6 @@ def test_sets_named_by_published_lengths_leave_both_ends_out() -> None:
         first, last = map(int, name.split("-"))
         found = find_set(name, ListOpsDistribution())
         assert (found.min_length, found.max_length) == (first + 1, last - 1)
-
-
-def test_all_named_sets_can_be_asked_for() -> None:
     for name in NAMED_SETS:
         find_set(name, ListOpsDataOptions().distribution)
 

@@ -65,10 +65,12 @@ def test_blank_lines_are_no_records_but_count(tmp_path: Path, name: str, text: s
     assert read_listops(write(tmp_path, text, name)).tree_data["line"].tolist() == lines
 
 
-def test_an_empty_file_holds_no_tree(tmp_path: Path) -> None:
+def test_an_empty_file_holds_no_tree_and_a_missing_one_is_named(tmp_path: Path) -> None:
     forest = read_listops(write(tmp_path, ""))
     assert len(forest) == 0
     assert forest.tree_data["label"].dtype == np.int8
+    with pytest.raises(RecipeError, match=r"cannot read .*none.tsv"):
+        read_listops(tmp_path / "none.tsv")
 
 
 @pytest.mark.parametrize(
@@ -168,13 +170,10 @@ def test_labels_may_be_missing_where_that_is_said(tmp_path: Path, name: str, tex
         read_listops(path)
 
 
-def test_a_label_that_is_there_must_be_right_where_others_may_be_missing(tmp_path: Path) -> None:
+def test_where_labels_may_be_missing_a_given_one_must_be_right_and_so_must_the_expression(tmp_path: Path) -> None:
     path = write(tmp_path, f"{NINE}\n8\t{NINE}\n")
     with pytest.raises(ParseError, match="line 2, column 1: the label is 8, and the expression comes to 9"):
         read_listops(path, labelled=False)
-
-
-def test_a_record_of_a_label_alone_is_no_expression(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps({"label": "7"}), "file.jsonl")
     with pytest.raises(ParseError, match=r"file\.jsonl, line 1, .*no tree"):
         read_listops(path, labelled=False)
@@ -182,8 +181,3 @@ def test_a_record_of_a_label_alone_is_no_expression(tmp_path: Path) -> None:
 
 def test_a_header_may_stand_below_blank_lines(tmp_path: Path) -> None:
     assert read_listops(write(tmp_path, f"\n\nlabel\ttree\n9\t{NINE}\n")).tree_data["line"].tolist() == [4]
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"cannot read .*none.tsv"):
-        read_listops(tmp_path / "none.tsv")

@@ -11,7 +11,6 @@ from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, evaluate, fit, parse_recipe
-from treemem.task import TASKS
 from treemem.tasks.listops import PUBLISHED_FIGURES, ListOps, ListOpsDataOptions
 from treemem.tasks.listops.task import GroupBy, arguments_bin, length_bin, most_arguments, num_tokens
 from treemem.trees import Forest, parse_listops
@@ -23,11 +22,6 @@ TEXTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )", "7"]
 TREE_NETWORKS = ("Tree-RNN", "Tree-LSTM", "Tree-LSTM+stack", "TreeCell")
 
 
-def test_the_task_is_found_by_its_name() -> None:
-    assert TASKS.find("listops") is ListOps
-    assert ListOps(**NARY.options) == NARY
-
-
 def test_the_vocabulary_is_that_of_the_form_whatever_the_data() -> None:
     binary, nary = TASK.vocabulary, ListOps(form="nary", max_arguments=3).vocabulary
     assert (binary.num_leaves, binary.functions) == (17, (("X", 2),))
@@ -35,26 +29,20 @@ def test_the_vocabulary_is_that_of_the_form_whatever_the_data() -> None:
     assert [len(nary.kinds_of_arity[arity]) for arity in (1, 2, 3)] == [6, 6, 6]
 
 
-@pytest.mark.parametrize("task", [TASK, NARY])
-@pytest.mark.parametrize("name", TREE_NETWORKS)
-def test_networks_over_the_given_trees_give_each_digit_a_probability(name: str, task: ListOps) -> None:
-    probability = Model(task, task.networks[name].replace(hidden_size=4)).predict(TEXTS)
+@pytest.mark.parametrize(
+    ("task", "name"), [*((TASK, name) for name in TASK.networks), *((NARY, name) for name in TREE_NETWORKS)], ids=str
+)
+def test_networks_give_each_digit_a_probability(task: ListOps, name: str) -> None:
+    network = task.networks[name]
+    probability = Model(task, network.replace(hidden_size=4) if name in TREE_NETWORKS else network).predict(TEXTS)
     assert probability.shape == (3, 10)
     assert np.allclose(probability.sum(1), 1)
 
 
-@pytest.mark.parametrize("name", [name for name in TASK.networks if name not in TREE_NETWORKS])
-def test_sequence_networks_are_named_with_options_that_they_have(name: str) -> None:
-    assert Model(TASK, TASK.networks[name]).predict(TEXTS).shape == (3, 10)
-
-
-def test_sequence_networks_read_the_tokens_of_the_binary_form() -> None:
+def test_sequence_networks_read_tokens_in_the_binary_form_and_operators_in_the_nary_one() -> None:
     forest = Forest.from_trees(TASK.parse(text) for text in TEXTS)
     words = forest.tokens(TASK.token_form).strings()
     assert [" ".join(each) for each in words] == [TEXTS[0], "[SM 6 5 9 ]", "7"]
-
-
-def test_sequence_networks_read_the_operators_of_the_nary_form_too() -> None:
     assert Model(NARY, NetworkConfig("LSTM", {"hidden_size": 4})).encoder.form == NARY.token_form
     words = Forest.from_trees([NARY.parse("[SM 6 [MIN 4 7 ] ]")]).tokens(NARY.token_form).strings()
     assert " ".join(words[0]) == "[SM ( 6 , [MIN ( 4 , 7 ) )"
@@ -117,12 +105,6 @@ def test_records_have_the_number_that_groups_count_and_not_the_bin() -> None:
         assert record == {"label": 9, "tree": TEXTS[0], group_by: number}
 
 
-def test_examples_without_labels_or_splits_can_be_predicted_only() -> None:
-    examples = TASK.examples(Forest.from_trees([parse_listops("7")]))
-    assert not examples.labelled.any()
-    assert examples.split is None
-
-
 @pytest.mark.parametrize(
     ("tree_data", "problem"),
     [
@@ -134,6 +116,8 @@ def test_examples_without_labels_or_splits_can_be_predicted_only() -> None:
 def test_labels_and_splits_that_mean_nothing_are_refused(tree_data: dict[str, object], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         TASK.examples(Forest.from_trees([parse_listops("7")], tree_data=tree_data))  # type: ignore[arg-type]
+    unlabelled = TASK.examples(Forest.from_trees([parse_listops("7")]))
+    assert (unlabelled.labelled.any(), unlabelled.split) == (False, None)
 
 
 def test_wrong_options_are_refused() -> None:
@@ -186,16 +170,3 @@ def test_a_tree_network_learns_from_the_given_trees(task: ListOps, network: str,
     assert [(score.group, score.examples) for score in scores] == [(10, 200), (20, 200), ("all", 400)]
     assert scores[0].majority < 0.2
     assert scores[0].accuracy > 0.3
-
-
-def test_a_recipe_says_what_to_train_on_and_where_to_test() -> None:
-    recipe = parse_recipe(
-        {
-            "task": "listops",
-            "task_options": {"form": "nary"},
-            "data": {"training_size": 100, "max_length": 30, "test_sets": ["iid", "31-50"]},
-            "networks": {"Tree-RNN": {"network": "TreeRNN", "options": {"hidden_size": 4}}},
-        }
-    )
-    assert recipe.data == ListOpsDataOptions(training_size=100, test_sets=["iid", "31-50"])
-    assert recipe.make_task() == NARY

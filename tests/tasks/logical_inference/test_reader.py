@@ -61,6 +61,7 @@ def test_csv_may_have_blank_lines_and_either_names_of_the_sides(tmp_path: Path, 
         ('{"left": ""}', "no label"),
         ('{"id": " "}', "no label"),
         ('{"label": "=", "lhs": "a"}', "no rhs; expected texts"),
+        ('{"label": "=", "left": "a", "right": 3}', "the field 'right' is 3"),
     ],
 )
 def test_a_record_of_blank_fields_is_refused(tmp_path: Path, record: str, said: str) -> None:
@@ -152,12 +153,6 @@ def test_a_pair_that_is_in_the_file_of_another_split_than_its_own_is_refused(tmp
         read_logic_folder(tmp_path)
 
 
-def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text("label,left,right\n=,a,a\n")
-    with pytest.raises(RecipeError, match=r"own\.csv is a file; name its folder"):
-        read_logic_folder(tmp_path / "own.csv")
-
-
 @pytest.mark.parametrize("line", ["a\tb\tc", "zzz\ta\tb", "99\tzzz\ta\tb", "zzz\t=\ta\tb"])
 def test_what_stands_before_a_pair_must_be_its_label_and_number(line: str) -> None:
     with pytest.raises(ParseError, match="before the two formulas"):
@@ -171,6 +166,9 @@ def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
         read_logic_folder(tmp_path)
     with pytest.raises(RecipeError, match="no folder"):
         read_logic_folder(tmp_path / "nowhere")
+    (tmp_path / "own.csv").write_text("label,left,right\n=,a,a\n")
+    with pytest.raises(RecipeError, match=r"own\.csv is a file; name its folder"):
+        read_logic_folder(tmp_path / "own.csv")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
     [
         (["train.tsv", "train.tsv.gz", "test.tsv"], "train.tsv, train.tsv.gz"),
         (["train.tsv", "train1", "test.tsv"], "train.tsv, train1"),
-        (["train.tsv", "test0", "test1.txt", "test1.tsv"], "test1.tsv, test1.txt"),
+        (["train.tsv", "test0", "test1.txt", "test1.tsv"], "test0, test1.tsv, test1.txt"),
         (["train1", "train01", "test"], "train01, train1"),
     ],
 )
