@@ -106,7 +106,7 @@ def equation_network(vocabulary: Vocabulary, stack_size: int = 5) -> tuple[TreeL
 def sentence_network(hidden_size: int) -> Network:
     """A binary Tree-LSTM on word vectors and a class for every node."""
     return lambda _: (
-        TreeLSTM(hidden_size, input_size=300, arities=(2,)),
+        TreeLSTM(hidden_size, input_size=300, node_features=False, arities=(2,)),
         ClassifierHead(hidden_size, 5, nodes="every"),
     )
 

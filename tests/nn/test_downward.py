@@ -154,7 +154,7 @@ def test_a_graph_gives_both_ways_in_its_node_order() -> None:
     feat = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
     found = []
     torch.manual_seed(0)
-    layer = TreeLSTM(3, input_size=2, arities=(1, 2), direction="both").double()
+    layer = TreeLSTM(3, input_size=2, node_features=False, arities=(1, 2), direction="both").double()
     for engine in ENGINES:
         layer.engine = engine
         hidden = layer(graph, feat)

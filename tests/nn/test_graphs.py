@@ -117,8 +117,16 @@ def test_graphs_without_edges_are_trees_of_one_node(num_nodes: int) -> None:
     assert layer(TreeBatch.from_dgl(graph), feat).root.shape == (num_nodes, 1, 3)
 
 
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_a_layer_reads_the_features_of_every_node(layer_class: type[TreeLayer]) -> None:
+    layer = layer_of(layer_class)
+    feat = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(dgl.graph(([0, 1], [2, 2])), feat)[2, 0], feat)
+    assert gradient.abs().sum(1).all()
+
+
 def test_a_node_with_several_parents_gives_its_state_to_each() -> None:
-    layer = layer_of(TreeLSTM)
+    layer = layer_of(TreeLSTM, node_features=False)
     graph = dgl.graph(([0, 0, 1, 2], [1, 2, 3, 3]))
     batch = TreeBatch.from_dgl(graph, allow_several_parents=True)
     feat = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)

@@ -63,7 +63,7 @@ def test_networks_are_as_large_as_the_published_ones(
 def test_a_tree_cell_has_the_parameters_of_the_published_logic_encoder_but_for_its_attention() -> None:
     query_and_key = 2 * (200 * 200 + 200 + 2 * 200)
     score = 200 + 1
-    layer = TreeCell(200, input_size=200)
+    layer = TreeCell(200, input_size=200, node_features=False)
     assert sum(parameter.numel() for parameter in layer.parameters()) == 1_083_601 - query_and_key - score
 
 

@@ -35,8 +35,6 @@ LAYERS = [
     (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
     (TreeLSTM, {"engine": "fusd"}, "engine='fusd' is none of .*; did you mean fused"),
     (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
-    (TreeLSTM, {"node_features": True}, "node_features needs input_size"),
-    (ChildSumTreeLSTM, {"node_features": True}, "node_features needs input_size"),
     (ChildSumTreeLSTM, {"shared_kinds": "no"}, "shared_kinds must be True or False, not 'no'"),
     (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
     (StackTreeRNN, {"stack_size": 0}, "stack_size must be at least 1"),

@@ -123,7 +123,7 @@ class ChildSumTreeLSTM(TreeLayer):
         vocabulary: Vocabulary | None = None,
         *,
         input_size: int | None = None,
-        node_features: bool = False,
+        node_features: bool = True,
         shared_kinds: bool = True,
         leaf: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",

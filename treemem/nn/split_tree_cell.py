@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability
-from treemem.errors import RecipeError
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import activation
@@ -15,14 +14,8 @@ from treemem.ops.product_input import HiddenLayer, with_features
 
 
 def node_size(input_size: int | None, node_features: bool) -> int | None:
-    """Return the width of the features of inner nodes; None if they read none.
-
-    Raises:
-        RecipeError: ``node_features`` without ``input_size``.
-    """
-    if checked_flag("node_features", node_features) and input_size is None:
-        raise RecipeError("node_features needs input_size: the width of the features")
-    return input_size if node_features else None
+    """Return the width of the features of inner nodes; None if they read none."""
+    return input_size if checked_flag("node_features", node_features) else None
 
 
 class SplitTreeCell(torch.nn.Module):

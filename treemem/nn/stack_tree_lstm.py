@@ -135,7 +135,7 @@ class StackTreeLSTM(TreeLayer):
         no_pop: bool = False,
         queue: bool = False,
         input_size: int | None = None,
-        node_features: bool = False,
+        node_features: bool = True,
         arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",

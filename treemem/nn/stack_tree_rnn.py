@@ -227,7 +227,7 @@ class StackTreeRNN(TreeLayer):
         shared_stack: bool = True,
         pop_zero: PopZero = "before_map",
         input_size: int | None = None,
-        node_features: bool = False,
+        node_features: bool = True,
         arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",

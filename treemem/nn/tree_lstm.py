@@ -99,7 +99,7 @@ class TreeLSTM(TreeLayer):
         vocabulary: Vocabulary | None = None,
         *,
         input_size: int | None = None,
-        node_features: bool = False,
+        node_features: bool = True,
         arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
         leaf: LeafForm = "embedding",

@@ -50,7 +50,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         vocabulary: what labels mean.
         embedding_size: width of the vectors of labelled leaves.
         input_size: width of the features; every call then needs ``feat``.
-        node_features: whether inner nodes read their features too, not only leaves.
+        node_features: whether inner nodes read their features too; if not, only leaves do.
         leaf: how symbols become vectors; see :class:`treemem.nn.LeafEncoder`.
         number_activation: of the number encoder.
         output: name of the state that encodes a tree.
@@ -325,7 +325,7 @@ class TreeLayer(RecordedOptions, TreeNetwork):
 
     The constructors of the layers also have:
 
-    * ``node_features``: inner nodes read their features, too, beside their children's states.
+    * ``node_features``: inner nodes read their features too, beside their children's states; if False, only leaves do.
     * ``arities``: without a vocabulary, which arities have parameters; 2 alone by default.
     * ``shared_kinds``: all kinds of one arity share their parameters.
     * ``max_arity``: nodes of more children have no parameters; they raise :class:`GraphError`.

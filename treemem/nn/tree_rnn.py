@@ -84,7 +84,7 @@ class TreeRNN(TreeLayer):
         vocabulary: Vocabulary | None = None,
         *,
         input_size: int | None = None,
-        node_features: bool = False,
+        node_features: bool = True,
         arities: Sequence[int] | None = None,
         activation: ActivationName = "sigmoid",
         shared_kinds: bool = False,
