@@ -94,3 +94,33 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
         )
     },
 )
+
+
+def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
+    """Return all networks of the library under the names of the tables, as a task offers those it does not configure.
+
+    The options are the defaults, but for a Universal Transformer that normalises first (it stays at chance otherwise),
+    and for numbers of heads and chunk sizes that divide ``hidden_size``.
+    """
+    size = {"hidden_size": hidden_size}
+    stack = {**size, "stack_size": 5}
+    heads = {**size, "num_heads": next(count for count in (8, 5, 4, 2, 1) if hidden_size % count == 0)}
+    chunk_size = next(count for count in (10, 8, 5, 4, 2, 1) if hidden_size % count == 0)
+    return {
+        "Tree-RNN": NetworkConfig("TreeRNN", size),
+        "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**stack, "no_op": False}),
+        "Tree-RNN+stack+no-op": NetworkConfig("StackTreeRNN", {**stack, "no_op": True}),
+        "Tree-LSTM": NetworkConfig("TreeLSTM", size),
+        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**stack, "normalize": False, "no_op": False}),
+        "Tree-LSTM+stack+normalize": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": False}),
+        "Tree-LSTM+stack+normalize+no-op": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": True}),
+        "Child-Sum Tree-LSTM": NetworkConfig("ChildSumTreeLSTM", size),
+        "TreeCell": NetworkConfig("TreeCell", size),
+        "Ordered Memory": NetworkConfig("OrderedMemory", size),
+        "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**size, "cell": "rnn"}),
+        "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": chunk_size, "num_layers": 1}),
+        "RNN": NetworkConfig("RNN", size),
+        "LSTM": NetworkConfig("LSTM", size),
+        "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),
+        "Universal Transformer": NetworkConfig("UniversalTransformer", {**heads, "num_steps": 6, "norm_first": True}),
+    }

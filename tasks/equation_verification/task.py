@@ -18,7 +18,7 @@ from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, RecipeError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import PublishedFigure, Score
-from treemem.networks import NetworkConfig
+from treemem.networks import NetworkConfig, every_network
 from treemem.nn.encodings import Encodings
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
@@ -38,19 +38,10 @@ _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
 
 def _networks() -> dict[str, NetworkConfig]:
-    stack = {"hidden_size": 50, "stack_size": 5}
-    rnn_stack = {**stack, "number_activation": "relu"}  # as in the published code; matters for numbers only
-    return {
-        "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 50}),
-        "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**rnn_stack, "no_op": False}),
-        "Tree-RNN+stack+no-op": NetworkConfig("StackTreeRNN", {**rnn_stack, "no_op": True}),
-        "Tree-LSTM": NetworkConfig("TreeLSTM", {"hidden_size": 50}),
-        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**stack, "normalize": False, "no_op": False}),
-        "Tree-LSTM+stack+normalize": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": False}),
-        "Tree-LSTM+stack+normalize+no-op": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": True}),
-        "RNN": NetworkConfig("RNN", {"hidden_size": 50}),
-        "LSTM": NetworkConfig("LSTM", {"hidden_size": 50}),
-    }
+    networks = every_network(50)
+    for name in ("Tree-RNN+stack", "Tree-RNN+stack+no-op"):  # as in the published code; matters for numbers only
+        networks[name] = networks[name].replace(number_activation="relu")
+    return networks
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_proba
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import RecipeError, VocabularyError
 from treemem.metrics.score import PublishedFigure
-from treemem.networks import NetworkConfig
+from treemem.networks import NetworkConfig, every_network
 from treemem.nn.heads import ClassifierHead
 from treemem.task import ClassificationTask
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
@@ -49,16 +49,13 @@ def _networks() -> dict[str, NetworkConfig]:
         "padding": "left",
     }
     return {
+        **every_network(128),
         "Ordered Memory": NetworkConfig("OrderedMemory", memory),
         "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**memory, "cell": "rnn"}),
         "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": 8, "num_layers": 1, "input_dropout": 0.1}),
         "LSTM": NetworkConfig("LSTM", {**size, "input_dropout": 0.1}),
         "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 21}),
         "Universal Transformer": NetworkConfig("UniversalTransformer", {**attention, "num_steps": 21}),
-        "Tree-RNN": NetworkConfig("TreeRNN", size),
-        "Tree-LSTM": NetworkConfig("TreeLSTM", size),
-        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**size, "stack_size": 5}),
-        "TreeCell": NetworkConfig("TreeCell", size),
     }
 
 

@@ -57,7 +57,7 @@ class LogicPairs:
     forest: Forest
     label: NDArray[np.int64]
     operations: NDArray[np.int64]
-    split: NDArray[np.str_] | None = None
+    split: NDArray[Any] | None = None  # of texts
 
     def __len__(self) -> int:
         return len(self.label)

@@ -15,7 +15,7 @@ from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.metrics.score import PublishedFigure
-from treemem.networks import NetworkConfig
+from treemem.networks import NetworkConfig, every_network
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
 from treemem.tasks.logical_inference.data import LogicDataOptions, make_logic_data
@@ -41,11 +41,8 @@ def _networks() -> dict[str, NetworkConfig]:
     memory = {"hidden_size": 200, "embedding_size": 200, **slots, **words, **dropouts}
     attention = {"hidden_size": 200, "num_heads": 8, "feedforward_size": 800, "dropout": 0.1, "joint": True}
     return {
+        **every_network(200),
         "Tree-RNN": NetworkConfig("TreeRNN", {"hidden_size": 200, "activation": "tanh"}),
-        "Tree-LSTM": NetworkConfig("TreeLSTM", {"hidden_size": 200}),
-        "Tree-LSTM+stack+normalize": NetworkConfig(
-            "StackTreeLSTM", {"hidden_size": 200, "stack_size": 5, "normalize": True}
-        ),
         "TreeCell": NetworkConfig("TreeCell", {"hidden_size": 200, "dropout": 0.2, "leaf_dropout": 0.1}),
         "Ordered Memory": NetworkConfig("OrderedMemory", memory),
         "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**memory, "cell": "rnn"}),

@@ -197,7 +197,7 @@ def test_torchrun_trains_by_the_command(tmp_path: Path) -> None:
         *("training.epochs=1", "networks.LSTM.options.hidden_size=4", "training.accelerator=cpu"),
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| LSTM ") == 1
+    assert done.stdout.count("| LSTM, hidden_size 4 ") == 1
     assert done.stderr.count("epoch 1/1: loss") == 1
     assert (tmp_path / "results.jsonl").is_file()
 

@@ -266,3 +266,24 @@ def test_options_of_a_tasks_data_are_at_their_defaults_but_for_the_overrides() -
 def test_a_wrong_override_of_a_tasks_data_is_named(override: str, said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         load_task_data("more_x", ["data.seed=1", override])
+
+
+def test_a_changed_network_has_a_name_of_its_own() -> None:
+    recipe = load_recipe("equation_verification/small")
+    stack = "networks.Tree-LSTM+stack+normalize+no-op"
+    overrides = ["networks.Tree-LSTM.options.hidden_size=16", f"{stack}.network=TreeLSTM"]
+    overrides += [f"{stack}.options={{hidden_size: 50}}"]
+    named = load_recipe("equation_verification/small", overrides).named_by_changes(recipe)
+    assert list(named.networks) == ["Tree-LSTM, hidden_size 16", "TreeLSTM, hidden_size 50"]
+    assert recipe.named_by_changes(recipe) == recipe
+    other = recipe.with_networks(["Transformer"])
+    assert other.named_by_changes(recipe) == other
+
+
+def test_fewer_epochs_than_a_curriculum_takes_leave_it_out(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_recipe("listops/small", ["training.epochs=10"]).training.curriculum
+    assert "curriculum" not in caplog.text
+    assert load_recipe("listops/small", ["training.epochs=1"]).training.curriculum == 0
+    assert "the curriculum of the recipe takes 10 epochs; with 1 it is left out" in caplog.text
+    with pytest.raises(RecipeError, match="which leaves none of epochs=1"):
+        load_recipe("listops/small", ["training.epochs=1", "training.curriculum=[[7, 4]]"])

@@ -27,7 +27,10 @@ def _add_arguments(parser: CommandParser) -> None:
     add_shared(parser, "recipe")
     add_overrides(parser, "training.epochs=3")
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="networks of the recipe or the task")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="train each network with each of these")
+    parser.add_argument("--epochs", type=int, metavar="N", help="number of epochs, as training.epochs=N")
+    parser.add_argument(
+        "--seeds", "--seed", nargs="+", type=int, metavar="SEED", help="train each network with each of these"
+    )
     add_output(parser, "FOLDER", "folder of the run (runs/TASK/RECIPE)", required=False)
 
 
@@ -38,9 +41,11 @@ def _run(options: Namespace) -> None:
     from treemem.runs.recipe_run import EVALUATION, check_folder, default_folder, train_recipe
 
     processes = joined_processes()
-    seeds = [] if options.seeds is None else [f"seeds={options.seeds}"]
+    given = [] if options.seeds is None else [f"seeds={options.seeds}"]
+    given += [] if options.epochs is None else [f"training.epochs={options.epochs}"]
     with processes.agreeing():
-        recipe = load_recipe(options.recipe, [*seeds, *options.set]).with_networks(options.networks)
+        recipe = load_recipe(options.recipe, [*given, *options.set]).with_networks(options.networks)
+        recipe = recipe.named_by_changes(load_recipe(options.recipe))
         find_device(recipe.training.accelerator, "training.accelerator")
         output = Path(options.output or default_folder(recipe.task, options.recipe))
         check_folder(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from treemem.runs.options import TrainingOptions
 from treemem.task import TASKS, Task, task_folder, task_folders
 from treemem.trees.source_text import shorten
 
+_logger = logging.getLogger(__name__)
 _Parsed = TypeVar("_Parsed")
 _LONGEST_SHOWN = 100
 
@@ -61,6 +63,27 @@ class Recipe:
                 raise RecipeError(f"no network {name!r}{near_names(name, known)}; there are {', '.join(known)}")
         return dataclasses.replace(self, networks={name: known[name] for name in names})
 
+    def named_by_changes(self, before: Recipe) -> Recipe:
+        """Return the recipe with another name for each network that is not as in ``before``.
+
+        So that no table shows the name of a published network, and its figures, beside the scores of another one:
+        ``Tree-LSTM`` with another size becomes ``Tree-LSTM, hidden_size 16``, with another network ``TreeCell``.
+        """
+        known = {**self.make_task().networks, **before.networks}
+        networks = {
+            _changed_name(name, network, known.get(name, network)): network for name, network in self.networks.items()
+        }
+        return dataclasses.replace(self, networks=networks)
+
+
+def _changed_name(name: str, network: NetworkConfig, before: NetworkConfig) -> str:
+    base = name if network.network == before.network else network.network
+    old = before.options if base == name else {}
+    changed = {option: value for option, value in network.options.items() if value != old.get(option, ...)}
+    removed = [f"no {option}" for option in old if option not in network.options]
+    described = [*(f"{option} {value}" for option, value in changed.items()), *removed]
+    return ", ".join([base, *described]).replace("/", "-")
+
 
 def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe.
@@ -79,7 +102,24 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"the recipe {path} must be fields and their values, not {type(content).__name__}")
-    return _parsed(parse_recipe, content, overrides, os.fspath(source))
+    return _parsed(parse_recipe, _without_longer_curriculum(content, overrides), overrides, os.fspath(source))
+
+
+def _without_longer_curriculum(content: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a recipe without its curriculum, if an override of the epochs leaves too few for it."""
+    given = dict(map(parse_override, overrides))
+    training = content.get("training")
+    if not isinstance(training, dict):
+        return content
+    stages = training.get("curriculum")
+    epochs = given.get("training.epochs")
+    if not isinstance(epochs, int) or not isinstance(stages, list) or "training.curriculum" in given:
+        return content
+    needed = 1 + sum(count for _, count in stages)
+    if epochs >= needed:
+        return content
+    _logger.warning("the curriculum of the recipe takes %d epochs; with %d it is left out", needed, epochs)
+    return {**content, "training": {**training, "curriculum": 0}}
 
 
 def load_task_data(

@@ -50,14 +50,6 @@ def test_the_vocabulary_is_the_published_one_whatever_the_data() -> None:
     assert equation_vocabulary(numeric=True).number == "Number"
 
 
-@pytest.mark.parametrize("name", [*TASK.networks])
-def test_every_network_of_the_task_gives_a_probability(name: str) -> None:
-    model = Model(TASK, TASK.networks[name].replace(hidden_size=4))
-    probability = model.predict(TEXTS)
-    assert probability.shape == (3,)
-    assert ((probability > 0) & (probability < 1)).all()
-
-
 @pytest.mark.parametrize(
     ("name", "count"),
     [
