@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from torch import Tensor, nn
 from treemem.data.examples import Examples
 from treemem.data.loader import Batch, BatchOptions, Loader
 from treemem.data.token_batch import TokenBatch
-from treemem.errors import CellError, RecipeError
+from treemem.errors import CellError, GraphError, RecipeError, TreememError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks import NetworkConfig
 from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
-from treemem.trees.tree import Tree
+from treemem.trees.postorder_nodes import forest_of_nodes
 
 if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
@@ -200,20 +201,50 @@ class Model(nn.Module):
         """Return the predictions for all of ``examples``, of which :meth:`outputs` returned ``kept``."""
         return self.task.answers(kept, examples.targets, temperature=self.temperature, threshold=threshold)
 
-    def predict(self, data: Sequence[str | Tree] | Forest, *, batch_size: int = 1024) -> Any:
-        """Return probabilities for texts and trees, or for a forest; a task without classes returns its predictions.
+    def predict(self, data: Iterable[Any] | Forest, *, batch_size: int = 1024) -> Any:
+        """Return probabilities for examples (:meth:`Task.forest_of`); a task without classes returns its predictions.
+
+        A DataFrame, whose columns are the fields of the task's records, gives a Series or, of several classes, a
+        DataFrame with its index.
 
         Raises:
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
             VocabularyError: a label that the model does not know.
             GraphError: a tree that is no example of the task, or what is no list of texts and trees.
         """
+        if is_data_frame(data):
+            return self._predict_frame(data, batch_size)
         forest = self.task.forest_of(data)
         if not len(forest):
             return np.empty(0)
         examples = self.task.examples_to_predict(forest)
         kept = self.outputs(examples, batch_size=batch_size)
         return self.task.predicted(kept, examples.targets, temperature=self.temperature)
+
+    def _predict_frame(self, frame: Any, batch_size: int) -> Any:
+        import pandas  # type: ignore[import-untyped]
+
+        reader = self.task.reader
+        nodes = []
+        for place, record in zip(frame.index, frame.to_dict("records"), strict=True):
+            try:
+                nodes.append(reader.read({name: value for name, value in record.items() if not _is_missing(value)}))
+            except TreememError as error:
+                raise GraphError(f"row {place}: {error}") from error
+        found = self.predict(forest_of_nodes(nodes), batch_size=batch_size)
+        if np.ndim(found) == 1:
+            return pandas.Series(found, frame.index)
+        return pandas.DataFrame(found, frame.index, self.task.class_names)
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or value != value
+
+
+def is_data_frame(data: object) -> bool:
+    """Whether this is a DataFrame of pandas, which is not imported for it."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
 def weights_of(

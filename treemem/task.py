@@ -27,6 +27,8 @@ from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
 from treemem.records import read_records
 from treemem.registry import Registry
+from treemem.trees.as_tree import is_sympy
+from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import ParsedText, RecordReader
@@ -186,31 +188,38 @@ class Task(ABC):
         """What reads examples out of a user's records; by default it parses text lines and the field ``text``."""
         return ParsedText(self.parse)
 
-    def forest_of(self, examples: Iterable[str | Tree] | Forest) -> Forest:
-        """Return examples given as texts or trees as a forest; a forest stays as it is.
+    def forest_of(self, examples: Iterable[Any] | Forest) -> Forest:
+        """Return examples as a forest; a forest stays as it is.
+
+        Each example is a text of the task, a :class:`Tree`, a sympy expression or nested data
+        (:func:`~treemem.trees.as_tree`), or a ``DGLGraph`` whose node field ``label`` indexes ``vocabulary.labels`` and
+        which holds the trees of one example.
 
         Raises:
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
             VocabularyError: a text with a variable too many; its ``line`` is the text's place.
-            GraphError: a tree that is no example, something that is neither text nor tree, or a single one.
+            GraphError: a tree that is no example, something that is none of these, or a single one.
         """
         if isinstance(examples, Forest):
             return examples
-        if isinstance(examples, (str, bytes, Tree)):
+        if isinstance(examples, (str, bytes, Tree, Mapping)) or is_sympy(examples) or hasattr(examples, "in_degrees"):
             raise GraphError("examples are a list of texts or trees; put a single one in brackets")
         return Forest.from_trees([self._tree_of(example, place) for place, example in enumerate(examples, start=1)])
 
-    def _tree_of(self, example: str | Tree, place: int) -> Tree:
+    def _tree_of(self, example: Any, place: int) -> Tree:
         try:
-            if isinstance(example, Tree):
-                return self.reader.checked_tree(example)
             if isinstance(example, str):
                 return self.parse(example)
+            reader = self.reader
+            if isinstance(example, Tree):
+                return reader.checked_tree(example)
+            if hasattr(example, "in_degrees"):
+                return reader.joined(list(forest_from_dgl(example, self.vocabulary.labels)))
+            return reader.checked_tree(reader.tree_of(example))
         except (ParseError, VocabularyError) as error:
             raise error.at(place) from error
         except GraphError as error:
             raise GraphError(f"example {place}: {error}") from error
-        raise GraphError(f"example {place} is of type {type(example).__name__}; give a text or a tree")
 
     @abstractmethod
     def examples(self, data: Forest) -> Examples:

@@ -16,6 +16,7 @@ import numpy as np
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
 from treemem.records import open_source, read_records
+from treemem.trees.as_tree import is_sympy
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.equation_names import VariableNames
@@ -24,6 +25,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.record_reader import RecordReader, find_refused, split_of, text_of
+from treemem.trees.sympy_bridge import tree_from_sympy
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -215,6 +217,12 @@ class EquationRecords(RecordReader):
         if tree.label != EQUALITY or tree.arity != 2:
             raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
         return tree
+
+    def tree_of(self, example: object) -> Tree:
+        """Return the equation of a sympy ``Eq``, or of another form."""
+        if is_sympy(example):
+            return tree_from_sympy(example, variables=self.variables, numeric=self.numeric)
+        return super().tree_of(example)
 
     def joined(self, trees: Sequence[Tree]) -> Tree:
         if len(trees) != 2:

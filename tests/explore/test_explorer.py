@@ -455,7 +455,7 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path
         (["x = y", "x = foo(y)"], {}, TreememError, "line 2"),
         ("x = y", {}, GraphError, "put a single one in brackets"),
         (["x = y", Tree("x")], {}, GraphError, "example 2: the root is 'x' with 0 children"),
-        ([1], {}, GraphError, "example 1 is of type int; give a text or a tree"),
+        ([1], {}, GraphError, "example 1: the root is '1' with 0 children"),
         (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or set most=3"),
         (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
         (EQUATIONS, {"labels": [1, 0]}, RecipeError, "give one for each of 3 examples"),

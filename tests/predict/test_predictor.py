@@ -49,7 +49,7 @@ def test_every_record_has_one_answer_in_order_and_a_bad_one_says_why() -> None:
         13: "line 13: node 1 (in post-order): unknown function 'foo'",
         14: "'sin' is known with 1 child and has 2 here",
         15: "the field 'equation' is 7; expected a text",
-        16: "an example of type int; expected a text, a record or a Tree",
+        16: "the root is '5' with 0 children",
         18: "the root is 'Add' with 2 children",
     }
     for line, answer in enumerate(answers, start=1):
@@ -212,7 +212,8 @@ def test_columns_become_columns() -> None:
     holes = predictor({"text": np.array(["x = x", None], object)})
     assert holes["error"].tolist() == [
         None,
-        "line 2, column 1: an example of type NoneType; expected a text, a record or a Tree",
+        "line 2: NoneType is no tree; give a Tree, a text, a number, a list of a label and children, a dictionary, a "
+        "node of ast or a sympy expression",
     ]
     lines = predictor({"text": np.array(["x = x\t1"])})
     assert lines["probability"].tolist() == found["probability"][:1].tolist()

@@ -16,11 +16,12 @@ from treemem import checkpoint as checkpoints
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
-from treemem.model import Model
+from treemem.model import Model, is_data_frame
 from treemem.nn.row_cache import RowCache
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
 from treemem.task import Answer
+from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
@@ -35,7 +36,8 @@ _NODE = re.compile(r"tree [0-9]+, (?=node )")
 class TreePredictor:
     """Predicts records: one answer for each, in order. The answer for a bad record is an error message.
 
-    A record is a text line of the task, a mapping with the fields that the task reads, or a ``Tree``. An answer has the
+    A record is a text line of the task, a mapping with the fields that the task reads, a ``Tree``, a ``DGLGraph``, a
+    sympy expression, or nested data (:func:`~treemem.trees.as_tree`). An answer has the
     fields ``id`` (the record's ``id``, or its line, from 1), ``prediction``, ``probability`` and ``error``. For binary
     tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the name of the
     most likely class, with its probability. ``error`` is None for a good record. A bad record has no prediction and no
@@ -94,16 +96,31 @@ class TreePredictor:
         other.threshold = checked_probability("threshold", threshold)
         return other
 
-    def predict(self, records: Iterable[Example]) -> Generator[dict[str, Any], None, None]:
+    def predict(self, records: Any) -> Any:
         """Yield an answer for each record. The first answers come after some thousand records are read.
+
+        Of a DataFrame, whose columns are the fields of the records, return a DataFrame with its index and the columns
+        ``prediction``, ``probability`` and ``error``.
 
         Raises:
             RecipeError: ``records`` is a single record.
         """
+        if is_data_frame(records):
+            columns = {name: records[name].to_numpy() for name in records.columns if name != "id"}
+            answers = self(columns)
+            del answers["id"]
+            return type(records)(answers, index=records.index)
         if isinstance(records, (str, bytes, Mapping, Tree)):
             raise RecipeError("predict takes several records; put a single one in a list")
+        records = (self._without_graph(record) for record in records)
         chunks = self.answers(chunks_of(_entries(records, self.reader)), self.processes)
         return (answer for _, answers in chunks for answer in answers)
+
+    def _without_graph(self, record: Example) -> Example:
+        """Return the record; of a ``DGLGraph`` its trees as one."""
+        if not hasattr(record, "in_degrees"):
+            return record
+        return self.reader.joined(list(forest_from_dgl(record, self.model.vocabulary.labels)))
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the answers as columns, for records whose fields are the columns of ``batch``, each ``[records]``.
@@ -136,7 +153,7 @@ class TreePredictor:
         if entry.problem is not None:
             return entry.problem
         try:
-            nodes = self.reader.read(entry.example)  # type: ignore[arg-type]  # None raises too
+            nodes = self.reader.read(entry.example)  # None raises too
         except TreememError as error:
             return error
         return self._scored(forest_of_nodes([nodes]))[1].get(0)

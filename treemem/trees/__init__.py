@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.trees.as_tree import as_tree
 from treemem.trees.brackets import format_brackets, parse_brackets
 from treemem.trees.dgl_bridge import forest_from_dgl, forest_to_dgl, tree_from_dgl, tree_to_dgl
 from treemem.trees.equation_format import format_equation
@@ -23,6 +24,7 @@ __all__ = [
     "TokenSequences",
     "Tree",
     "Vocabulary",
+    "as_tree",
     "forest_from_dgl",
     "forest_from_pyg",
     "forest_to_dgl",

@@ -11,7 +11,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treemem.errors import GraphError
+from treemem.errors import GraphError, ParseError
+from treemem.trees.as_tree import as_tree
+from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest_arrays import (
     ForestArrays,
     check_nodes,
@@ -25,10 +27,29 @@ from treemem.trees.forest_arrays import (
 from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
 from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets, read_only
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
-from treemem.trees.tree import Tree, tree_from_postorder
+from treemem.trees.tree import Tree, bridge_to, tree_from_postorder
 
 SEQUENCE = "Sequence"
 """The label of the root of a flat tree, whose leaves are the tokens of a sequence."""
+
+
+def _trees_of(items: Iterable[Any], labels: Sequence[str] | None) -> Iterator[Tree]:
+    """Yield the trees of items in the forms that :meth:`Forest.from_trees` takes."""
+    for place, item in enumerate(items):
+        if isinstance(item, Tree):
+            yield item
+            continue
+        try:
+            if hasattr(item, "in_degrees"):
+                if labels is None:
+                    raise GraphError("a DGLGraph needs labels: the texts that its node field 'label' indexes")
+                yield from bridge_to("dgl").forest_from_dgl(item, labels)
+            else:
+                yield parse_brackets(item) if isinstance(item, str) else as_tree(item)
+        except ParseError as error:
+            raise error.at(place + 1) from error
+        except GraphError as error:
+            raise GraphError(f"item {place}: {error}") from error
 
 
 class Forest(PostorderTrees):
@@ -77,20 +98,25 @@ class Forest(PostorderTrees):
     @classmethod
     def from_trees(
         cls,
-        trees: Iterable[Tree],
+        trees: Iterable[Any],
         *,
+        labels: Sequence[str] | None = None,
         node_data: Mapping[str, ArrayLike] | None = None,
         tree_data: Mapping[str, ArrayLike] | None = None,
     ) -> Forest:
         """Lay trees out flat.
 
         Args:
-            trees: the trees, in order.
+            trees: the trees, in order: each a :class:`Tree`; a text in brackets such as ``"(f x y)"``; nested lists,
+                dictionaries or another form of :func:`~treemem.trees.as_tree`; or a ``DGLGraph`` of one or more trees
+                (:func:`~treemem.trees.forest_from_dgl`).
+            labels: of graphs: the labels that their node field ``label`` indexes.
             node_data: name to one entry a node, all trees' nodes in post-order.
             tree_data: name to one entry a tree.
 
         Raises:
             GraphError: a single ``Tree``, an item that is none, or data of the wrong length or type.
+            ParseError: a text that is no tree; its ``line`` is its place, from 1.
         """
         if not isinstance(trees, Iterable):
             what = "a list of trees is needed"
@@ -102,9 +128,7 @@ class Forest(PostorderTrees):
         arity: list[int] = []
         value: list[float | None] = []
         begin = [0]
-        for index, tree in enumerate(trees):
-            if not isinstance(tree, Tree):
-                raise GraphError(f"item {index} must be a Tree, not {type(tree).__name__}")
+        for tree in _trees_of(trees, labels):
             nodes, pending = [], [tree]
             while pending:
                 node = pending.pop()

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
+from treemem.trees.as_tree import as_tree
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.tree import Tree
 
-Example = str | Mapping[str, Any] | Tree
-"""A text line, the fields of a record, or a tree."""
+Example = Any
+"""A text line, the fields of a record, a tree, or what :func:`~treemem.trees.as_tree` makes a tree of."""
 
 SPLITS = ("train", "validation", "test")
 """What the examples of a task may be divided into."""
@@ -70,6 +71,14 @@ class RecordReader(ABC):
         """
         return tree
 
+    def tree_of(self, example: object) -> Tree:
+        """Return the tree that an example in another form describes (:func:`~treemem.trees.as_tree`).
+
+        Raises:
+            GraphError: it describes none.
+        """
+        return as_tree(example)
+
     def joined(self, trees: Sequence[Tree]) -> Tree:
         """One tree of the trees of an example: the two sides of an equation, say.
 
@@ -88,6 +97,8 @@ class RecordReader(ABC):
                 refused before it is parsed.
             TreememError: as :meth:`nodes`.
         """
+        if not isinstance(example, (str, Mapping, Tree)):
+            example = self.tree_of(example)
         if isinstance(example, Tree):
             self._check_size("nodes", example.size, self.most_nodes)
         else:
@@ -116,9 +127,7 @@ class RecordReader(ABC):
                 offset = sum(len(part) + 1 for part in parts[: len(self.text_fields)]) - 1
                 raise ParseError(f"{len(parts)} parts between tabs", example, offset, "<TAB>".join(self.text_fields))
             return self.nodes(self.fields_of_line(parts))
-        if isinstance(example, Mapping):
-            return self.nodes(example)
-        raise ParseError(f"an example of type {type(example).__name__}", expected="a text, a record or a Tree")
+        return self.nodes(example)
 
 
 class ParsedText(RecordReader):

@@ -22,6 +22,10 @@ VALUE_SUFFIX = re.compile(r"=[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0
 _PLAIN_LABEL = re.compile(r"[^\s()\"]+\Z")
 
 
+def _is_label(child: object) -> bool:
+    return isinstance(child, (str, int, float)) and not isinstance(child, bool)
+
+
 class Tree:
     """An immutable ordered tree whose nodes carry labels.
 
@@ -30,7 +34,7 @@ class Tree:
 
     Args:
         label: what the root says, for example ``"Add"`` or ``"Symbol:var_0"``.
-        children: the root's subtrees, in order.
+        children: the root's subtrees, in order. A text or a number is a leaf with that label.
         value: the number that a number leaf stands for; only leaves have one.
 
     Attributes:
@@ -41,7 +45,7 @@ class Tree:
         GraphError: a child that is no ``Tree``, a value at an inner node, or a value that is not finite.
 
     Example:
-        >>> tree = Tree("Add", [Tree("Symbol:var_0"), Tree("Integer:2")])
+        >>> tree = Tree("Add", ["Symbol:var_0", "Integer:2"])
         >>> str(tree)
         '(Add Symbol:var_0 Integer:2)'
         >>> tree.size, tree.height
@@ -57,9 +61,11 @@ class Tree:
     height: int
     _hash: int
 
-    def __init__(self, label: str, children: Iterable[Tree] = (), value: float | None = None) -> None:
+    def __init__(self, label: str, children: Iterable[Tree | str | float] = (), value: float | None = None) -> None:
+        if isinstance(children, str):
+            raise GraphError(f"the children of {label!r} must be several; put the single {children!r:.40} in a list")
         try:
-            subtrees = tuple(children)
+            subtrees: tuple[Any, ...] = tuple([Tree(str(child)) if _is_label(child) else child for child in children])
         except TypeError as error:
             if isinstance(children, Iterable):
                 raise
@@ -195,41 +201,41 @@ class Tree:
 
         See :func:`tree_from_sympy` for the options.
         """
-        return _bridge("sympy").tree_from_sympy(expression, variables=variables, numeric=numeric, functions=functions)
+        return bridge_to("sympy").tree_from_sympy(expression, variables=variables, numeric=numeric, functions=functions)
 
     def to_sympy(self) -> sympy.Basic:
         """The unevaluated sympy expression that this tree says."""
-        return _bridge("sympy").tree_to_sympy(self)
+        return bridge_to("sympy").tree_to_sympy(self)
 
     @classmethod
     def from_networkx(cls, graph: networkx.DiGraph) -> Tree:
         """The tree of a graph whose edges run from child to parent; see :func:`tree_from_networkx`."""
-        return _bridge("networkx").tree_from_networkx(graph)
+        return bridge_to("networkx").tree_from_networkx(graph)
 
     def to_networkx(self) -> networkx.DiGraph:
         """A graph with edges from child to parent; see :func:`tree_to_networkx`."""
-        return _bridge("networkx").tree_to_networkx(self)
+        return bridge_to("networkx").tree_to_networkx(self)
 
     @classmethod
     def from_dgl(cls, graph: dgl.DGLGraph, labels: tuple[str, ...]) -> Tree:
         """The tree of a DGL graph whose node field ``label`` indexes ``labels``; see :func:`tree_from_dgl`."""
-        return _bridge("dgl").tree_from_dgl(graph, labels)
+        return bridge_to("dgl").tree_from_dgl(graph, labels)
 
     def to_dgl(self, labels: tuple[str, ...]) -> dgl.DGLGraph:
         """A DGL graph with edges from child to parent; node fields ``label``, ``value``, edge field ``position``."""
-        return _bridge("dgl").tree_to_dgl(self, labels)
+        return bridge_to("dgl").tree_to_dgl(self, labels)
 
     @classmethod
     def from_pyg(cls, data: Data, labels: tuple[str, ...]) -> Tree:
         """The tree of a PyG graph whose field ``label`` indexes ``labels``; see :func:`tree_from_pyg`."""
-        return _bridge("pyg").tree_from_pyg(data, labels)
+        return bridge_to("pyg").tree_from_pyg(data, labels)
 
     def to_pyg(self, labels: tuple[str, ...]) -> Data:
         """A PyG graph with edges from child to parent and fields ``label``, ``value`` and ``position``."""
-        return _bridge("pyg").tree_to_pyg(self, labels)
+        return bridge_to("pyg").tree_to_pyg(self, labels)
 
 
-def _bridge(library: str) -> Any:
+def bridge_to(library: str) -> Any:
     """The module that converts trees from and to another library, which is imported on first use."""
     return importlib.import_module(f"treemem.trees.{library}_bridge")
 

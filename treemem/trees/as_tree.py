@@ -1,0 +1,133 @@
+"""Trees from the nested data that people have: lists, JSON, Python's syntax trees, sympy."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from treemem.errors import GraphError
+from treemem.trees.tree import Tree
+
+_LABEL_FIELDS = ("label", "type", "name", "op")
+_CHILDREN_FIELDS = ("children", "args")
+
+
+class _Node(NamedTuple):
+    label: str
+    children: Sequence[Any] = ()
+    value: float | None = None
+
+
+def as_tree(data: object, *, number: str | None = None) -> Tree:
+    """Return the tree that nested data describe.
+
+    Nothing is evaluated. The data are one of these, and so is each child:
+
+    * a :class:`Tree`;
+    * a label, which is a leaf;
+    * a number, which is a leaf whose label is the number's text, or with ``number="Number"`` a leaf with that label and
+      the number as its value;
+    * a list or tuple of a label and children: ``["f", "x", ["g", 3]]``;
+    * a dictionary with a label (``label``, ``type``, ``name`` or ``op``), children (``children`` or ``args``) and a
+      ``value``, as JSON has it: ``{"label": "f", "children": ["x"]}``. All but the label may be missing;
+    * a node of Python's :mod:`ast`. Operators are labels, names and constants are leaves:
+      ``ast.parse("x + f(3)", mode="eval")`` is ``(Add x (Call f 3))``;
+    * a sympy expression with any functions: labels are the names of functions and symbols.
+      :func:`~treemem.trees.tree_from_sympy` gives the labels of equation verification.
+
+    Args:
+        data: the tree.
+        number: label of leaves that keep numbers as values; by default numbers are labels.
+
+    Raises:
+        GraphError: data of another kind, a list without a label, or a number that is not finite and is to be a value.
+
+    Example:
+        >>> str(as_tree(["f", "x", {"label": "g", "children": [3, 2.5]}]))
+        '(f x (g 3 2.5))'
+        >>> as_tree(["f", 3], number="Number").children[0].value
+        3.0
+    """
+    pending, nodes = [data], []
+    while pending:
+        item = pending.pop()
+        node = item if isinstance(item, Tree) else _node_of(item, number)
+        nodes.append(node)
+        if not isinstance(node, Tree):
+            pending.extend(reversed(node.children))
+    done: list[Tree] = []
+    for node in reversed(nodes):
+        if isinstance(node, Tree):
+            done.append(node)
+            continue
+        arity = len(node.children)
+        children = done[len(done) - arity :][::-1]
+        del done[len(done) - arity :]
+        done.append(Tree(node.label, children, node.value))
+    return done.pop()
+
+
+def is_sympy(data: object) -> bool:
+    """Whether this is an expression of sympy; sympy is not imported for it."""
+    sympy = sys.modules.get("sympy")
+    return sympy is not None and isinstance(data, sympy.Basic)
+
+
+def _node_of(item: Any, number: str | None) -> _Node:
+    if isinstance(item, str):
+        return _Node(item)
+    if isinstance(item, (int, float)) and not isinstance(item, bool):
+        return _Node(str(item)) if number is None else _Node(number, value=float(item))
+    if isinstance(item, Mapping):
+        return _node_of_mapping(item, number)
+    if isinstance(item, (list, tuple)):
+        if not item or not isinstance(item[0], str):
+            raise GraphError(
+                f"a list describes a node by its label and children, such as ['f', 'x', 3], not {item!r:.100}"
+            )
+        return _Node(item[0], item[1:])
+    if isinstance(item, ast.AST):
+        return _node_of_syntax(item, number)
+    if is_sympy(item):
+        if item.args:
+            return _Node(type(item).__name__, item.args)
+        return _node_of(float(item), number) if number is not None and item.is_Number else _Node(str(item))
+    raise GraphError(
+        f"{type(item).__name__} is no tree; give a Tree, a text, a number, a list of a label and children, a "
+        "dictionary, a node of ast or a sympy expression"
+    )
+
+
+def _node_of_mapping(item: Mapping[str, Any], number: str | None) -> _Node:
+    label = next((item[name] for name in _LABEL_FIELDS if name in item), None)
+    children = next((item[name] for name in _CHILDREN_FIELDS if name in item), None) or ()
+    if not isinstance(label, str) or isinstance(children, (str, Mapping)) or not isinstance(children, Iterable):
+        raise GraphError(
+            f"a dictionary describes a node by a text 'label' and a list of 'children', not {dict(item)!r:.100}"
+        )
+    value = item.get("value")
+    if value is None or children:
+        return _Node(label, list(children))
+    if number is None:
+        return _Node(label, [str(value)])
+    return _Node(label, value=value) if isinstance(value, (int, float)) else _Node(label, [value])
+
+
+def _node_of_syntax(item: ast.AST, number: str | None) -> _Node:
+    if isinstance(item, (ast.Expression, ast.Expr)):
+        return _node_of_syntax(item.body if isinstance(item, ast.Expression) else item.value, number)
+    if isinstance(item, ast.Name):
+        return _Node(item.id)
+    if isinstance(item, ast.Constant):
+        is_number = isinstance(item.value, (int, float)) and not isinstance(item.value, bool)
+        return _node_of(item.value, number) if is_number else _Node(repr(item.value))
+    label, children = type(item).__name__, []
+    for name, field in ast.iter_fields(item):
+        for part in field if isinstance(field, list) else [field]:
+            if isinstance(part, ast.AST) and not part._fields and name in ("op", "ops"):
+                label = type(part).__name__ if label == type(item).__name__ else f"{label} {type(part).__name__}"
+            elif part is not None and not isinstance(part, ast.expr_context):
+                children.append(part if isinstance(part, (ast.AST, str)) else repr(part))
+    return _Node(label, children)
