@@ -9,7 +9,7 @@ import torch
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import node_size
+from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
@@ -29,17 +29,9 @@ class StackTreeLSTMCell(OneProductCell):
 
     reads = ("S",)
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        stack: StackTreeLSTMOptions,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, sets: SetsByArity, options: CellOptions, stack: StackTreeLSTMOptions) -> None:
         self.stack = stack
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        super().__init__(sets, options)
 
     def outputs(self, arity: int) -> int:
         """What the variant needs."""
@@ -160,6 +152,6 @@ class StackTreeLSTM(TreeLayer):
             queue=queue,
         )
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = StackTreeLSTMCell(hidden_size, sets, stack, input_size, node_size(input_size, node_features), dropout)
+        cell = StackTreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), stack)
         super().__init__(cell, vocabulary, leaf, number_activation, engine)
         self.options["normalize"] = normalize

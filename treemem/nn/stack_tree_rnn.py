@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell, node_size
+from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
@@ -38,21 +38,19 @@ class StackTreeRNNCell(SplitTreeCell):
 
     def __init__(
         self,
-        hidden_size: int,
         sets: SetsByArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
+        options: CellOptions,
         *,
-        stack_size: int = 5,
-        activation_name: ActivationName = "sigmoid",
-        no_op: bool = False,
-        read: StackReadout = "children",
-        top_k: int = 1,
-        shared_stack: bool = True,
-        pop_zero: PopZero = "before_map",
+        stack_size: int,
+        activation_name: ActivationName,
+        no_op: bool,
+        read: StackReadout,
+        top_k: int,
+        shared_stack: bool,
+        pop_zero: PopZero,
     ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        super().__init__(sets, options)
+        hidden_size = self.hidden_size
         self.stack_size = checked_count("stack_size", stack_size)
         self.activation_name = checked_activation(activation_name)
         self.no_op = checked_flag("no_op", no_op)
@@ -64,7 +62,7 @@ class StackTreeRNNCell(SplitTreeCell):
             raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
         if top_k > 1 and read == "children":
             raise RecipeError('top_k goes with read="own"; the children\'s stacks are read at the top only')
-        actions, extra, own = 2 + no_op, node_input_size or 0, read == "own"
+        actions, extra, own = 2 + no_op, self.node_input_size or 0, read == "own"
         self.maps, self.memory_maps = LinearByArity(), LinearByArity()
         self.control_maps, self.row_maps = LinearByArity(), LinearByArity()
         for arity in sets.arities:
@@ -74,7 +72,8 @@ class StackTreeRNNCell(SplitTreeCell):
             self.memory_maps[str(arity)] = StackedLinear(count, (hidden_size if own else width,), hidden_size)
             self.control_maps[str(arity)] = StackedLinear(stacks, (width + extra,), hidden_size + actions)
             self.row_maps[str(arity)] = StackedLinear(stacks, (width,), actions * hidden_size)
-        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), hidden_size)
+        inputs = options.input_size
+        self.leaf_map = None if inputs is None else StackedLinear(1, (inputs,), hidden_size)
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """``hidden``, the argument of the activation; ``control`` and ``rows``, which make the stack."""
@@ -237,11 +236,8 @@ class StackTreeRNN(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         cell = (StackTreeRNNCell if read == "children" else OwnStackTreeRNNCell)(
-            hidden_size,
             SetsByArity(vocabulary, arities, shared_kinds, max_arity),
-            input_size,
-            node_size(input_size, node_features),
-            dropout,
+            CellOptions(hidden_size, input_size, node_features, dropout),
             stack_size=stack_size,
             activation_name=activation,
             no_op=no_op,
