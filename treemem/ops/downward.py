@@ -48,7 +48,7 @@ class TurnedCell:
 
     Args:
         cell: the downward cell.
-        num_kinds: what kinds and positions of the turned batch are told apart by.
+        num_kinds: number of kinds; a kind of the turned batch is ``position * num_kinds + kind``.
 
     Attributes:
         turned: the downward cell.
