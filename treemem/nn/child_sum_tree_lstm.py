@@ -88,8 +88,8 @@ class ChildSumTreeLSTM(TreeLayer):
     ``f_k = sigmoid(W_f x + U_f h_k + b_f)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``. Dropout, where
     asked for, is on ``u`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
-    hidden_size]``, ``input``, ``output`` and ``update`` (before its dropout), ``[nodes, hidden_size]``.
+    The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
+    (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.

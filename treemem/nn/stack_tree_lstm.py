@@ -38,7 +38,7 @@ class StackTreeLSTMCell(OneProductCell):
         return self.stack.outputs(arity, self.hidden_size)
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """The product of features, for the variants whose step is written by hand."""
+        """The product of features, for variants with a hand-written step."""
         return super().leaf_products() if StackTreeLSTMStepPair.covers(self.stack) else ()
 
     @property
@@ -73,11 +73,10 @@ class StackTreeLSTM(TreeLayer):
 
     where ``x`` holds the children's ``h`` one after the other, then the features. The networks of the paper's
     Table 2 are ``StackTreeLSTM(n, vocabulary)``, with ``normalize=True``, and with ``normalize=True, no_op=True``. What
-    the paper's text leaves open is as in the published code. Dropout, where asked for, is on ``u`` of inner nodes.
+    the paper leaves open is as in the published code. Dropout is on ``u`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
-    hidden_size]``; ``push``, ``pop`` and ``no_op`` as far as there are such actions, ``output`` and ``update`` (before
-    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``readout``.
+    The trace has the gates that the variant has: ``forget``, ``[nodes, children, hidden_size]``; ``push``, ``pop``,
+    ``no_op``, ``output``, ``input`` and ``update`` (before its dropout), ``[nodes, hidden_size]``; and ``readout``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.

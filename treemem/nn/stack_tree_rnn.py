@@ -175,14 +175,14 @@ class StackTreeRNN(TreeLayer):
         push: sigmoid(U_u x + b_u) on top, sigmoid(U_push S_c[i - 1] + b_push) below
         pop:  sigmoid(U_pop S_c[i + 1] + b_pop)            no-op: sigmoid(U_noop S_c[i] + b_noop)
 
-    The output: ``h = f(W x + b + W_mem m + b_mem)``, where ``m`` holds the tops of the children's stacks (the
-    published code), so that a node's stack reaches only its parent; or, with ``read="own"``, ``m`` is read from the
-    node's own new stack, ``sum_{j < top_k} p_j S[j]`` with ``p = sigmoid(U_p x + b_p)`` (the paper's eq. 10-11). The
-    paper's ``sigma`` is a softmax in eq. 3 only. Dropout, where asked for, is on ``h`` of inner nodes.
+    The output: ``h = f(W x + b + W_mem m + b_mem)``. In the published code ``m`` holds the tops of the children's
+    stacks. With ``read="own"`` it is ``sum_{j < top_k} p_j S[j]`` of the node's own new stack, with
+    ``p = sigmoid(U_p x + b_p)`` (the paper's eq. 10-11). The paper's ``sigma`` is a softmax in eq. 3 only. Dropout is
+    on ``h`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has ``a`` of every inner node, ``push``, ``pop`` and, with it, ``no_op``,
-    each ``[nodes, 1]``; ``update``, ``sigmoid(U_u x + b_u)``, ``[nodes, hidden_size]``; and with ``read="own"`` ``p``
-    as ``readout``, ``[nodes, top_k]``. Leaves have none of them.
+    The trace of inner nodes has ``push``, ``pop`` and ``no_op``, each ``[nodes, 1]``; ``update``,
+    ``sigmoid(U_u x + b_u)``, ``[nodes, hidden_size]``; and with ``read="own"``, ``p`` as ``readout``,
+    ``[nodes, top_k]``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
@@ -194,9 +194,8 @@ class StackTreeRNN(TreeLayer):
         top_k: with ``read="own"``, how many rows are read.
         shared_stack: one set of stack parameters (``A``, ``U_u``, ``U_push``, ``U_pop``, ``U_noop``) for all kinds of
             an arity (the published code); otherwise each kind has its own (the paper).
-        pop_zero: where the zeros come from that pop in at the bottom: ``"before_map"``: a row of zeros goes through the
-            map and becomes ``sigmoid(b_pop)`` (the published code); ``"after_map"``: the row is zero (the paper's
-            eq. 9).
+        pop_zero: the row that pops in at the bottom: ``"before_map"``: zeros through the map, ``sigmoid(b_pop)`` (the
+            published code); ``"after_map"``: zeros (the paper's eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         dropout: probability that an entry of ``h`` is dropped in training.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.

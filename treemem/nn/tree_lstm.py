@@ -63,8 +63,8 @@ class TreeLSTM(TreeLayer):
     child, that of ``nn.Linear``; for more, each child's block has the bound ``1 / sqrt(hidden_size)`` and biases start
     at 0. Dropout is on ``u`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
-    hidden_size]``, ``input``, ``output`` and ``update`` (before its dropout), ``[nodes, hidden_size]``.
+    The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
+    (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.
