@@ -16,6 +16,7 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import TreeNetwork
 from treemem.nn.parameter_sets import SetsByArity
+from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_cell import GatedRecursiveCell
 from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
@@ -48,7 +49,7 @@ class CellOfGivenLeaves(GatedRecursiveCell):
 def check_gated_cell(arrays: Arrays) -> None:
     """Nodes of the Ordered Memory: the right child is what the files call vertical, the left one horizontal."""
     num_nodes, size = arrays["vertical"].shape
-    cell = CellOfGivenLeaves(size, SetsByArity(None, [2]), input_size=size).double()
+    cell = CellOfGivenLeaves(SetsByArity(None, [2]), CellOptions(size, size), leaf_dropout=0.0).double()
     with torch.no_grad():
         hidden_map, gate_map = cell.hidden_maps.of(2), cell.gate_maps.of(2)
         hidden_map.weight[0] = left_first(torch.from_numpy(arrays["W1"]), size, dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from treemem.nn import (
     TreeLSTM,
     TreeNetwork,
     TreeRNN,
+    TreeStates,
 )
 from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
@@ -38,6 +40,16 @@ def batch_of(*, shared: bool = True) -> TreeBatch:
 
 def equal(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def inner_gates(states: TreeStates) -> Iterator[tuple[int, list[int], dict[str, Tensor]]]:
+    """The inner nodes, their children and gates; the gates of leaves must be NaN."""
+    for node, children in enumerate(CHILDREN):
+        gates = {name: value[node] for name, value in states.trace.items()}
+        if children:
+            yield node, children, gates
+        else:
+            assert all(value.isnan().all() for value in gates.values())
 
 
 def stack_of(gates: dict[str, Tensor], merged: Tensor, queue: bool) -> Tensor:
@@ -70,11 +82,7 @@ def test_stacks_and_outputs_follow_from_the_traced_gates(options: dict[str, Any]
     torch.manual_seed(1)
     layer = StackTreeLSTM(HIDDEN, VOCABULARY, stack_size=3, **options).double()
     states = layer(batch_of(), trace=True)
-    for node, children in enumerate(CHILDREN):
-        gates = {name: value[node] for name, value in states.trace.items()}
-        if not children:
-            assert all(value.isnan().all() for value in gates.values())
-            continue
+    for node, children, gates in inner_gates(states):
         forget = gates["forget"]
         assert forget[len(children) :].isnan().all()
         merged = sum(forget[i] * states.S[child] for i, child in enumerate(children))
@@ -104,12 +112,10 @@ def test_gates_of_leaves_with_features_are_traced_too(node_features: bool) -> No
 def test_cells_of_a_tree_lstm_follow_from_the_traced_gates(layer_class: type[TreeLayer]) -> None:
     torch.manual_seed(3)
     states = layer_class(HIDDEN, VOCABULARY).double()(batch_of(), trace=True)
-    for node, children in enumerate(CHILDREN):
-        if children:
-            gates = {name: value[node] for name, value in states.trace.items()}
-            kept = sum(gates["forget"][i] * states.c[child] for i, child in enumerate(children))
-            equal(states.c[node], gates["input"] * gates["update"] + kept)
-            equal(states.h[node], gates["output"] * torch.tanh(states.c[node]))
+    for node, children, gates in inner_gates(states):
+        kept = sum(gates["forget"][i] * states.c[child] for i, child in enumerate(children))
+        equal(states.c[node], gates["input"] * gates["update"] + kept)
+        equal(states.h[node], gates["output"] * torch.tanh(states.c[node]))
 
 
 def test_cells_of_leaves_with_features_follow_from_the_traced_gates() -> None:
@@ -128,11 +134,7 @@ def test_states_of_a_tree_cell_follow_from_the_traced_gates() -> None:
     torch.manual_seed(3)
     layer = TreeCell(HIDDEN, VOCABULARY).double()
     states = layer(batch_of(), trace=True)
-    for node, children in enumerate(CHILDREN):
-        gates = {name: value[node] for name, value in states.trace.items()}
-        if not children:
-            assert all(value.isnan().all() for value in gates.values())
-            continue
+    for node, children, gates in inner_gates(states):
         mixed = gates["candidate_gate"] * gates["candidate"]
         mixed = mixed + sum(gates["children"][place] * states.h[child] for place, child in enumerate(children))
         equal(states.h[node], layer.cell.norm(mixed))  # type: ignore[operator]
@@ -144,11 +146,7 @@ def test_stacks_of_a_tree_rnn_follow_from_the_traced_actions(options: dict[str, 
     layer = StackTreeRNN(HIDDEN, VOCABULARY, stack_size=3, pop_zero="after_map", **options).double()
     cell = layer.cell
     states = layer(batch_of(), trace=True)
-    for node, children in enumerate(CHILDREN):
-        gates = {name: value[node] for name, value in states.trace.items()}
-        if not children:
-            assert all(value.isnan().all() for value in gates.values())
-            continue
+    for node, children, gates in inner_gates(states):
         maps = cell.row_maps.of(len(children))
         beside = torch.cat([states.S[child] for child in children], 1)
         push, pop, *no_op = maps(beside, 0).sigmoid().split(HIDDEN, 1)

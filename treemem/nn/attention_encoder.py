@@ -1,4 +1,4 @@
-"""What the encoders by self-attention have in common: marks and positions, pairs as one sequence, what is read."""
+"""The base of the self-attention encoders: marks, positions, pairs as one sequence, and the readout."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]
-"""What is read of a sequence: the output at a learned vector after its last token, the mean over its tokens, or the
-output at its first or last token."""
+"""What the encoding is: the output at a learned vector after the last token, the mean, or the output at a token."""
 
 _EXTRACT, _START, _DELIMITER, _NUM_MARKS = 0, 1, 2, 3
 
@@ -99,7 +98,7 @@ class AttentionEncoder(SequenceEncoder):
         )
 
     def new_last_norm(self) -> torch.nn.Module:
-        """What stands after the last layer: where layers end without a norm, a norm."""
+        """The norm after the last layer; the identity if layers end with a norm."""
         return torch.nn.LayerNorm(self.hidden_size) if self.norm_first else torch.nn.Identity()
 
     def reset_parameters(self) -> None:
@@ -118,7 +117,7 @@ class AttentionEncoder(SequenceEncoder):
         self._bound_marks()
 
     def _bound_marks(self) -> None:
-        """Draw the marks, where there are any yet, within the bound of the tokens' vectors, where these have one."""
+        """Draw the marks within ``embedding_bound``, if there are marks and a bound."""
         marks = getattr(self, "marks", None)
         if marks is not None and self.embedding_bound is not None:
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
@@ -131,12 +130,11 @@ class AttentionEncoder(SequenceEncoder):
             trace: whether to keep what the network did at each step.
 
         Returns:
-            For pairs ``root`` is ``[examples, 1, hidden_size]``, and ``h`` and ``lengths`` are those of the whole
-            sequences, their marks included.
+            The states. For pairs ``root`` is ``[examples, 1, hidden_size]``, and ``h`` and ``lengths`` count the marks.
 
         Raises:
-            GraphError: a batch made from a graph, which has no tokens; ``joint=True`` and examples that are no pairs; a
-                sequence that is longer than the learned positions.
+            GraphError: a batch made from a graph, which has no tokens; ``joint=True`` and examples that are not pairs;
+                a sequence longer than the learned positions.
             VocabularyError: labels of another vocabulary.
         """
         if not self.joint:
@@ -157,17 +155,16 @@ class AttentionEncoder(SequenceEncoder):
         """Run over sequences of vectors; with ``joint=True`` over pairs, which are adjacent.
 
         Args:
-            inputs: ``[sequences, longest, hidden_size]``, on the right of each sequence padding of any content.
-            lengths: int64 ``[sequences]``, 0 to ``longest``. An empty sequence has the encoding 0; of a pair the marks
-                remain.
+            inputs: ``[sequences, longest, hidden_size]``, padded on the right with anything.
+            lengths: int64 ``[sequences]``, 0 to ``longest``. An empty sequence has the encoding 0.
             trace: whether to keep what the network did.
 
         Returns:
-            Of pairs ``[sequences / 2, ...]``, the marks counted among the outputs.
+            The outputs; for pairs ``[sequences / 2, ...]``, marks included.
 
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them; ``joint=True`` and an odd number of
-                sequences; a sequence that is longer than the learned positions.
+                sequences; a sequence longer than the learned positions.
         """
         if self.joint and len(inputs) % 2:
             raise GraphError(f"joint=True reads pairs of sequences, one after the other, and these are {len(inputs)}")
@@ -206,20 +203,13 @@ class AttentionEncoder(SequenceEncoder):
 
         Args:
             vectors: tokens and marks, 0 where there is padding, ``[sequences, longest, hidden_size]``.
-            padding: bool ``[sequences, longest]``, where there is padding, all along an empty sequence; None where
-                there is none. What is not attended to is :func:`absent_keys` of it.
+            padding: the padding mask, bool ``[sequences, longest]``; None if there is no padding.
             trace: whether to fill the trace; else it is empty.
         """
 
 
 def absent_keys(padding: torch.Tensor | None) -> torch.Tensor | None:
-    """The keys that are not attended to: padding, but for one key of an empty sequence.
-
-    Attention to nothing is no number.
-
-    Args:
-        padding: see :meth:`AttentionEncoder.run`.
-    """
+    """The keys that are not attended to: padding, except one key of an empty sequence, to avoid NaN."""
     if padding is None:
         return None
     absent = padding.clone()
@@ -259,7 +249,7 @@ def attention_weights(
 
 
 def _source(lengths: torch.Tensor, longest: int, extract: bool) -> torch.Tensor:
-    """Of each place of each sequence the token, counted over all sequences, or the mark after them; -1 for padding."""
+    """The token (counted over all sequences) or mark at each place of each sequence; -1 for padding."""
     place = torch.arange(longest + extract)
     token = torch.arange(len(lengths))[:, None] * longest + place
     source = torch.where(place < lengths[:, None], token, -1)

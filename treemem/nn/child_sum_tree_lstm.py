@@ -6,7 +6,7 @@ import torch
 
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsOfAnyArity
-from treemem.nn.split_tree_cell import SplitTreeCell, node_size
+from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
@@ -26,17 +26,11 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
 
     reads = ("c",)
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsOfAnyArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
-        self.gates_map = StackedLinear(sets.count, (hidden_size, input_size or 0), 3 * hidden_size)
-        self.forget_map = StackedLinear(sets.count, (hidden_size, node_input_size or 0), hidden_size)
+    def __init__(self, sets: SetsOfAnyArity, options: CellOptions) -> None:
+        super().__init__(sets, options)
+        size = self.hidden_size
+        self.gates_map = StackedLinear(sets.count, (size, self.input_size or 0), 3 * size)
+        self.forget_map = StackedLinear(sets.count, (size, self.node_input_size or 0), size)
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """``gates``, from the sum of the children's ``h``; ``forget``, from each child's."""
@@ -94,8 +88,8 @@ class ChildSumTreeLSTM(TreeLayer):
     ``f_k = sigmoid(W_f x + U_f h_k + b_f)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``. Dropout, where
     asked for, is on ``u`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
-    hidden_size]``, ``input``, ``output`` and ``update`` (before its dropout), ``[nodes, hidden_size]``.
+    The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
+    (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.
@@ -131,5 +125,5 @@ class ChildSumTreeLSTM(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsOfAnyArity(vocabulary, shared_kinds)
-        cell = ChildSumTreeLSTMCell(hidden_size, sets, input_size, node_size(input_size, node_features), dropout)
+        cell = ChildSumTreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout))
         super().__init__(cell, vocabulary, leaf, number_activation, engine)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State, StepPair
@@ -23,17 +23,16 @@ class DownwardSplitCell(SplitTreeCell):
     ``W`` and ``b`` are the same for all positions, and a root has ``h = 0``. Each ``U_p`` has its own.
 
     Args:
-        hidden_size: width of ``h``.
+        hidden_size: width of ``h`` and ``x``.
         sets: of the upward cell; its largest arity is the number of positions.
-        input_size: width of ``x``.
         blocks: how many times as wide as ``h`` is ``a``.
         dropout: probability of dropout, in training.
     """
 
-    def __init__(self, hidden_size: int, sets: SetsByArity, input_size: int, blocks: int, dropout: float) -> None:
-        super().__init__(hidden_size, sets, input_size, input_size, dropout)
+    def __init__(self, hidden_size: int, sets: SetsByArity, blocks: int, dropout: float) -> None:
+        super().__init__(sets, CellOptions(hidden_size, hidden_size, True, dropout))
         self.num_positions = max(sets.arities, default=0)
-        self.input_map = StackedLinear(1, (input_size,), blocks * hidden_size)
+        self.input_map = StackedLinear(1, (hidden_size,), blocks * hidden_size)
         self.parent_weight = torch.nn.Parameter(torch.empty(self.num_positions, blocks * hidden_size, hidden_size))
         self.reset_parameters()
 
@@ -58,15 +57,8 @@ class DownwardSplitCell(SplitTreeCell):
 class DownwardTreeRNNCell(DownwardSplitCell):
     """The step from the parent of :class:`treemem.nn.TreeRNN`; arguments as there."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        input_size: int,
-        dropout: float = 0.0,
-        activation_name: ActivationName = "sigmoid",
-    ) -> None:
-        super().__init__(hidden_size, sets, input_size, 1, dropout)
+    def __init__(self, hidden_size: int, sets: SetsByArity, dropout: float, activation_name: ActivationName) -> None:
+        super().__init__(hidden_size, sets, 1, dropout)
         self.activation_name = activation_name
 
     def step(self, products: State, children: State) -> State:
@@ -87,8 +79,8 @@ class DownwardTreeLSTMCell(DownwardSplitCell):
 
     reads = ("c",)
 
-    def __init__(self, hidden_size: int, sets: SetsByArity, input_size: int, dropout: float = 0.0) -> None:
-        super().__init__(hidden_size, sets, input_size, 4, dropout)
+    def __init__(self, hidden_size: int, sets: SetsByArity, dropout: float) -> None:
+        super().__init__(hidden_size, sets, 4, dropout)
 
     def step(self, products: State, children: State) -> State:
         """Gates and cell."""

@@ -141,7 +141,32 @@ class ComparisonHead(DrawnAnew):
         return self.score(torch.tanh(self.compare(compared))).squeeze(1)
 
 
-class RelationHead(DrawnAnew):
+class _SoftmaxHead(DrawnAnew):
+    """A head whose outputs are the logits of classes."""
+
+    @staticmethod
+    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean of ``-log P(label)`` over the labels that are not negative; 0 if there are none.
+
+        Args:
+            logits: ``[examples or nodes, num_classes]``.
+            labels: whole numbers, one for each row of ``logits``.
+
+        Raises:
+            GraphError: labels that are not numbers of classes, or another number of labels.
+        """
+        count, num_classes = logits.shape
+        _check_labels(labels, count)
+        if labels.is_floating_point() or labels.dtype == torch.bool:
+            raise GraphError(f"labels must be whole numbers of classes, such as torch.long, not {labels.dtype}")
+        labels = labels.long()
+        _check_values(labels, labels >= num_classes, f"below {num_classes}, the number of classes")
+        counted = labels >= 0
+        total = functional.cross_entropy(logits, labels.clamp(min=-1), ignore_index=-1, reduction="sum")
+        return total / counted.sum().clamp(min=1)
+
+
+class RelationHead(_SoftmaxHead):
     """How the two trees of an example relate: a comparison layer and a softmax classifier (Bowman et al. 2015).
 
     Args:
@@ -209,17 +234,8 @@ class RelationHead(DrawnAnew):
             compared = activation(self.activation).function(self.compare(compared))
         return self.classify(functional.dropout(compared, self.dropout, self.training))
 
-    @staticmethod
-    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean of ``-log P(label)``; 0 for no examples.
 
-        Raises:
-            GraphError: labels that are no numbers of classes, or another number of them.
-        """
-        return _cross_entropy(logits, labels)
-
-
-class ClassifierHead(DrawnAnew):
+class ClassifierHead(_SoftmaxHead):
     """A class for each tree, or for each of its nodes.
 
     Args:
@@ -274,15 +290,6 @@ class ClassifierHead(DrawnAnew):
             f'a head with nodes="every" reads what a tree layer returned, or states [nodes, hidden_size], not {given}; '
             f'for one class a tree or sequence make it with nodes="root"'
         )
-
-    @staticmethod
-    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean of ``-log P(label)`` where labels are not negative; 0 where there are none.
-
-        Raises:
-            GraphError: labels that are no numbers of classes, or another number of them.
-        """
-        return _cross_entropy(logits, labels)
 
 
 class NumberDecoder(DrawnAnew):
@@ -354,15 +361,3 @@ def _check_values(labels: torch.Tensor, is_wrong: torch.Tensor, right: str) -> N
     """Name the first wrong label; on other devices than the CPU, where looking means waiting, nothing is looked at."""
     if labels.device.type == "cpu" and is_wrong.any():
         raise GraphError(f"labels must be {right}, not {labels[is_wrong][0].item()}")
-
-
-def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    count, num_classes = logits.shape
-    _check_labels(labels, count)
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise GraphError(f"labels must be whole numbers of classes, such as torch.long, not {labels.dtype}")
-    labels = labels.long()
-    _check_values(labels, labels >= num_classes, f"below {num_classes}, the number of classes")
-    counted = labels >= 0
-    total = functional.cross_entropy(logits, labels.clamp(min=-1), ignore_index=-1, reduction="sum")
-    return total / counted.sum().clamp(min=1)

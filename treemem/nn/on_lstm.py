@@ -68,9 +68,9 @@ class OnLSTMStack(torch.nn.Module):
         chunk_size: adjacent units that share a master unit; divides every layer's size.
         dropout: probability that an entry of what a layer hands to the next is dropped, one draw a sequence.
         weight_dropout: probability that an entry of the weights of ``h`` is dropped, one draw a run.
-        weight_dropout_scaling: ``"published"``, as the authors' code has it: the weights that stay are as they are in
-            training, and in evaluation all are multiplied by ``1 - weight_dropout``; ``"inverted"``, as in AWD-LSTM:
-            they are divided by ``1 - weight_dropout`` in training, and in evaluation all are as they are.
+        weight_dropout_scaling: ``"published"``, as in the authors' code: weights are multiplied by
+            ``1 - weight_dropout`` in evaluation; ``"inverted"``, as in AWD-LSTM: the weights that stay are divided by
+            ``1 - weight_dropout`` in training.
         engine: how to run, see :data:`treemem.ops.on_lstm.Engine`; all give the same numbers.
 
     Raises:
@@ -187,10 +187,9 @@ class ONLSTM(SequenceEncoder):
         weight_dropout, weight_dropout_scaling: of the recurrent weights, see :class:`OnLSTMStack`.
         engine: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.
 
-    The trace has, after the end of a sequence 0 and without gradients:
+    The trace has no gradients and is 0 at padding. It holds:
 
-    * ``forget_distance``, ``[sequences, layers, longest]``: 1 less the mean of the master forget gate. High where a
-      high constituent ends before the token.
+    * ``forget_distance``, ``[sequences, layers, longest]``: 1 less the mean of the master forget gate.
     * ``input_distance``, ``[sequences, layers, longest]``: the mean of the master input gate.
     * ``master_forget``, ``master_input``, ``[sequences, longest, master units]``: the gates, those of the first layer
       first.

@@ -1,11 +1,11 @@
-"""What the cells have in common whose nodes take one matrix product, of the children in order."""
+"""The base of cells whose nodes take one matrix product, of the children in order."""
 
 from __future__ import annotations
 
 import torch
 
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell
+from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.ops.cell import Product, State
 from treemem.ops.product_input import ChildrenInOrder
@@ -17,30 +17,20 @@ class OneProductCell(SplitTreeCell):
     Leaves that have features take the same step without children; others are vectors, which are ``h`` already.
 
     Args:
-        hidden_size: width of ``h``.
-        sets: which kinds share parameters.
-        input_size: width of the features that leaves read; None where leaves are given as ``h``.
-        node_input_size: width of the features that inner nodes read; None where they read none.
-        dropout: probability of dropout, in training.
+        sets, options: see :class:`SplitTreeCell`.
 
     Attributes:
         maps: by arity, the map of its nodes.
-        leaf_map: that of the leaves' features; None where leaves have none.
+        leaf_map: the map of the leaves' features; None if leaves have none.
     """
 
     sets: SetsByArity
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+    def __init__(self, sets: SetsByArity, options: CellOptions) -> None:
+        super().__init__(sets, options)
         self.maps = LinearByArity({str(arity): self.new_map(arity) for arity in sets.arities})
-        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), self.outputs(0))
+        inputs = options.input_size
+        self.leaf_map = None if inputs is None else StackedLinear(1, (inputs,), self.outputs(0))
 
     def outputs(self, arity: int) -> int:
         """Width of the product of nodes with so many children."""

@@ -63,27 +63,24 @@ class OrderedMemory(SequenceEncoder):
 
     This is what the authors' code runs. It differs from the paper in the score (the paper's eq. 8 has
     ``tanh(W [C_i; x] + b)`` and divides by the root of a loosely defined ``N``), in the threshold 1e-5, and in the
-    first token, which fills all slots and attends to nothing; by the paper's algorithm 1 it is composed with an empty
-    last slot, as in shorter sequences under ``padding="left"``.
+    first token, which fills all slots and attends to nothing. In the paper's algorithm 1 the first token is composed
+    with an empty last slot, as in shorter sequences under ``padding="left"``.
 
-    Sequences of any length can be read with any number of slots. Up to ``slots + 1`` tokens more slots change nothing,
-    or up to ``slots`` in a sequence that begins empty (see ``padding``), where that takes a place.
-    In a longer sequence something could have to wait below the first slot, which is impossible: it is composed earlier
-    than it would be with more slots, and the result is another, never an error. The weights do not depend on the number
-    of slots; the authors train and validate with 12 on logic and test with 24, which changes encodings little.
+    Any number of slots reads sequences of any length. Extra slots change nothing for up to ``slots + 1`` tokens, or
+    ``slots`` if the sequence begins empty (see ``padding``). In longer sequences fewer slots compose some parts
+    earlier, which changes the result. Weights do not depend on the number of slots: the authors train with 12 on logic
+    and test with 24.
 
-    The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each
-    ``[sequences, longest, slots]``, the last slot last; both are 0 at padding and at the first token of a sequence (but
-    1 at the last slot where a first token is composed with an empty slot). Where ``bidirectional``, it also has
-    ``"backward_pointers"`` and ``"backward_cumulative"``, at the tokens where they came up. Gradients flow through all.
+    The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each ``[sequences, longest, slots]``, with
+    gradients. Both are 0 at padding and at the first token, or 1 at the last slot if the first token is composed with
+    an empty slot. If ``bidirectional``, it also has ``"backward_pointers"`` and ``"backward_cumulative"``.
 
     Args:
         hidden_size: width of a slot, and of the encoding; where ``bidirectional`` the encoding is twice as wide.
         vocabulary: the labels.
-        slots: how many there are. ``layer.slots = 24`` changes it at any time, and ``layer.options`` with it; a
-            checkpoint holds the number that the recipe named, and so it is with ``padding``.
-        evaluation_slots: how many there are in evaluation mode, ``layer.eval()``, which validation, tests and
-            predictions run in; None: ``slots``, else these alone count there. It may be changed in the same way.
+        slots: number of slots. It may be set at any time, as ``layer.slots = 24``, and so may ``evaluation_slots`` and
+            ``padding``; a checkpoint keeps the recipe's value.
+        evaluation_slots: number of slots in evaluation mode; None means ``slots``.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
             The authors have ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
             ``dropouti``. Theirs for sentiment drops the same entries in all tokens of a sequence.
@@ -92,11 +89,10 @@ class OrderedMemory(SequenceEncoder):
         bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
             second.
         padding: what the other sequences of a batch change. ``"right"``: nothing. ``"left"``, for results comparable
-            with the published ones on list operations: sequences shorter than the longest of their batch begin with
-            ``cell(x, 0)`` in the last slot, and so depend on the batch, which in validation, scoring and prediction
-            is of examples of similar length, as in the published test; where ``bidirectional`` their second half of the
-            encoding is 0, as in the authors' code. ``"right flipped"``: as the authors' code with padding on the
-            right, which the backward direction has on its left: it alone begins so.
+            with the published ones on ListOps: sequences shorter than the longest of their batch begin empty, with
+            ``cell(x, 0)`` in the last slot, so their encodings depend on the batch; if ``bidirectional``, the second
+            half of their encoding is 0, as in the authors' code. ``"right flipped"``: only the backward direction
+            begins so, as in the authors' code with padding on the right.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
             "TreeRNN op"; of a layer norm in it the paper says nothing, and it has none.
         engine: ``"stepwise"``, which ``"auto"`` takes, or ``"naive"``: step by step and slot by slot. Both give the
@@ -164,7 +160,7 @@ class OrderedMemory(SequenceEncoder):
 
     @property
     def needs_whole_batch(self) -> str | None:
-        """``padding``, where a sequence begins empty if another one is longer."""
+        """The padding option, if results depend on the batch."""
         begins_empty = self.padding == "left" or (self.padding == "right flipped" and self.backward_memory is not None)
         return f"padding={self.padding!r}" if begins_empty else None
 
@@ -220,11 +216,11 @@ class OrderedMemory(SequenceEncoder):
 
     @torch.no_grad()
     def slot_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:
-        """What each slot has composed after each token, ``C``, without dropout and gradients.
+        """What each slot holds after each token, ``C``, without dropout and gradients.
 
         Returns:
-            ``slots``, ``[sequences, longest, slots, slot_size]``, 0 after the end of shorter sequences; where
-            ``bidirectional``, also ``backward_slots``, at the tokens where they came up.
+            ``slots``, ``[sequences, longest, slots, slot_size]``, 0 at padding; if ``bidirectional``, also
+            ``backward_slots``.
 
         Raises:
             GraphError, VocabularyError: as of :meth:`forward`.

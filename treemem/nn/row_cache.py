@@ -1,4 +1,4 @@
-"""Rows that were run before, kept for the batches to come: for inference."""
+"""A cache of row states across batches, for inference."""
 
 from __future__ import annotations
 
@@ -22,25 +22,21 @@ Setting = tuple[bool, torch.dtype]
 
 
 class RowCache:
-    """Shares equal subtrees across the batches of a forest, as a batch shares them within itself; inference only.
+    """Shares equal subtrees across the batches of a forest; for inference only.
 
-    A batch then runs the rows that no batch before it had, and starts from the states of the others. Kept is what a
-    pass over the forest can meet again: inner rows with more than one parent, or tree, in it. When the room is used up,
-    the rows that were kept first give way.
-
-    What was kept is dropped as soon as a weight of the network has another value, so encodings are always those of the
-    weights as they are. Weights are compared by value when a pass begins, and by their version between its batches.
+    A batch runs only the rows that no earlier batch has run. The cache keeps inner rows with more than one parent or
+    tree in the forest, and drops the oldest ones if it is full. It drops all rows if a weight of the network changes:
+    weights are compared by value when a pass begins, and by version between its batches.
 
     Args:
-        network: a network of which the states of a node depend on its subtree alone: one that goes up only, without
-            features, in evaluation mode, on the fused engine.
+        network: a network that supports shared subtrees, in evaluation mode.
         index: the subtrees of the forest that holds the examples.
-        max_bytes: room for the states that are kept.
+        max_bytes: most bytes of kept states.
 
     Attributes:
-        hits: rows that were found here rather than run, over all batches.
+        hits: rows found in the cache, over all batches.
         computed: inner rows that were run.
-        seconds: what finding out which rows to run has taken.
+        seconds: time spent on finding the rows to run.
 
     Raises:
         RecipeError: a network that does not support shared subtrees, or ``max_bytes`` below 1.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability
@@ -18,48 +20,53 @@ def node_size(input_size: int | None, node_features: bool) -> int | None:
     return input_size if checked_flag("node_features", node_features) else None
 
 
+@dataclass(frozen=True)
+class CellOptions:
+    """The options that all cells of this library share.
+
+    Attributes:
+        hidden_size: width of ``h``.
+        input_size: width of the features that leaves read; None if leaves are given as ``h``.
+        node_features: whether inner nodes read features, too.
+        dropout: probability of dropout in training.
+    """
+
+    hidden_size: int
+    input_size: int | None = None
+    node_features: bool = False
+    dropout: float = 0.0
+
+
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. ``step_pair`` is by default the backward pass of
-    ``step`` by autograd, for a step that learns nothing. A subclass that changes ``step`` changes ``step_pair``, too;
-    with ``step_pair = None`` the cell is called once a segment. So is a cell with forward hooks.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. By default ``step_pair`` differentiates ``step``
+    by autograd; the step must not learn anything then. A subclass that changes ``step`` changes ``step_pair``, too.
+    A cell with ``step_pair = None`` or with forward hooks is called once a segment.
 
     Args:
-        hidden_size: width of ``h``.
         sets: which kinds share parameters.
-        input_size: width of the features that leaves read; None where leaves are given as ``h``.
-        node_input_size: width of the features that inner nodes read; None where they read none.
-        dropout: probability of dropout, in training.
+        options: see :class:`CellOptions`.
 
     Raises:
-        RecipeError: a size or a dropout out of range.
+        RecipeError: a size or a dropout out of range, or ``node_features`` without ``input_size``.
 
     Attributes:
         reads: names of the children's states that the step reads.
+        node_input_size: width of the features that inner nodes read; None if they read none.
     """
 
     reads: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: ParameterSets,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, sets: ParameterSets, options: CellOptions) -> None:
         super().__init__()
-        checked_count("hidden_size", hidden_size)
-        checked_probability("dropout", dropout)
-        for name, size in (("input_size", input_size), ("node_input_size", node_input_size)):
-            if size is not None:
-                checked_count(name, size, least=0)
-        self.hidden_size = hidden_size
         self.sets = sets
-        self.input_size = input_size
-        self.node_input_size = node_input_size
-        self.dropout = dropout
+        self.hidden_size = checked_count("hidden_size", options.hidden_size)
+        self.dropout = checked_probability("dropout", options.dropout)
+        self.input_size = options.input_size
+        if options.input_size is not None:
+            checked_count("input_size", options.input_size, least=0)
+        self.node_input_size = node_size(options.input_size, options.node_features)
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
@@ -94,10 +101,7 @@ class SplitTreeCell(torch.nn.Module):
         raise NotImplementedError
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """The products of leaves, where their step is that of nodes with no children; else none, and :meth:`leaf` runs.
-
-        The products read features alone; :meth:`step_pair` is then asked for the arity 0.
-        """
+        """The products of leaves, which read features alone, if leaves run ``step_pair(0)``; else :meth:`leaf` runs."""
         return ()
 
     def step_pair(self, arity: int) -> StepPair:

@@ -9,7 +9,7 @@ import torch
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import node_size
+from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import Product, State, StepPair
@@ -29,24 +29,16 @@ class StackTreeLSTMCell(OneProductCell):
 
     reads = ("S",)
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        stack: StackTreeLSTMOptions,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, sets: SetsByArity, options: CellOptions, stack: StackTreeLSTMOptions) -> None:
         self.stack = stack
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        super().__init__(sets, options)
 
     def outputs(self, arity: int) -> int:
         """What the variant needs."""
         return self.stack.outputs(arity, self.hidden_size)
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """The product of features, for the variants whose step is written by hand."""
+        """The product of features, for variants with a hand-written step."""
         return super().leaf_products() if StackTreeLSTMStepPair.covers(self.stack) else ()
 
     @property
@@ -81,11 +73,10 @@ class StackTreeLSTM(TreeLayer):
 
     where ``x`` holds the children's ``h`` one after the other, then the features. The networks of the paper's
     Table 2 are ``StackTreeLSTM(n, vocabulary)``, with ``normalize=True``, and with ``normalize=True, no_op=True``. What
-    the paper's text leaves open is as in the published code. Dropout, where asked for, is on ``u`` of inner nodes.
+    the paper leaves open is as in the published code. Dropout is on ``u`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
-    hidden_size]``; ``push``, ``pop`` and ``no_op`` as far as there are such actions, ``output`` and ``update`` (before
-    its dropout), ``[nodes, hidden_size]``, and where there are such gates ``input`` and ``readout``.
+    The trace has the gates that the variant has: ``forget``, ``[nodes, children, hidden_size]``; ``push``, ``pop``,
+    ``no_op``, ``output``, ``input`` and ``update`` (before its dropout), ``[nodes, hidden_size]``; and ``readout``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
@@ -160,6 +151,6 @@ class StackTreeLSTM(TreeLayer):
             queue=queue,
         )
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = StackTreeLSTMCell(hidden_size, sets, stack, input_size, node_size(input_size, node_features), dropout)
+        cell = StackTreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), stack)
         super().__init__(cell, vocabulary, leaf, number_activation, engine)
         self.options["normalize"] = normalize

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell, node_size
+from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
@@ -38,21 +38,19 @@ class StackTreeRNNCell(SplitTreeCell):
 
     def __init__(
         self,
-        hidden_size: int,
         sets: SetsByArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
+        options: CellOptions,
         *,
-        stack_size: int = 5,
-        activation_name: ActivationName = "sigmoid",
-        no_op: bool = False,
-        read: StackReadout = "children",
-        top_k: int = 1,
-        shared_stack: bool = True,
-        pop_zero: PopZero = "before_map",
+        stack_size: int,
+        activation_name: ActivationName,
+        no_op: bool,
+        read: StackReadout,
+        top_k: int,
+        shared_stack: bool,
+        pop_zero: PopZero,
     ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+        super().__init__(sets, options)
+        hidden_size = self.hidden_size
         self.stack_size = checked_count("stack_size", stack_size)
         self.activation_name = checked_activation(activation_name)
         self.no_op = checked_flag("no_op", no_op)
@@ -64,7 +62,7 @@ class StackTreeRNNCell(SplitTreeCell):
             raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
         if top_k > 1 and read == "children":
             raise RecipeError('top_k goes with read="own"; the children\'s stacks are read at the top only')
-        actions, extra, own = 2 + no_op, node_input_size or 0, read == "own"
+        actions, extra, own = 2 + no_op, self.node_input_size or 0, read == "own"
         self.maps, self.memory_maps = LinearByArity(), LinearByArity()
         self.control_maps, self.row_maps = LinearByArity(), LinearByArity()
         for arity in sets.arities:
@@ -74,7 +72,8 @@ class StackTreeRNNCell(SplitTreeCell):
             self.memory_maps[str(arity)] = StackedLinear(count, (hidden_size if own else width,), hidden_size)
             self.control_maps[str(arity)] = StackedLinear(stacks, (width + extra,), hidden_size + actions)
             self.row_maps[str(arity)] = StackedLinear(stacks, (width,), actions * hidden_size)
-        self.leaf_map = None if input_size is None else StackedLinear(1, (input_size,), hidden_size)
+        inputs = options.input_size
+        self.leaf_map = None if inputs is None else StackedLinear(1, (inputs,), hidden_size)
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """``hidden``, the argument of the activation; ``control`` and ``rows``, which make the stack."""
@@ -176,14 +175,14 @@ class StackTreeRNN(TreeLayer):
         push: sigmoid(U_u x + b_u) on top, sigmoid(U_push S_c[i - 1] + b_push) below
         pop:  sigmoid(U_pop S_c[i + 1] + b_pop)            no-op: sigmoid(U_noop S_c[i] + b_noop)
 
-    The output: ``h = f(W x + b + W_mem m + b_mem)``, where ``m`` holds the tops of the children's stacks (the
-    published code), so that a node's stack reaches only its parent; or, with ``read="own"``, ``m`` is read from the
-    node's own new stack, ``sum_{j < top_k} p_j S[j]`` with ``p = sigmoid(U_p x + b_p)`` (the paper's eq. 10-11). The
-    paper's ``sigma`` is a softmax in eq. 3 only. Dropout, where asked for, is on ``h`` of inner nodes.
+    The output: ``h = f(W x + b + W_mem m + b_mem)``. In the published code ``m`` holds the tops of the children's
+    stacks. With ``read="own"`` it is ``sum_{j < top_k} p_j S[j]`` of the node's own new stack, with
+    ``p = sigmoid(U_p x + b_p)`` (the paper's eq. 10-11). The paper's ``sigma`` is a softmax in eq. 3 only. Dropout is
+    on ``h`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has ``a`` of every inner node, ``push``, ``pop`` and, with it, ``no_op``,
-    each ``[nodes, 1]``; ``update``, ``sigmoid(U_u x + b_u)``, ``[nodes, hidden_size]``; and with ``read="own"`` ``p``
-    as ``readout``, ``[nodes, top_k]``. Leaves have none of them.
+    The trace of inner nodes has ``push``, ``pop`` and ``no_op``, each ``[nodes, 1]``; ``update``,
+    ``sigmoid(U_u x + b_u)``, ``[nodes, hidden_size]``; and with ``read="own"``, ``p`` as ``readout``,
+    ``[nodes, top_k]``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
@@ -195,9 +194,8 @@ class StackTreeRNN(TreeLayer):
         top_k: with ``read="own"``, how many rows are read.
         shared_stack: one set of stack parameters (``A``, ``U_u``, ``U_push``, ``U_pop``, ``U_noop``) for all kinds of
             an arity (the published code); otherwise each kind has its own (the paper).
-        pop_zero: where the zeros come from that pop in at the bottom: ``"before_map"``: a row of zeros goes through the
-            map and becomes ``sigmoid(b_pop)`` (the published code); ``"after_map"``: the row is zero (the paper's
-            eq. 9).
+        pop_zero: the row that pops in at the bottom: ``"before_map"``: zeros through the map, ``sigmoid(b_pop)`` (the
+            published code); ``"after_map"``: zeros (the paper's eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         dropout: probability that an entry of ``h`` is dropped in training.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
@@ -237,11 +235,8 @@ class StackTreeRNN(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         cell = (StackTreeRNNCell if read == "children" else OwnStackTreeRNNCell)(
-            hidden_size,
             SetsByArity(vocabulary, arities, shared_kinds, max_arity),
-            input_size,
-            node_size(input_size, node_features),
-            dropout,
+            CellOptions(hidden_size, input_size, node_features, dropout),
             stack_size=stack_size,
             activation_name=activation,
             no_op=no_op,

@@ -9,7 +9,7 @@ import torch
 from treemem.checked_options import checked_probability
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import SplitTreeCell, node_size
+from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
@@ -31,24 +31,18 @@ class GatedRecursiveCell(SplitTreeCell):
 
     reads = ("h",)
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-        leaf_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+    def __init__(self, sets: SetsByArity, options: CellOptions, leaf_dropout: float) -> None:
+        super().__init__(sets, options)
+        hidden_size = self.hidden_size
         self.leaf_dropout = checked_probability("leaf_dropout", leaf_dropout)
         self.hidden_maps, self.gate_maps = LinearByArity(), LinearByArity()
         for arity in sets.arities:
             count, inner = sets.count(arity), _EXPANSION * hidden_size
-            inputs = (arity * hidden_size, node_input_size or 0)
+            inputs = (arity * hidden_size, self.node_input_size or 0)
             self.hidden_maps[str(arity)] = StackedLinear(count, inputs, inner)
             self.gate_maps[str(arity)] = StackedLinear(count, (inner,), (arity + 2) * hidden_size)
-        self.leaf_map = StackedLinear(1, (hidden_size if input_size is None else input_size,), hidden_size)
+        leaf_size = hidden_size if self.input_size is None else self.input_size
+        self.leaf_map = StackedLinear(1, (leaf_size,), hidden_size)
         self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
 
     def reset_parameters(self) -> None:
@@ -100,9 +94,9 @@ class TreeCell(TreeLayer):
         h = LN(sum_k sigmoid(g_k) * h_k + sigmoid(c) * u)
         h = LN(W_in drop_leaf(e) + b_in) at a leaf with the vector or the features e
 
-    as the authors' code runs it: the hidden layer is ``4 * hidden_size`` wide, ``u`` has no activation function, and
-    one layer norm (eps 1e-5, with gain and bias) serves leaves and inner nodes of all kinds. Each node draws dropout of
-    its own. Maps start as those of ``nn.Linear``.
+    as in the authors' code: the hidden layer is ``4 * hidden_size`` wide, ``u`` has no activation function, and one
+    layer norm (eps 1e-5, with gain and bias) serves all nodes. Each node draws its own dropout. Maps start as those of
+    ``nn.Linear``.
 
     With ``trace=True`` the result's ``trace`` has ``children``, ``sigmoid(g_k)``, ``[nodes, children, hidden_size]``,
     ``candidate_gate``, ``sigmoid(c)``, and ``candidate``, ``u``, ``[nodes, hidden_size]``; in training with dropout
@@ -151,6 +145,5 @@ class TreeCell(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        sizes = hidden_size, sets, input_size, node_size(input_size, node_features)
-        cell = GatedRecursiveCell(*sizes, dropout, leaf_dropout)
+        cell = GatedRecursiveCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), leaf_dropout)
         super().__init__(cell, vocabulary, leaf, number_activation, engine)

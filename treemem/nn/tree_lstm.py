@@ -10,7 +10,7 @@ from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import node_size
+from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
@@ -31,7 +31,7 @@ class TreeLSTMCell(OneProductCell):
         return (arity + 3) * self.hidden_size
 
     def new_map(self, arity: int) -> StackedLinear:
-        """Each child has a fan-in of its own, where there are several."""
+        """The map; each of several children has its own fan-in."""
         inputs = [self.hidden_size] * arity + [self.node_input_size or 0]
         return StackedLinear(self.sets.count(arity), inputs, self.outputs(arity), separate=arity > 1)
 
@@ -59,25 +59,23 @@ class TreeLSTM(TreeLayer):
 
     ``i, f_k, o = sigmoid(U x + b)``, ``u = tanh(U_u x + b_u)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``,
     where ``x`` holds the children's ``h`` one after the other, then the features. Each forget gate sees all children
-    and has a bias of its own, as in the code published with Arabshahi et al. 2020, whose initialisation this is too:
-    for two children and more each child's block of a weight has the bound ``1 / sqrt(hidden_size)`` and biases start at
-    0; for one child both are drawn as by ``nn.Linear``. Dropout, where asked for, is on ``u`` of inner nodes.
+    and has its own bias. This and the initialisation are as in the code published with Arabshahi et al. 2020: for one
+    child, that of ``nn.Linear``; for more, each child's block has the bound ``1 / sqrt(hidden_size)`` and biases start
+    at 0. Dropout is on ``u`` of inner nodes.
 
-    With ``trace=True`` the result's ``trace`` has the gates of every node: ``forget``, ``[nodes, children,
-    hidden_size]``, ``input``, ``output`` and ``update`` (before its dropout), ``[nodes, hidden_size]``.
+    The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
+    (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
         input_size: width of the features; leaves then run the cell without children, ``c = i * u``.
         dropout: probability that an entry of ``u`` is dropped in training.
-        direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by an LSTM step from the parent,
+        direction: see :class:`TreeNetwork`. The downward step is an LSTM step from the parent:
             ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,
-            ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, ``p`` being the position among the siblings and ``x``
-            the node's upward ``h`` (a root has no parent's part). This is the top-down Tree-LSTM of Teng and Zhang
-            2017 as their code runs it, but for the peepholes and for ``x``, which there is the vector of a head word.
-            The layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``: the
-            same, but only the downward states are given. See :class:`TreeNetwork`.
+            ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, where ``x`` is the node's upward ``h`` and ``p`` its
+            position among its siblings. A root has ``h_parent = c_parent = 0``. This is the top-down Tree-LSTM of Teng
+            and Zhang 2017 as in their code, without peepholes; their ``x`` is the vector of a head word.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
@@ -110,6 +108,6 @@ class TreeLSTM(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = TreeLSTMCell(hidden_size, sets, input_size, node_size(input_size, node_features), dropout)
-        down = None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, hidden_size, dropout)
+        cell = TreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout))
+        down = None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, dropout)
         super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)

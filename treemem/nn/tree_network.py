@@ -37,13 +37,11 @@ _PER_CHILD = {"forget": ("children",), "children": ("children",)}
 
 
 class TreeNetwork(Encoder, torch.nn.Module):
-    """A layer that runs a cell over trees, from the leaves to the roots, and another one back down where asked for.
+    """A layer that runs a cell over trees from the leaves to the roots, and optionally another cell back down.
 
-    With shared subtrees a node that occurs several times is computed once; where the cell draws random numbers, as for
-    dropout, all its occurrences then have the same ones.
-
-    What ``cell.leaf`` reads is, in this order: a node's features, where ``input_size`` is given; the vector of its
-    label, where there are a vocabulary and ``embedding_size``; otherwise ``[m, 0]``.
+    With shared subtrees a node that occurs several times is computed once, so its occurrences share one draw of
+    dropout. ``cell.leaf`` reads a node's features if ``input_size`` is given, or the vector of its label if
+    ``embedding_size`` is given, or else ``[m, 0]``.
 
     Args:
         cell: the composition function; see :class:`treemem.ops.Cell` for what it must offer.
@@ -57,8 +55,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
         down: how states go from the roots to the leaves; see :class:`treemem.ops.DownwardCell` for what it must offer.
             Each node reads its ``output`` of the upward pass, and is computed by itself even where rows are shared.
         direction: ``"up"``: there is no ``down``; ``"down"``: the states are those of the downward pass; ``"both"``:
-            ``output`` is that of both passes side by side, the upward first, and the states of each pass are there by
-            their names after ``up_`` and ``down_``.
+            ``output`` is the upward and the downward state side by side, so encodings are twice as wide, and each
+            pass's states are named ``up_...`` and ``down_...``.
         engine: how to run: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
 
     Raises:
@@ -177,15 +175,12 @@ class TreeNetwork(Encoder, torch.nn.Module):
             batch: trees; or a ``DGLGraph``, or a ``Data`` or ``Batch`` of PyG, of trees with edges from child to parent
                 (see ``TreeBatch.from_dgl`` and ``TreeBatch.from_pyg``).
             feat: features, one row a node in node order, ``[nodes, input_size]``.
-            keep: ``"roots"``: only the encodings of the trees come back. Trees of more than ``rows_at_once`` inner rows
-                are run part by part, and what no later part reads is freed; the backward pass runs each part once
-                more, with the same random numbers. The memory for a tree of a million nodes is then that for a part, at
-                the cost of a second forward pass. The same numbers and gradients; on the fused engine.
+            keep: ``"roots"``: return only the encodings of the trees. Trees of more than ``rows_at_once`` inner rows
+                are run part by part, and the backward pass runs each part again. This needs the memory of one part,
+                and gives the same numbers and gradients. It needs the fused engine.
             rows_at_once: inner rows of a part.
-            trace: whether the result's ``trace`` shall hold what each node's step did, its gates, computed again from
-                the states, without gradients; of the upward pass, where there are two. The layer's class says what
-                there is; a cell of one's own tells it in a method ``trace``
-                (:func:`treemem.ops.step_trace.trace_steps`).
+            trace: whether to fill the result's ``trace`` with the gates of each node's upward step, without gradients.
+                Your own cell defines them in ``trace`` (see :func:`treemem.ops.step_trace.trace_steps`).
 
         Returns:
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its

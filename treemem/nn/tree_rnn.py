@@ -10,7 +10,7 @@ from treemem.nn.downward_cells import DownwardTreeRNNCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import node_size
+from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, checked_activation
 from treemem.ops.cell import State, StepPair
@@ -23,16 +23,8 @@ from treemem.trees.vocabulary import Vocabulary
 class TreeRNNCell(OneProductCell):
     """The cell of :class:`TreeRNN`; arguments as there, ``sets`` saying which kinds share parameters."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        sets: SetsByArity,
-        input_size: int | None = None,
-        node_input_size: int | None = None,
-        dropout: float = 0.0,
-        activation_name: ActivationName = "sigmoid",
-    ) -> None:
-        super().__init__(hidden_size, sets, input_size, node_input_size, dropout)
+    def __init__(self, sets: SetsByArity, options: CellOptions, activation_name: ActivationName) -> None:
+        super().__init__(sets, options)
         self.activation_name = checked_activation(activation_name)
 
     def outputs(self, arity: int) -> int:
@@ -51,8 +43,8 @@ class TreeRNNCell(OneProductCell):
 class TreeRNN(TreeLayer):
     """Tree-RNN: ``h = f(W x + b)``, where ``x`` holds the children's ``h`` one after the other (Socher et al. 2011).
 
-    Every kind of node has a ``W`` of its own, ``[hidden_size, arity * hidden_size]``. Dropout, where asked for, is on
-    ``h`` of inner nodes, as in the code published with Arabshahi et al. 2020.
+    Every kind of node has its own ``W``, ``[hidden_size, arity * hidden_size]``. Dropout is on ``h`` of inner nodes, as
+    in the code published with Arabshahi et al. 2020.
 
     Args:
         hidden_size: width of ``h``.
@@ -60,10 +52,8 @@ class TreeRNN(TreeLayer):
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         activation: ``f``.
         dropout: probability that an entry of ``h`` is dropped in training.
-        direction: ``"up"``: from the leaves to the roots; ``"both"``: then down again by
-            ``h = f(W x + U_p h_parent + b)``, ``p`` being the position among the siblings and ``x`` the node's upward
-            ``h``; the layer's ``h`` is that of both ways side by side, and the encodings are twice as wide; ``"down"``:
-            the same, but only the downward states are given. See :class:`TreeNetwork`.
+        direction: see :class:`TreeNetwork`. The downward step is ``h = f(W x + U_p h_parent + b)``, where ``x`` is the
+            node's upward ``h`` and ``p`` its position among its siblings.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:
@@ -96,7 +86,6 @@ class TreeRNN(TreeLayer):
         engine: Engine = "auto",
     ) -> None:
         sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        sizes = hidden_size, sets, input_size, node_size(input_size, node_features)
-        cell = TreeRNNCell(*sizes, dropout, activation)
-        down = None if direction == "up" else DownwardTreeRNNCell(hidden_size, sets, hidden_size, dropout, activation)
+        cell = TreeRNNCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), activation)
+        down = None if direction == "up" else DownwardTreeRNNCell(hidden_size, sets, dropout, activation)
         super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)

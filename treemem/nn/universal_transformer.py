@@ -27,11 +27,10 @@ class UniversalTransformer(AttentionEncoder):
     Before each of ``num_steps`` steps the sinusoids of a vector's position and those of the step's number, both from 1,
     are added to it; then all go through the same :class:`torch.nn.TransformerEncoderLayer`.
 
-    With ``act=True`` each position decides when it has been read enough (adaptive computation time, Graves 2016), as in
-    the code of the authors. In each step ``p = sigmoid(w s + b)`` of the layer's input ``s`` adds to the position's
-    halting probability until that would pass ``threshold``: there it halts, and the remainder, 1 less the sum so far,
-    takes the place of ``p``. What is read is ``y = p * layer(s) + (1 - p) * y``, from ``y = 0``; it stays as it is once
-    halted, while ``s`` goes on for the others to attend to. All stop after ``num_steps``.
+    With ``act=True`` each position decides when to halt (adaptive computation time, Graves 2016), as in the authors'
+    code. In each step ``p = sigmoid(w s + b)`` of the layer's input ``s`` adds to the position's halting probability.
+    The position halts where the sum would pass ``threshold``; ``p`` is then the remainder, 1 less the sum so far. The
+    output is ``y = p * layer(s) + (1 - p) * y``, from ``y = 0``. Other positions still attend to a halted one.
 
     Args:
         hidden_size: width of the vectors and of the encoding.

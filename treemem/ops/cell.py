@@ -70,8 +70,8 @@ Blocks = Mapping[str, Sequence[tuple[int, ActivationName]]]
 class UnrolledStep(Protocol):
     """A step written on single vectors, so that a compiler makes one loop of it.
 
-    Stacking rows with ``cat`` would make it compute every gate anew for each row, hence the lists. Steps compare equal
-    where they compute the same; each is compiled once.
+    Rows are lists because ``cat`` would make the compiler compute every gate again for each row. Equal steps compute
+    the same and are compiled once.
 
     Attributes:
         blocks: of the products.
@@ -226,8 +226,7 @@ def leaf_states(cell: Cell, leaf_inputs: torch.Tensor, segments: list[tuple[int,
     Args:
         cell: the cell.
         leaf_inputs: ``[leaf rows, input_size]``.
-        segments: ``(begin, end, kind)`` of the leaf rows, in order; an empty batch is asked for as one empty segment,
-            so that the names and shapes of the states are known.
+        segments: ``(begin, end, kind)`` of the leaf rows, in order; if there are none, the cell gets an empty input.
 
     Raises:
         CellError: states that are not what the protocol says.

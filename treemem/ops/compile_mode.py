@@ -32,16 +32,13 @@ def compile_steps(compiled: bool) -> Iterator[None]:
     """Compile the steps of the fused engine in this block, or do not, in place of ``TREEMEM_COMPILE``.
 
     Outside such a block the environment variable decides: ``1`` compiles, ``0`` does not, and ``auto``, the default,
-    compiles for training and evaluation that are long enough for it to pay. Compiled or not, the numbers are the same
-    but for rounding. Where compiling fails, a warning says so once and the steps run as they are. Threads that are
-    started in the block do not know of it.
+    compiles for long training and evaluation. Results are the same except for rounding. If compiling fails, there is
+    one warning and the steps run uncompiled. Threads started in the block are not affected.
 
     Example:
         >>> with compile_steps(False):
         ...     pass
     """
-    if not isinstance(compiled, bool):
-        raise RecipeError(f"compile_steps takes True or False, not {compiled!r}")
     token = _forced.set(compiled)
     try:
         yield
@@ -51,10 +48,7 @@ def compile_steps(compiled: bool) -> Iterator[None]:
 
 @contextmanager
 def announced_run(nodes: int) -> Iterator[None]:
-    """Say that the block will run about so many nodes, by which ``auto`` decides; in a longer run its number counts.
-
-    The number, and not a clock, decides, so that a run that is repeated or resumed has the same numbers.
-    """
+    """Tell ``auto`` the number of nodes that the block runs; in nested blocks the largest number counts."""
     token = _announced.set(max(nodes, _announced.get()))
     try:
         yield

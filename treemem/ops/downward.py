@@ -48,7 +48,7 @@ class TurnedCell:
 
     Args:
         cell: the downward cell.
-        num_kinds: what kinds and positions of the turned batch are told apart by.
+        num_kinds: number of kinds; a kind of the turned batch is ``position * num_kinds + kind``.
 
     Attributes:
         turned: the downward cell.
@@ -115,8 +115,7 @@ def propagate_both(
         batch: the trees.
         up: the states of the upward pass.
         output: name of the state that nodes read, and that the downward cell has too.
-        direction: ``"down"`` for the states of the downward pass; ``"both"`` for those of both passes, by their names
-            after ``up_`` and ``down_``, and as ``output`` both passes' side by side, the upward first.
+        direction: ``"down"`` or ``"both"``; see :class:`treemem.nn.TreeNetwork`.
         engine: how to run.
 
     Raises:

@@ -1,7 +1,7 @@
 """Gradient checkpointing of a function that reads learned tensors besides its inputs.
 
-``torch.utils.checkpoint`` loses something here: its reentrant form refuses ``torch.autograd.grad``, and its other form
-keeps the small autograd graphs that the engine makes for a cell of one's own.
+The reentrant form of ``torch.utils.checkpoint`` refuses ``torch.autograd.grad``; the other form keeps the small
+autograd graphs that the engine makes for a user's cell.
 """
 
 from __future__ import annotations

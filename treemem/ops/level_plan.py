@@ -76,9 +76,8 @@ class LevelPlan:
 
     Args:
         schedule: the rows.
-        most_rows: rows of a group; larger levels are several groups, so that what a step works on stays in the
-            processor's cache and the memory that it needs for a while does not grow with the level.
-        run_leaves: whether leaf rows, but those whose states are given, are groups too, of arity 0.
+        most_rows: most rows of a group, so that a step stays in the processor's cache.
+        run_leaves: whether leaf rows without given states are groups too, of arity 0.
 
     Attributes:
         leaf_segments: ``(begin, end, kind)`` of the leaf rows that are no groups.

@@ -1,4 +1,4 @@
-"""How long the sequences of a padded batch are, and what stands at one place of each."""
+"""Lengths and packing of padded sequences."""
 
 from __future__ import annotations
 

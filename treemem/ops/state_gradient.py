@@ -13,8 +13,7 @@ _FEW = 3  # rows that are added faster one by one, which chains are made of
 class StateGradient:
     """The gradient of a state, ``[rows, ...]``.
 
-    Where nobody wants that of the leaves, all of them are one row, which then means nothing: a stack that is empty at
-    the leaves would otherwise take as much memory there as at all other rows.
+    If the gradient of the leaves is not wanted, all leaves share one meaningless row, to save memory.
 
     Args:
         state: of all rows, ``[rows, ...]``.

@@ -29,11 +29,10 @@ class OnLSTMOutputs(NamedTuple):
     """What came of a run over sequences.
 
     Attributes:
-        h: at every token, ``[sequences, longest, hidden_size]``, 0 after the end of shorter sequences.
-        hidden, cell: ``h`` and ``c`` after the last token of each sequence, ``[sequences, hidden_size]``; the initial
-            ones for an empty sequence.
-        masters: the master input and forget gates at every token, ``[sequences, longest, 2, m]``, 0 after the end; they
-            carry no gradient.
+        h: at every token, ``[sequences, longest, hidden_size]``, 0 at padding.
+        hidden, cell: the last ``h`` and ``c`` of each sequence, ``[sequences, hidden_size]``.
+        masters: the master input and forget gates at every token, ``[sequences, longest, 2, m]``, 0 at padding, without
+            gradients.
     """
 
     h: torch.Tensor

@@ -47,10 +47,8 @@ def ordered_memory(
         weights: of all maps.
         slots: how many there are.
         dropouts: draws anew at each step and slot.
-        begins_empty: bool ``[sequences]``: which begin as if padding stood before them in the authors' code, with
-            ``cell(x, 0)`` in the last slot; none by default.
-        engine: ``"stepwise"`` (what ``"auto"`` takes) and ``"naive"``, the equations as they stand, give the same
-            numbers and gradients, but where dropout draws them.
+        begins_empty: bool ``[sequences]``, which sequences begin with ``cell(x, 0)`` in the last slot; none by default.
+        engine: ``"stepwise"`` (``"auto"``) or ``"naive"``, which are equal except for dropout.
         trace: whether to return pointers.
 
     Raises:
@@ -84,8 +82,8 @@ def slot_contents(
 ) -> torch.Tensor:
     """What each slot has composed after each element, ``C``, ``[sequences, longest, slots, hidden_size]``.
 
-    0 after the end of shorter sequences. The engines keep it no longer than a step, so it is computed by the equations
-    as they stand, without dropout. Arguments and errors as of :func:`ordered_memory`.
+    0 at padding. It is computed by the naive engine, without dropout. Arguments and errors as of
+    :func:`ordered_memory`.
     """
     on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
     empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
