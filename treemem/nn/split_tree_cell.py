@@ -49,7 +49,7 @@ class SplitTreeCell(torch.nn.Module):
         options: see :class:`CellOptions`.
 
     Raises:
-        RecipeError: a size or a dropout out of range, or ``node_features`` without ``input_size``.
+        RecipeError: a size or a dropout out of range.
 
     Attributes:
         reads: names of the children's states that the step reads.
