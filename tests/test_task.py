@@ -235,9 +235,9 @@ def test_predict_names_the_text_that_is_wrong() -> None:
     with pytest.raises(GraphError, match="a list of texts or trees; put a single one in brackets"):
         toy_model().predict("x")
     with pytest.raises(GraphError, match="put a single one in brackets"):
-        toy_model().predict(Tree("x"))  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(GraphError, match="example 2 is of type int; give a text or a tree"):
-        toy_model().predict(["x", 1])  # type: ignore[list-item]  # on purpose
+        toy_model().predict(Tree("x"))
+    with pytest.raises(GraphError, match="example 2: object is no tree; give a Tree, a text"):
+        toy_model().predict(["x", object()])
 
 
 def test_predict_takes_trees_as_it_takes_texts() -> None:

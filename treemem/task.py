@@ -380,6 +380,9 @@ TASKS: Registry[type[Task]] = Registry(
         "equation_verification": "treemem.tasks.equation_verification.task:EquationVerification",
         "logical_inference": "treemem.tasks.logical_inference.task:LogicalInference",
         "listops": "treemem.tasks.listops.task:ListOps",
+        "table_classes": "treemem.tasks.table.task:TableClasses",
+        "table_regression": "treemem.tasks.table.task:TableRegression",
+        "table_labels": "treemem.tasks.table.task:TableLabels",
     },
 )
 

@@ -15,6 +15,7 @@ import treemem
 from treemem.cli import main
 from treemem.cli.command import Command
 from treemem.cli.program import COMMANDS, parse_words
+from treemem.networks import NETWORKS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -190,3 +191,29 @@ def test_a_run_that_ctrl_c_stopped_goes_on(folder: Path, capsys: pytest.CaptureF
     done = len((folder / "run" / "sum" / "seed-12093" / "metrics.jsonl").read_text().splitlines())
     assert main([*words, f"training.epochs={done + 1}"]) == 0
     assert "resuming run/sum/seed-12093 in epoch" in capsys.readouterr().err
+
+
+def test_a_file_with_own_networks_can_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(NETWORKS, "_targets", dict(NETWORKS._targets))
+    (tmp_path / "own_networks_of_a_test.py").write_text(
+        "from treemem.networks import NETWORKS\nfrom treemem.nn import TreeRNN\n"
+        "class Mine(TreeRNN):\n    pass\nNETWORKS.register('Mine', Mine)\n"
+    )
+    (tmp_path / "own.yaml").write_text(
+        "task: equation_verification\nnetworks: {Mine: {network: Mine, options: {hidden_size: 3}}}\n"
+    )
+    recipe = str(tmp_path / "own.yaml")
+    assert main(["validate", recipe]) == 2
+    assert "no network 'Mine'" in capsys.readouterr().err
+    assert main(["validate", recipe, "--import", str(tmp_path / "own_networks_of_a_test.py")]) == 0
+    assert "network: Mine" in capsys.readouterr().out
+    (tmp_path / "broken_module_of_a_test.py").write_text("1 / 0\n")
+    for name, problem in (
+        ("none.py", "needs a file of Python"),
+        ("broken_module_of_a_test.py", "ZeroDivisionError"),
+    ):
+        assert main(["--import", str(tmp_path / name), "tasks", "list"]) == 2
+        assert problem in capsys.readouterr().err

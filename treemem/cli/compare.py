@@ -24,7 +24,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table, plot_accuracy
     from treemem.records import check_writable
-    from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names
+    from treemem.runs.trained_networks import check_one_task, monitor_of, networks_of_run, table_names
 
     if options.output is not None:
         check_writable(options.output, overwrite=options.overwrite)
@@ -33,11 +33,13 @@ def _run(options: Namespace) -> None:
     networks = dict(zip(table_names(found), found, strict=True))
     group = found[0].group
     scores = {name: network.scores for name, network in networks.items()}
-    print(f"Test: accuracy in %, by {group}\n\n{accuracy_table(scores, group=group)}")
+    monitor = monitor_of(found[0])
+    unit = " in %" if monitor.percent else ""
+    print(f"Test: {monitor.metric}{unit}, by {group}\n\n{accuracy_table(scores, group=group, monitor=monitor)}")
     if len(networks) > 1:
         print(f"\n{_statistics(networks)}")
     if options.output is not None:
-        plot_accuracy(scores, options.output, group=group)
+        plot_accuracy(scores, options.output, group=group, monitor=monitor)
         _logger.info("plot: %s", options.output)
 
 

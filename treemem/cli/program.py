@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -10,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from jsonargparse import ArgumentError, Namespace
 
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     own = words[: words.index("--")] if "--" in words else words
     is_debug = "--debug" in own
-    words = [word for word in own if word != "--debug"] + words[len(own) :]
+    own, modules = _without_imports([word for word in own if word != "--debug"])
+    words = own + words[words.index("--") :] if "--" in words else own
     if sys.stdout is None:
         print("error: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
         return _WRONG
@@ -78,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _log_on_standard_error():
             joined_processes()
+            for module in modules:
+                _import_file(module)
             code = _run(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -127,12 +132,46 @@ def program_parser(parsers: Mapping[str, CommandParser]) -> CommandParser:
         version=treemem.__version__,
         usage="treemem COMMAND [ARGUMENTS]",
         description="Batches of trees, and neural networks with memory that run on them.",
-        epilog="--debug, anywhere among the arguments, prints the traceback of an error.",
+        epilog=(
+            "Anywhere among the arguments, --debug prints the traceback of an error, and --import FILE.py\n"
+            "runs a Python file that registers own tasks or networks."
+        ),
     )
     subcommands = parser.add_subcommands(title="commands", metavar="COMMAND", dest="command")
     for name, own in parsers.items():
         subcommands.add_subcommand(name, own, help=COMMANDS[name].summary)
     return parser
+
+
+def _without_imports(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words without ``--import FILE``, and the files."""
+    kept: list[str] = []
+    files: list[str] = []
+    remaining = iter(words)
+    for word in remaining:
+        if word == "--import":
+            files.append(next(remaining, ""))
+        elif word.startswith("--import="):
+            files.append(word.partition("=")[2])
+        else:
+            kept.append(word)
+    return kept, files
+
+
+def _import_file(name: str) -> None:
+    """Import a user's module, which registers tasks and networks; other processes find it too."""
+    path = Path(name).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise UsageError(f"--import needs a file of Python, such as my_tasks.py, not {name!r}")
+    sys.path.insert(0, str(path.parent))
+    try:
+        module = importlib.import_module(path.stem)
+    except TreememError:
+        raise
+    except Exception as error:  # whatever a user's module raises
+        raise UsageError(f"cannot import {name}: {type(error).__name__}: {error}") from error
+    if Path(module.__file__ or "").resolve() != path:
+        raise UsageError(f"another module is called {path.stem!r}; rename {name}")
 
 
 def _run(words: Sequence[str]) -> int:

@@ -73,11 +73,14 @@ def _shown_network(config: Any) -> str:
 def _options(owner: Callable[..., Any]) -> list[str]:
     """Return a line for each option of a dataclass: its type, default and meaning."""
     meanings: dict[str, str] = {}
-    for each in docstring_parser.parse(inspect.getdoc(owner) or "").params:
-        for name in each.arg_name.split(","):
-            meanings[name.strip()] = _plain(each.description or "")
+    for part_of in reversed(inspect.getmro(owner)):  # type: ignore[arg-type]
+        for each in docstring_parser.parse((part_of.__doc__ and inspect.cleandoc(part_of.__doc__)) or "").params:
+            for name in each.arg_name.split(","):
+                meanings[name.strip()] = _plain(each.description or "")
     lines = []
     for part in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
+        if not part.repr:
+            continue
         default = part.default if part.default is not dataclasses.MISSING else None
         if part.default_factory is not dataclasses.MISSING:
             default = part.default_factory()

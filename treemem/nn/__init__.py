@@ -5,7 +5,7 @@ from __future__ import annotations
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
-from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RelationHead
+from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
@@ -37,6 +37,7 @@ __all__ = [
     "NumberDecoder",
     "NumberEncoder",
     "OrderedMemory",
+    "RegressionHead",
     "RelationHead",
     "RowCache",
     "SequenceStates",

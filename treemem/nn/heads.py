@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -290,6 +291,50 @@ class ClassifierHead(_SoftmaxHead):
             f'a head with nodes="every" reads what a tree layer returned, or states [nodes, hidden_size], not {given}; '
             f'for one class a tree or sequence make it with nodes="root"'
         )
+
+
+class RegressionHead(DrawnAnew):
+    """Predict numbers about each tree: ``mean + scale * (W h + b)``.
+
+    Args:
+        hidden_size: width of an encoding.
+        num_targets: how many numbers.
+        mean, scale: of each target, so that ``W h + b`` is of order 1; 0 and 1 by default.
+
+    Raises:
+        RecipeError: a size below 1, or another number of means or scales than targets.
+
+    Example:
+        >>> RegressionHead(4, 2)(torch.zeros(3, 1, 4)).shape
+        torch.Size([3, 2])
+    """
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(
+        self, hidden_size: int, num_targets: int = 1, *, mean: Sequence[float] = (), scale: Sequence[float] = ()
+    ) -> None:
+        super().__init__()
+        checked_count("hidden_size", hidden_size)
+        checked_count("num_targets", num_targets)
+        for name, values, default in (("mean", mean, 0.0), ("scale", scale, 1.0)):
+            if values and len(values) != num_targets:
+                raise RecipeError(f"{name} must have a value for each of {num_targets} targets, not {len(values)}")
+            of_targets = torch.tensor(list(values) or [default] * num_targets, dtype=torch.get_default_dtype())
+            self.register_buffer(name, of_targets, persistent=False)
+        self.linear = torch.nn.Linear(hidden_size, num_targets)
+
+    def forward(self, encodings: torch.Tensor | EncoderOutput) -> torch.Tensor:
+        """The numbers, ``[examples, num_targets]``.
+
+        Args:
+            encodings: of trees, ``[examples, 1, hidden_size]``, or what an encoder returned for them.
+
+        Raises:
+            GraphError: examples of several trees, or encodings of another width.
+        """
+        return self.mean + self.scale * self.linear(root_encodings(encodings, 1, self.linear.in_features).squeeze(1))
 
 
 class NumberDecoder(DrawnAnew):

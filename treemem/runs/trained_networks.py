@@ -14,12 +14,14 @@ from treemem import checkpoint
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
 from treemem.metrics.paired import Comparison, compare
-from treemem.metrics.score import Score, row_group, row_score
+from treemem.metrics.score import Monitor, Score, row_group, row_score
 from treemem.model_digest import weights_digest
+from treemem.plain_yaml import load_yaml
 from treemem.records import read_records
-from treemem.runs.recipe_run import ANSWERS, RESULTS, TEST
+from treemem.runs.recipe_run import ANSWERS, RECIPE, RESULTS, TEST
 from treemem.runs.seeds import seed_folder
 from treemem.runs.study import read_study, right_answers
+from treemem.task import TASKS
 
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +75,14 @@ def _network(folder: Path) -> TrainedNetwork:
     group = row_group(rows[-1])
     scores = [row_score(row, group) for row in rows]
     return TrainedNetwork(rows[-1]["network"], folder, group, scores, *_kept_answers(folder))
+
+
+def monitor_of(network: TrainedNetwork) -> Monitor:
+    """Return the metric by which a network's task judges; accuracy if no recipe beside the network names the task."""
+    recipe = network.folder / RECIPE
+    if not recipe.is_file():
+        return Monitor("accuracy")
+    return TASKS.find(load_yaml(recipe.read_text(encoding="utf-8"))["task"]).monitor
 
 
 def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:

@@ -1,0 +1,197 @@
+"""Rows of a table: their trees, targets and splits."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.checked_options import checked_choice
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.model import is_data_frame
+from treemem.records import read_records
+from treemem.trees.as_tree import as_tree
+from treemem.trees.brackets import parse_brackets
+from treemem.trees.equation_parser import parse_equation, parse_expression
+from treemem.trees.forest import Forest
+from treemem.trees.listops import parse_listops
+from treemem.trees.logic import parse_logic
+from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
+from treemem.trees.preorder import parse_preorder
+from treemem.trees.record_reader import RecordReader
+from treemem.trees.tree import Tree
+
+SPLIT = "split"
+TextForm = Literal["brackets", "json", "expression", "equation", "preorder", "listops", "logic"]
+PARSERS: dict[str, Callable[[str], Tree]] = {
+    "brackets": parse_brackets,
+    "expression": parse_expression,
+    "equation": parse_equation,
+    "preorder": parse_preorder,
+    "listops": parse_listops,
+    "logic": parse_logic,
+}
+
+
+@dataclass(frozen=True)
+class TableDataOptions:
+    """How the rows are divided if the table has no column ``split``.
+
+    Args:
+        validation: share of the rows to validate with.
+        test: share of the rows to test with.
+        seed: of the division.
+
+    Raises:
+        RecipeError: the shares are negative or leave nothing to train on.
+    """
+
+    validation: float = 0.1
+    test: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.validation, self.test) < 0 or self.validation + self.test >= 1:
+            raise RecipeError("data.validation and data.test are shares of the rows: at least 0, and below 1 together")
+
+
+class Table(NamedTuple):
+    """The rows of a table.
+
+    Attributes:
+        forest: a tree for each row.
+        targets: a list for each target column; None for a missing value.
+        split: of each row; None if the table has no such column.
+    """
+
+    forest: Forest
+    targets: list[list[Any]]
+    split: NDArray[Any] | None
+
+
+@dataclass
+class TableRecords(RecordReader):
+    """Reads trees out of a column.
+
+    Args:
+        tree: name of the column.
+        text: how its texts describe trees.
+        number: label of leaves that keep numbers as values, in texts in JSON and in nested data.
+
+    Raises:
+        RecipeError: the form of the texts is unknown.
+    """
+
+    tree: str
+    text: TextForm = "brackets"
+    number: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_choice("text", self.text, (*PARSERS, "json"))
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.tree,)
+
+    @property
+    def example_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.tree,)
+
+    def parse(self, text: str) -> Tree:
+        """Return the tree that a text describes.
+
+        Raises:
+            ParseError, GraphError, VocabularyError: it describes none.
+        """
+        if self.text != "json":
+            return PARSERS[self.text](text)
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ParseError(f"this is not JSON: {error}", text[:100]) from error
+        return as_tree(data, number=self.number)
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        cell = fields.get(self.tree)
+        if cell is None:
+            there = ", ".join(map(str, fields)) or "(none)"
+            raise ParseError(f"no {self.tree!r} among the fields {there:.200}")
+        return tree_nodes(self.parse(cell) if isinstance(cell, str) else self.tree_of(cell))
+
+    def tree_of(self, example: object) -> Tree:
+        return as_tree(example, number=self.number)
+
+
+def read_table(source: Any, reader: TableRecords, target: Sequence[str]) -> Table:
+    """Return the rows of a file, of a DataFrame, or of mappings.
+
+    Raises:
+        RecipeError: the file does not exist, there is no row, or a column is missing.
+        ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
+    """
+    name = ""
+    rows: Iterable[tuple[int, Mapping[str, Any]]]
+    if isinstance(source, (str, os.PathLike)):
+        name = f"{os.fspath(source)}, "
+        records = read_records(source, text_fields=(reader.tree, *target), one_of=(reader.tree,))
+        rows = ((record.line, record.fields) for record in records)
+    else:
+        rows = enumerate(source.to_dict("records") if is_data_frame(source) else source, start=1)
+    trees: list[list[Node]] = []
+    splits: list[Any] = []
+    targets: list[list[Any]] = [[] for _ in target]
+    for line, fields in rows:
+        for column in target:
+            if column not in fields and not trees:
+                raise RecipeError(f"{name}no column {column!r}{near_names(column, [*map(str, fields)])}")
+        try:
+            trees.append(reader.read(dict(fields)))
+        except (ParseError, VocabularyError) as error:
+            raise error.at(line, name.removesuffix(", ")) from error
+        except GraphError as error:
+            raise GraphError(f"{name}row {line}: {error}") from error
+        for column, values in zip(target, targets, strict=True):
+            value = fields.get(column)
+            values.append(None if value is None or value == "" or value != value else value)
+        splits.append(fields.get(SPLIT))
+    if not trees:
+        raise RecipeError(f"{name}there is no row")
+    return Table(forest_of_nodes(trees), targets, np.array(splits) if any(splits) else None)
+
+
+def numbers_of(values: Sequence[Any], column: str) -> NDArray[np.float64]:
+    """Return the numbers of a column, float64 ``[rows]``; NaN for a missing one.
+
+    Raises:
+        RecipeError: a value that is no finite number.
+    """
+    found = np.full(len(values), np.nan)
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        try:
+            found[place] = float(value)
+        except (TypeError, ValueError):
+            found[place] = math.inf
+        if not math.isfinite(found[place]):
+            raise RecipeError(f"row {place + 1}: {column} must be a finite number, not {value!r:.100}")
+    return found
+
+
+def divided(table: Table, options: TableDataOptions) -> NDArray[Any]:
+    """Return the split of each row: that of the table, or one that is drawn."""
+    if table.split is not None:
+        return table.split
+    count = len(table.forest)
+    order = np.random.default_rng(options.seed).permutation(count)
+    num_test, num_validation = round(options.test * count), round(options.validation * count)
+    split = np.full(count, "train", "<U10")
+    split[order[:num_test]] = "test"
+    split[order[num_test : num_test + num_validation]] = "validation"
+    return split

@@ -1,0 +1,331 @@
+"""Classes, numbers or several labels for the trees of a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from treemem.data.examples import Examples, TaskData, split_numbers
+from treemem.data.sum_count import SumCount
+from treemem.errors import RecipeError
+from treemem.metrics.score import Monitor, Score, scores_by_group
+from treemem.networks import NetworkConfig, every_network
+from treemem.nn import ClassifierHead, RegressionHead
+from treemem.task import Answer, ClassificationTask, Task
+from treemem.tasks.table.data import (
+    Table,
+    TableDataOptions,
+    TableRecords,
+    TextForm,
+    divided,
+    numbers_of,
+    read_table,
+)
+from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import KindsBy, Vocabulary
+
+_TARGET = "target"
+
+
+def task_from_table(
+    source: Any, *, tree: str, target: str | Sequence[str], kind: str | None = None, **options: Any
+) -> TableTask:
+    """Return the task of predicting columns of a table from its trees.
+
+    Args:
+        source: a file in CSV, JSONL, Parquet or text, a DataFrame, or a list of dictionaries.
+        tree: the column of the trees: texts, or nested data (:func:`~treemem.trees.as_tree`).
+        target: the column to predict, or several.
+        kind: ``"classes"``, ``"regression"`` or ``"labels"``. By default several columns of 0 and 1 are labels, other
+            numbers of several columns or with decimals are for regression, and anything else is a class.
+        options: of the task; see :class:`TableTask`.
+
+    Raises:
+        RecipeError: a missing file or column, or targets that do not suit the kind.
+        ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
+
+    Example:
+        >>> rows = [{"expr": "(f x y)", "size": 3.5}, {"expr": "x", "size": 1.0}]
+        >>> task_from_table(rows, tree="expr", target="size").name
+        'table_regression'
+    """
+    target = (target,) if isinstance(target, str) else tuple(target)
+    reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"))
+    table = read_table(source, reader, target)
+    kind = _kind_of(table.targets) if kind is None else kind
+    classes: dict[str, type[TableTask]] = {
+        "classes": TableClasses,
+        "regression": TableRegression,
+        "labels": TableLabels,
+    }
+    if kind not in classes:
+        raise RecipeError(f"kind must be one of {', '.join(classes)}, not {kind!r}")
+    return classes[kind](tree=tree, target=target, table=table, **options)
+
+
+def _kind_of(targets: list[list[Any]]) -> str:
+    try:
+        numbers = np.stack([numbers_of(values, "") for values in targets])
+    except RecipeError:
+        return "classes"
+    known = numbers[~np.isnan(numbers)]
+    if len(targets) > 1:
+        return "labels" if np.isin(known, (0, 1)).all() else "regression"
+    return "classes" if (known == known.round()).all() else "regression"
+
+
+@dataclass(frozen=True)
+class TableTask(Task):
+    """A task whose examples are the rows of a table.
+
+    Give ``path``, or make the task with :func:`task_from_table`. Labels, classes and the scale of numbers come from the
+    whole table; those of a saved model are in its checkpoint.
+
+    Args:
+        path: the table, a file in CSV, JSONL, Parquet or text.
+        tree: the column of the trees.
+        target: the columns to predict.
+        text: how texts describe trees: ``"brackets"`` such as ``(f x y)``, ``"json"``, ``"expression"``,
+            ``"equation"``, ``"preorder"``, ``"listops"`` or ``"logic"``.
+        number: label of leaves that keep numbers as values, in JSON and nested data; by default numbers are labels.
+        unknown: the leaf that unknown leaves are read as; None: they are errors.
+        kinds: ``"label"``: inner nodes of one label and arity share parameters; ``"arity"``: all of one arity do, so
+            that unknown functions are read too.
+        classes: names of the classes, in order; by default those of the table.
+        mean, scale: of each target of a regression; by default those of the table's rows to train on.
+        table: the rows, if they are not in a file.
+    """
+
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "height"
+    networks: ClassVar[Mapping[str, NetworkConfig]] = every_network(64)
+    data_options: ClassVar[type] = TableDataOptions
+    reads_roots_only: ClassVar[bool] = True
+
+    path: str | None = None
+    tree: str = "tree"
+    target: tuple[str, ...] = (_TARGET,)
+    text: TextForm = "brackets"
+    number: str | None = None
+    unknown: str | None = "<unk>"
+    kinds: KindsBy = "label"
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    table: Table | None = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("target", "classes", "mean", "scale"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        if self.table is None and self.path is not None:
+            object.__setattr__(self, "table", read_table(self.path, self.reader, self.target))
+        if self.table is not None:
+            self._describe(self.table)
+
+    def _describe(self, table: Table) -> None:
+        """Set the options that the table decides."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as plain data, without the table and its place."""
+        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("table", "path")]
+        values = {name: getattr(self, name) for name in fields}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @property
+    def token_form(self) -> TokenForm:
+        return "brackets"
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The labels of the table.
+
+        Raises:
+            RecipeError: the task has no table.
+        """
+        forest = self._rows().forest
+        return Vocabulary.from_forest(forest, kinds=self.kinds, number=self.number, unknown=self.unknown)
+
+    def _rows(self) -> Table:
+        if self.table is None:
+            raise RecipeError(f"{self.name} has no table; give its file with task_options.path=FILE")
+        return self.table
+
+    @property
+    def reader(self) -> TableRecords:
+        return TableRecords(self.tree, self.text, self.number)
+
+    def parse(self, text: str) -> Tree:
+        return self.reader.parse(text)
+
+    def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
+        table = self._rows()
+        tree_data = {"target": self._targets(table), "split": divided(table, options)}
+        columns = ", ".join(self.target)
+        card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n"
+        return TaskData(table.forest.with_data(tree_data=tree_data), card)
+
+    def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
+        """Return the labelled examples of another table with the same columns."""
+        table = read_table(source, self.reader, self.target)
+        split = {} if table.split is None else {"split": table.split}
+        return table.forest.with_data(tree_data={"target": self._targets(table), **split})
+
+    def _targets(self, table: Table) -> NDArray[Any]:
+        """Return the targets as the loss reads them, ``[rows]`` or ``[rows, targets]``; -1 or NaN if not known."""
+        return np.stack(
+            [numbers_of(values, name) for values, name in zip(table.targets, self.target, strict=True)], axis=1
+        )
+
+    def examples(self, data: Forest) -> Examples:
+        target = data.tree_data.get("target", self._unknown_targets(len(data)))
+        known = target >= 0 if target.ndim == 1 else ~np.isnan(target).any(1)
+        height = data.height()[data.begin[1:] - 1].astype(np.int64)
+        return Examples(data, 1, {"label": target}, height, known, split_numbers(data.tree_data.get("split")))
+
+    def _unknown_targets(self, count: int) -> NDArray[Any]:
+        return np.full((count, len(self.target)), np.nan)
+
+
+class TableClasses(TableTask, ClassificationTask):
+    """A class for each tree of a table."""
+
+    name: ClassVar[str] = "table_classes"
+
+    def _describe(self, table: Table) -> None:
+        if len(self.target) != 1:
+            raise RecipeError(f"a class is one column, not {len(self.target)}")
+        found = sorted({str(value) for value in table.targets[0] if value is not None})
+        object.__setattr__(self, "classes", self.classes or tuple(found))
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    def _targets(self, table: Table) -> NDArray[Any]:
+        number = {name: place for place, name in enumerate(self.classes)}
+        for place, value in enumerate(table.targets[0]):
+            if value is not None and str(value) not in number:
+                raise RecipeError(f"row {place + 1}: no class {str(value)!r:.100}; there are {', '.join(number)}")
+        return np.array([-1 if value is None else number[str(value)] for value in table.targets[0]], np.int64)
+
+    def _unknown_targets(self, count: int) -> NDArray[Any]:
+        return np.full(count, -1)
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return ClassifierHead(hidden_size, len(self.classes))
+
+
+class TableRegression(TableTask):
+    """One or more numbers for each tree of a table; the loss is the mean squared error of standardised targets."""
+
+    name: ClassVar[str] = "table_regression"
+    monitor: ClassVar[Monitor] = Monitor("rmse", "min", percent=False)
+
+    def _describe(self, table: Table) -> None:
+        numbers = self._targets(table)
+        numbers = numbers if table.split is None else numbers[table.split == "train"]
+        numbers = numbers[~np.isnan(numbers).any(1)]
+        if len(numbers) and not self.mean:
+            scale = numbers.std(0)
+            object.__setattr__(self, "mean", tuple(numbers.mean(0).tolist()))
+            object.__setattr__(self, "scale", tuple(np.where(scale > 0, scale, 1.0).tolist()))
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return RegressionHead(hidden_size, len(self.target), mean=self.mean, scale=self.scale)
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        scale = torch.tensor(self.scale, dtype=outputs.dtype, device=outputs.device)
+        error = (outputs - targets["label"].to(outputs)) / scale
+        return SumCount(error.square().mean(1).sum(), float(len(outputs)))
+
+    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return RMSE, MAE and R^2 by group; means over the targets, and of several targets RMSE of each."""
+        found, right = kept.double().numpy(), targets["label"]
+
+        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+            error = found[chosen] - right[chosen]
+            rmse = np.sqrt(np.square(error).mean(0))
+            spread = right[chosen].var(0)
+            explained = 1 - np.square(error).mean(0) / np.where(spread > 0, spread, np.nan)
+            r2 = None if np.isnan(explained).any() else float(explained.mean())
+            each = {f"rmse {name}": float(value) for name, value in zip(self.target, rmse, strict=True)}
+            return {
+                "rmse": float(rmse.mean()),
+                "mae": float(np.abs(error).mean()),
+                "r2": r2,
+                **(each if len(each) > 1 else {}),
+            }
+
+        return scores_by_group(group, metrics)
+
+    def answers(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
+    ) -> list[Answer]:
+        """Return the number, or the list of numbers, of each example."""
+        rows = kept.double().tolist()
+        is_number = kept.isfinite().all(1).tolist()
+        values = [row[0] if len(row) == 1 else row for row in rows]
+        return [Answer(value if good else None, None) for value, good in zip(values, is_number, strict=True)]
+
+    def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
+        """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
+        found = kept.double().numpy()
+        return found[:, 0] if found.shape[1] == 1 else found
+
+
+class TableLabels(TableTask):
+    """Any number of labels for each tree of a table: a yes or no in each of several columns."""
+
+    name: ClassVar[str] = "table_labels"
+    monitor: ClassVar[Monitor] = Monitor("f1")
+
+    def _describe(self, table: Table) -> None:
+        numbers = self._targets(table)
+        if not np.isin(numbers[~np.isnan(numbers)], (0, 1)).all():
+            raise RecipeError(f"labels are 1 or 0 in each of the columns {', '.join(self.target)}")
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return ClassifierHead(hidden_size, len(self.target))
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        loss = functional.binary_cross_entropy_with_logits(outputs, targets["label"].to(outputs), reduction="none")
+        return SumCount(loss.mean(1).sum(), float(len(outputs)))
+
+    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return the mean F1 of the labels, the share of examples with all labels correct, and F1 of each label."""
+        found, right = (kept > 0).numpy(), targets["label"] > 0
+
+        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+            both = (found & right)[chosen].sum(0)
+            either = found[chosen].sum(0) + right[chosen].sum(0)
+            f1 = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)
+            each = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
+            return {"f1": float(f1.mean()), "accuracy": float((found == right)[chosen].all(1).mean()), **each}
+
+        return scores_by_group(group, metrics)
+
+    def answers(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
+    ) -> list[Answer]:
+        """Return the names of the labels whose probability is above the threshold."""
+        rows = self.predicted(kept, targets).tolist()
+        return [
+            Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
+            for row in rows
+        ]
+
+    def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
+        """Return the probability of each label, ``[examples, labels]``."""
+        return kept.double().sigmoid().numpy()

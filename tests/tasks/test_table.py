@@ -1,0 +1,140 @@
+"""Tasks from tables: classes, numbers and labels of trees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import treemem
+from treemem.cli.program import main
+from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.predict import TreePredictor
+from treemem.runs import TrainingOptions, evaluate, fit
+from treemem.tasks.table import TableDataOptions, TableRegression, task_from_table
+from treemem.trees import Tree
+
+OPTIONS = TrainingOptions(epochs=8, batch_size=16, learning_rate=0.02, threads=1, seed=3)
+
+
+def rows(count: int = 240) -> list[dict[str, Any]]:
+    """Random trees, with what there is to predict of them."""
+    draw = np.random.default_rng(0)
+    found = []
+    for _ in range(count):
+        tree = Tree("xyz"[draw.integers(3)])
+        for _ in range(draw.integers(1, 5)):
+            tree = Tree("fg"[draw.integers(2)], [tree, "xyz"[draw.integers(3)]])
+        labels = {node.label for node in tree.postorder()}
+        found.append(
+            {
+                "expr": str(tree),
+                "size": tree.size + 0.5,
+                "twice": 2 * tree.size,
+                "root": tree.label,
+                "has x": int("x" in labels),
+                "has f": int("f" in labels),
+            }
+        )
+    return found
+
+
+ROWS = rows()
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "metric", "least"),
+    [
+        ("root", "table_classes", "accuracy", 0.9),
+        ("size", "table_regression", "r2", 0.6),
+        (["size", "twice"], "table_regression", "r2", 0.6),
+        (["has x", "has f"], "table_labels", "f1", 0.8),
+    ],
+)
+def test_a_network_learns_the_columns_of_a_table(
+    tmp_path: Path, target: Any, name: str, metric: str, least: float
+) -> None:
+    task = task_from_table(ROWS, tree="expr", target=target)
+    assert task.name == name
+    data = task.make_data(TableDataOptions())
+    network = task.networks["Tree-LSTM"].replace(hidden_size=16)
+    result = fit(task, network, data, OPTIONS, output=tmp_path / "run")
+    score = evaluate(result.model, data, split="test").scores[-1]
+    assert score.metrics[metric] > least
+    loaded = treemem.load(tmp_path / "run")
+    texts = [row["expr"] for row in ROWS[:20]]
+    np.testing.assert_allclose(loaded.predict(texts), result.model.predict(texts), rtol=1e-5)
+    answers = list(TreePredictor(loaded).predict([{"expr": texts[0]}, {"expr": "(f x"}, {"expr": "(f x new)"}]))
+    assert answers[0]["prediction"] is not None
+    assert "not closed" in answers[1]["error"]
+    assert answers[2]["error"] is None  # an unknown leaf is read as <unk>
+
+
+def test_numbers_are_scored_in_the_units_of_the_table() -> None:
+    task = task_from_table(ROWS, tree="expr", target=["size", "twice"])
+    assert task.monitor.mode == "min"
+    kept = np.array([[1.0, 2.0], [3.0, 4.0]])
+    torch = pytest.importorskip("torch")
+    (score, _) = task.scores(torch.from_numpy(kept), {"label": np.array([[1.0, 0.0], [1.0, 4.0]])}, np.zeros(2, int))
+    assert score.metrics["rmse size"] == pytest.approx(2**0.5)
+    assert score.metrics["rmse twice"] == pytest.approx(2**0.5)
+    assert score.metrics["mae"] == 1.0
+    assert score.metrics["r2"] is None  # the first target is the same everywhere
+    sizes = np.array([row["size"] for row in ROWS])
+    assert task.mean[0] == pytest.approx(sizes.mean())
+    assert task.scale[0] == pytest.approx(sizes.std())
+
+
+def test_columns_may_hold_json_numbers_and_gaps(tmp_path: Path) -> None:
+    table = [
+        {"ast": {"label": "f", "children": [1, 2.5]}, "y": 0.5, "split": "train"},
+        {"ast": ["g", 3], "y": None, "split": "train"},
+        {"ast": '["g", 4]', "y": 1.5, "split": "test"},
+    ]
+    task = task_from_table(table, tree="ast", target="y", text="json", number="Number")
+    data = task.make_data(TableDataOptions())
+    assert data.forest.value is not None
+    assert task.vocabulary.number == "Number"
+    examples = task.examples(data.forest)
+    assert examples.labelled.tolist() == [True, False, True]
+    assert isinstance(task, TableRegression)
+    assert task.mean == (0.5,)  # of the rows to train on
+
+
+def test_a_recipe_names_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, recipe = tmp_path / "data.jsonl", tmp_path / "recipe.yaml"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    recipe.write_text(
+        f"task: table_regression\ntask_options: {{path: '{file}', tree: expr, target: [size]}}\n"
+        "networks: {Tree-RNN: {network: TreeRNN, options: {hidden_size: 4}}}\n"
+        "training: {epochs: 1, threads: 1}\n"
+    )
+    run = tmp_path / "run"
+    assert main(["train", str(recipe), "-o", str(run)]) == 0
+    assert "Test: rmse, by height" in capsys.readouterr().out
+    assert main(["predict", str(run / "Tree-RNN"), str(file), "-o", str(tmp_path / "answers.jsonl")]) == 0
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == len(ROWS)
+    assert main(["compare", str(run)]) == 0
+    assert "Test: rmse, by height" in capsys.readouterr().out
+    assert main(["tasks", "describe", "table_regression"]) == 0
+    assert 'tree (str, default "tree"): the column of the trees.' in capsys.readouterr().out
+
+
+def test_what_is_wrong_with_a_table_is_said() -> None:
+    with pytest.raises(RecipeError, match="no column 'siz'; did you mean size"):
+        task_from_table(ROWS, tree="expr", target="siz")
+    with pytest.raises(ParseError, match="line 2"):
+        task_from_table([ROWS[0], {"expr": "(f", "size": 1}], tree="expr", target="size")
+    with pytest.raises(GraphError, match="row 1: a list describes"):
+        task_from_table([{"expr": [], "size": 1}], tree="expr", target="size")
+    with pytest.raises(RecipeError, match="size must be a finite number, not 'big'"):
+        task_from_table([{"expr": "x", "size": "big"}], tree="expr", target="size", kind="regression")
+    with pytest.raises(RecipeError, match="labels are 1 or 0"):
+        task_from_table(ROWS, tree="expr", target="size", kind="labels")
+    with pytest.raises(RecipeError, match="there is no row"):
+        task_from_table([], tree="expr", target="size")
+    with pytest.raises(RecipeError, match="has no table"):
+        _ = TableRegression().vocabulary
