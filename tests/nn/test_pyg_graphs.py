@@ -98,3 +98,22 @@ def test_graphs_that_do_not_fit_are_refused_as_those_of_dgl_are() -> None:
 def test_a_node_of_several_parents_is_taken_where_it_is_allowed() -> None:
     batch = TreeBatch.from_pyg(graph_of([0, 0, 1, 2], [1, 2, 3, 3], 4), allow_several_parents=True)
     assert layer_of_features()(batch, torch.ones(4, 2, dtype=torch.float64)).root.shape == (1, 1, 3)
+
+
+def test_a_layer_takes_features_and_an_edge_index() -> None:
+    layer, feat = layer_of_features(), torch.randn(4, 2, dtype=torch.float64)
+    edge_index = torch.tensor([[1, 0, 3], [2, 2, 1]])  # 2 has the children 1 and 0, and 1 has 3
+    hidden = layer(feat, edge_index)
+    batch = TreeBatch.from_edge_index(edge_index, 4)
+    torch.testing.assert_close(hidden, layer(batch, feat).h)
+    assert batch.num_trees == 1
+    for wrong, problem in (
+        (edge_index.double(), "whole numbers"),
+        (edge_index[:1], r"\[2, edges\]"),
+        (torch.tensor([[0, 1], [1, 0]]), "cycle"),
+        (torch.tensor([[0], [9]]), "9"),
+    ):
+        with pytest.raises(GraphError, match=problem):
+            layer(feat, wrong)
+    with pytest.raises(GraphError, match=r"layer\(x, edge_index\)"):
+        layer(feat)

@@ -14,6 +14,7 @@ from treemem.errors import RecipeError
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.ops.lstm import LSTMWeights, naive_lstm
+from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_lengths import checked_lengths
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -43,6 +44,7 @@ class RecurrentEncoder(SequenceEncoder):
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
         """
+        refuse_transforms(type(self).__name__, "")
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
         present = (lengths > 0).nonzero().squeeze(1).to(inputs.device)
         outputs = inputs.new_zeros(*inputs.shape[:2], self.hidden_size)

@@ -14,6 +14,7 @@ from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.encoder import Encoder
+from treemem.nn.outside_graphs import outside_graphs
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
@@ -103,6 +104,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             module.reset_parameters()  # type: ignore[operator]
         self.reset_embedding()
 
+    @outside_graphs
     def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
         """Read every tree or sequence of a batch.
 

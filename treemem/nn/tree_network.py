@@ -13,6 +13,7 @@ from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
+from treemem.nn.outside_graphs import outside_graphs
 from treemem.nn.parameter_sets import check_vocabulary
 from treemem.nn.recorded_options import RecordedOptions, SettableOption
 from treemem.nn.split_tree_cell import SplitTreeCell, node_size
@@ -158,11 +159,12 @@ class TreeNetwork(Encoder, torch.nn.Module):
     ) -> TreeStates: ...
 
     @overload
-    def forward(self, batch: dgl.DGLGraph | Data, feat: torch.Tensor | None = None) -> torch.Tensor: ...
+    def forward(self, batch: dgl.DGLGraph | Data | torch.Tensor, feat: torch.Tensor | None = None) -> torch.Tensor: ...
 
+    @outside_graphs
     def forward(
         self,
-        batch: TreeBatch | dgl.DGLGraph | Data,
+        batch: TreeBatch | dgl.DGLGraph | Data | torch.Tensor,
         feat: torch.Tensor | None = None,
         *,
         keep: Literal["all", "roots"] = "all",
@@ -173,7 +175,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
 
         Args:
             batch: trees; or a ``DGLGraph``, or a ``Data`` or ``Batch`` of PyG, of trees with edges from child to parent
-                (see ``TreeBatch.from_dgl`` and ``TreeBatch.from_pyg``).
+                (see ``TreeBatch.from_dgl`` and ``TreeBatch.from_pyg``); or, as layers of PyG take them, the features,
+                and then ``edge_index`` in place of ``feat``.
             feat: features, one row a node in node order, ``[nodes, input_size]``.
             keep: ``"roots"``: return only the encodings of the trees. Trees of more than ``rows_at_once`` inner rows
                 are run part by part, and the backward pass runs each part again. This needs the memory of one part,
@@ -202,6 +205,10 @@ class TreeNetwork(Encoder, torch.nn.Module):
             if keep == "roots":
                 return self._run_parts(batch, feat, rows_at_once)
             return self._run(batch, feat, trace=trace)
+        if isinstance(batch, torch.Tensor):
+            if feat is None:
+                raise GraphError("a layer takes features and edges as layer(x, edge_index)")
+            return self._run(TreeBatch.from_edge_index(feat, len(batch)), batch)[self.output]
         if is_pyg_graph(batch):
             return self._run(TreeBatch.from_pyg(batch, self.vocabulary), feat)[self.output]
         if not hasattr(batch, "in_degrees"):

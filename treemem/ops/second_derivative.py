@@ -21,13 +21,13 @@ class _Refusal(torch.autograd.Function):
         )
 
 
-def refuse_transforms() -> None:
+def refuse_transforms(
+    what: str = "the fused engine", remedy: str = "; set layer.engine to 'naive' or 'recursive'"
+) -> None:
     """Raise RuntimeError within a transform of ``torch.func``, which a hand-written backward pass does not support."""
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is not None and active():
-        raise RuntimeError(
-            "the fused engine does not run within torch.func transforms; set layer.engine to 'naive' or 'recursive'"
-        )
+        raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")
 
 
 def without_second_derivative(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:

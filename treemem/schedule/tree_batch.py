@@ -15,6 +15,7 @@ from treemem.schedule.graph_batch import graph_of_trees, schedule_of_dgl, schedu
 from treemem.schedule.pyg_batch import pyg_of_trees
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.trees.edges import GraphEdges
 from treemem.trees.forest import Forest
 from treemem.trees.pyg_bridge import read_pyg_edges
 from treemem.trees.tokens import TokenForm, forest_tokens
@@ -195,6 +196,24 @@ class TreeBatch:
             num_nodes, edges, data, vocabulary, labels=labels, allow_several_parents=allow_several_parents
         )
         return cls(schedule.to(data.edge_index.device), vocabulary, trees_per_example=trees_per_example)
+
+    @classmethod
+    def from_edge_index(cls, edge_index: torch.Tensor, num_nodes: int) -> TreeBatch:
+        """The batch of the trees of an ``edge_index``, int64 ``[2, edges]``, from child to parent, without labels.
+
+        Children are in the order of their edges.
+
+        Raises:
+            GraphError: another shape or type, nodes that do not exist, a cycle, or a node of two parents.
+        """
+        if edge_index.dim() != 2 or len(edge_index) != 2 or edge_index.is_floating_point():
+            raise GraphError(
+                f"edge_index must be whole numbers [2, edges], not {edge_index.dtype} {[*edge_index.shape]}"
+            )
+        source, target = edge_index.cpu().numpy().astype(np.int64)
+        edges = GraphEdges(source, target, None)
+        schedule = schedule_of_graph(num_nodes, edges, {}, None, labels=None, allow_several_parents=False)
+        return cls(schedule.to(edge_index.device), None)
 
     def to_pyg(self) -> Data:
         """The batch as a graph of PyG on the CPU, with the fields that :meth:`from_pyg` reads.

@@ -1,0 +1,47 @@
+"""What layers need: torch and numpy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+
+class OnlyWhatLayersNeed:
+    # Refuses every other dependency, as if it was not installed; torch itself uses some of them if they are there.
+    missing = {MISSING}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.missing:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+import torch
+sys.meta_path.insert(0, OnlyWhatLayersNeed())
+
+from treemem import Forest, TreeBatch, Vocabulary
+from treemem.nn import ClassifierHead, OrderedMemory, StackTreeLSTM
+
+forest = Forest.from_trees(["(f x y)", "(f (f x x) y)"])
+vocabulary = Vocabulary.from_forest(forest)
+batch = TreeBatch.from_forest(forest, vocabulary)
+head = ClassifierHead(4, 2)
+for layer in (StackTreeLSTM(4, vocabulary), OrderedMemory(4, vocabulary)):
+    optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.1)
+    for _ in range(30):
+        loss = head.loss(head(layer(batch)), torch.tensor([0, 1]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.3, loss
+"""
+MISSING = (  # torch itself needs sympy, networkx, jinja2 and filelock
+    *("dgl", "pandas", "sklearn", "scipy", "threadpoolctl", "tqdm", "safetensors", "jsonargparse", "yaml", "lightning"),
+    *("lightning_fabric", "pyarrow", "matplotlib", "ray", "optuna", "torch_geometric", "tensorboard"),
+)
+
+
+def test_layers_train_with_torch_and_numpy_alone() -> None:
+    program = PROGRAM.replace("{MISSING}", repr(set(MISSING)))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
