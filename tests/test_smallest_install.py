@@ -8,16 +8,10 @@ import sys
 PROGRAM = """
 import sys
 
-class OnlyWhatLayersNeed:
-    # Refuses every other dependency, as if it was not installed; torch itself uses some of them if they are there.
-    missing = {MISSING}
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.missing:
-            raise ModuleNotFoundError(f"No module named {name!r}")
-
 import torch
-sys.meta_path.insert(0, OnlyWhatLayersNeed())
+
+for name in {MISSING}:
+    sys.modules[name] = None  # as if it was not installed
 
 from treemem import Forest, TreeBatch, Vocabulary
 from treemem.nn import ClassifierHead, OrderedMemory, StackTreeLSTM
