@@ -13,6 +13,7 @@ from tree_strategies import FUNCTIONS, LEAVES, NUMBER, VOCABULARY, forests, subt
 
 from treemem.errors import VocabularyError
 from treemem.trees.forest import Forest
+from treemem.trees.tokens import forest_tokens
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Kind, Vocabulary
 
@@ -197,3 +198,17 @@ def test_a_vocabulary_that_cannot_be_written_leaves_the_old_file(tmp_path: Path)
         Vocabulary(["\ud800"], []).save(path)
     assert Vocabulary.load(path) == VOCABULARY
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_unknown_functions_share_the_parameters_of_their_arity_if_asked() -> None:
+    known = Forest.from_trees(["(f x y)", "(g x)"])
+    vocabulary = Vocabulary.from_forest(known, kinds="arity", unknown="<unk>")
+    new = Forest.from_trees(["(h x new)", "(f x y)"])
+    kind = vocabulary.encode(new).kind
+    assert kind[2] == kind[5]
+    words = forest_tokens(new, "function", vocabulary)
+    assert [words.tokens[token] for token in words.token[:4]] == ["<unk>", "(", "x", ","]
+    with pytest.raises(VocabularyError, match="unknown function 'h'"):
+        Vocabulary.from_forest(known, unknown="<unk>").encode(new)
+    with pytest.raises(VocabularyError, match="'f' is known with 2 children and has 3 here"):
+        vocabulary.encode(Forest.from_trees(["(f x y x)"]))

@@ -59,7 +59,8 @@ def forest_tokens(forest: Forest, form: TokenForm, vocabulary: Vocabulary | None
     table = token_table(vocabulary, form)
     symbol = vocabulary.encode(forest).symbol
     known = {token: index for index, token in enumerate(table)}
-    of_label = np.array([known.get(label, 0) for label in forest.labels], np.int64)
+    unknown = known.get(vocabulary.unknown, 0) if vocabulary.unknown is not None else 0
+    of_label = np.array([known.get(label, unknown) for label in forest.labels], np.int64)
     word = np.where(symbol >= 0, symbol, of_label[forest.label] if forest.num_nodes else symbol)
     return write_tokens(forest, form, table, word)
 

@@ -58,6 +58,7 @@ class Vocabulary:
         kinds: ``"label"``: each of ``functions`` has parameters of its own; ``"arity"``: all of one arity share them.
         number: the label of leaves that stand for a number, such as ``"Number"``; none by default.
         unknown: the one of ``leaves`` that leaves with an unknown label are read as; by default they are an error.
+            With ``kinds="arity"`` unknown functions are read too, if their arity is known.
 
     Attributes:
         leaves, functions, number, unknown, kinds_by: the arguments.
@@ -178,10 +179,13 @@ class Vocabulary:
     def find(self, label: str, arity: int) -> tuple[int, int] | None:
         """``(kind, symbol)`` of a node by its label and number of children, or None where it is unknown.
 
-        The symbol is the id of a symbol leaf and -1 of other nodes; ``unknown`` stands in for unknown leaves.
+        The symbol is the id of a symbol leaf and -1 of other nodes. With ``unknown``, unknown leaves have its id, and
+        an unknown function has the parameters of its arity if these are shared (``kinds="arity"``).
         """
         if arity:
             kind = self._function_kind.get((label, arity))
+            if kind is None and self.unknown is not None and self.kinds_by == "arity" and arity in self.kinds_of_arity:
+                (kind,) = self.kinds_of_arity[arity]
             return None if kind is None else (kind, -1)
         if label == self.number:
             return NUMBER_KIND, -1
