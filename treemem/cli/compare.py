@@ -49,7 +49,7 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
     from treemem.runs.trained_networks import compare_networks
 
     (first, reference), *others = networks.items()
-    head = [f"{first} less", "points", "95 % interval", "only the first right", "only the other right", "p by seed"]
+    head = [f"{first} less", "points", "95 % interval", "only the first correct", "only the other correct", "p by seed"]
     rows, missing = [head], []
     for name, network in others:
         found = compare_networks(reference, network)

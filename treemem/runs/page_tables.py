@@ -108,7 +108,7 @@ def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
         base: the row to compare with.
         part: the split, file or rank.
     """
-    head = ["network", "difference, points", "95 % interval", "right alone", "wrong alone", "McNemar's p by seed"]
+    head = ["network", "difference, points", "95 % interval", "correct alone", "wrong alone", "McNemar's p by seed"]
     lines: list[list[str]] = []
     theirs = {seed_of_record(run): right_answers(run, part) for run in rows.get(base, [])}
     for name, runs in rows.items():
