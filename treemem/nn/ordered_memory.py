@@ -73,7 +73,8 @@ class OrderedMemory(SequenceEncoder):
 
     The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each ``[sequences, longest, slots]``, with
     gradients. Both are 0 at padding and at the first token, or 1 at the last slot if the first token is composed with
-    an empty slot. If ``bidirectional``, it also has ``"backward_pointers"`` and ``"backward_cumulative"``.
+    an empty slot. If ``bidirectional``, it also has ``"backward_pointers"`` and ``"backward_cumulative"``,
+    at the tokens where they occurred.
 
     Args:
         hidden_size: width of a slot, and of the encoding; where ``bidirectional`` the encoding is twice as wide.

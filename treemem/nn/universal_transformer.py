@@ -35,7 +35,7 @@ class UniversalTransformer(AttentionEncoder):
     Args:
         hidden_size: width of the vectors and of the encoding.
         vocabulary: the labels.
-        num_steps: how often the layer runs, with ``act=True`` at most.
+        num_steps: how often the layer runs; with ``act=True`` the most, after which all positions stop.
         num_heads, feedforward_size, dropout, norm_first, read, joint, form, embedding_bound, input_dropout: as of
             :class:`treemem.nn.Transformer`; ``dropout`` is on the vectors before the first step and inside the layer.
         act: whether positions halt.

@@ -48,7 +48,10 @@ def compile_steps(compiled: bool) -> Iterator[None]:
 
 @contextmanager
 def announced_run(nodes: int) -> Iterator[None]:
-    """Tell ``auto`` the number of nodes that the block runs; in nested blocks the largest number counts."""
+    """Tell ``auto`` the number of nodes that the block runs; in nested blocks the largest number counts.
+
+    A number decides, and no clock, so that a repeated or resumed run has the same numbers.
+    """
     token = _announced.set(max(nodes, _announced.get()))
     try:
         yield
