@@ -30,8 +30,8 @@ class OnLSTMOutputs(NamedTuple):
 
     Attributes:
         h: at every token, ``[sequences, longest, hidden_size]``, 0 at padding.
-        hidden, cell: the last ``h`` and ``c`` of each sequence, ``[sequences, hidden_size]``; the first ones of an empty
-            sequence.
+        hidden, cell: the last ``h`` and ``c`` of each sequence, ``[sequences, hidden_size]``; of an empty
+            one the initial ones.
         masters: the master input and forget gates at every token, ``[sequences, longest, 2, m]``, 0 at padding, without
             gradients.
     """
