@@ -98,6 +98,16 @@ def test_a_page_of_trees_is_read_with_mouse_and_keyboard(browser: Any, tmp_path:
     assert float(certain) > 0.5
     assert visit.texts("#summary .facts > span")[:2] == ["answer false", f"probability of false {certain}"]
 
+    assert visit.text("#details .node-name") == "Add"  # the root of the first tree that has a stack to show
+    sines = {tree["row"][node] for tree in page.data["examples"][0]["trees"] for node in (1,) if len(tree["row"]) > 1}
+    (sine,) = (page.values("push", row)[0] for row in sines)
+    tab.keyboard.press("4")
+    cells = tab.locator('#averages table[data-field="push"] tbody tr', has=tab.get_by_text("sin", exact=True)).locator(
+        "td"
+    )
+    assert cells.all_text_contents() == [f"{sum(sine) / 4:.2f}", "", f"{sum(sine) / 4:.2f}"]
+    tab.keyboard.press("1")
+
     tab.click("#node-0-1")  # sin, a child of Add
     facts = dict(zip(visit.texts("#details dt"), visit.texts("#details dd"), strict=True))
     assert (facts["label"], facts["height"], facts["size"]) == ("sin", "1", "2 nodes")
@@ -337,6 +347,7 @@ def test_what_is_done_in_one_step_has_no_replay_and_a_small_tree_is_drawn_large(
     path = explore(model, ["x = y", "x + y = y"], tmp_path / "page.html")
     visit = Visit(browser, path)
     tab = visit.tab
+    tab.click("#example-0")  # the page begins with the first tree that is more than a leaf
     replay = tab.locator(REPLAY)
     assert replay.count() == 0
     assert tab.locator("#fit").is_visible()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treemem.errors import GraphError, ParseError
-from treemem.explore.plots import plot_training, plot_tree
+from treemem.explore.plots import plot_heat_maps, plot_training, plot_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
@@ -68,6 +68,16 @@ def test_children_stand_below_their_parent_and_leaves_side_by_side(tmp_path: Pat
 def test_labels_that_look_like_formulas_and_states_that_are_no_numbers_are_drawn(tmp_path: Path) -> None:
     plot_tree(Tree("$x_{", [Tree("a")]), np.array([[np.nan, 1], [np.inf, 0]]), tmp_path / "tree.png")
     assert (tmp_path / "tree.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_heat_maps_have_one_scale_and_leave_what_is_not_known_empty(tmp_path: Path) -> None:
+    maps = {"push": [[0.0, 1.0], [np.nan, 0.5]], "pop": [[0.25, 0.5], [0.75, 2.0]]}
+    options = {"rows": ["Add", "sin"], "columns": ["1", "2"], "axes_names": ("height", "function")}
+    push, pop, _ = plot_heat_maps(maps, tmp_path / "maps.svg", **options).axes
+    drawn = [axes.images[0] for axes in (push, pop)]
+    assert {image.get_clim() for image in drawn} == {(0.0, 2.0)}
+    assert drawn[0].get_array().mask.tolist() == [[False, False], [True, False]]
+    assert [text.get_text() for text in push.get_yticklabels()] == ["Add", "sin"]
 
 
 def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 from treemem.induction.page_template import page_template
 
-_SCRIPTS = ("numbers", "trees", "tree_view", "scene", "sequence_view", "details", "neighbours", "plane", "page")
+_SCRIPTS = (
+    *("numbers", "trees", "tree_view", "scene", "sequence_view"),
+    *("details", "neighbours", "plane", "averages", "page"),
+)
 
 
 def html_page(data: Mapping[str, Any]) -> str:

@@ -160,6 +160,46 @@ def _add_legend(figure: Figure, axes: Any) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize="small")
 
 
+def plot_heat_maps(
+    maps: Mapping[str, ArrayLike],
+    path: str | Path,
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    axes_names: tuple[str, str] = ("", ""),
+    title: str = "",
+) -> Figure:
+    """Draw tables of numbers side by side as heat maps with one scale. A cell that is NaN stays empty.
+
+    Args:
+        maps: name to numbers ``[rows, columns]``.
+        path: the file to write, SVG if its name ends in ``.svg``, else PNG.
+        rows, columns: names of the rows and columns.
+        axes_names: what the columns and rows are.
+        title: title of the plot.
+
+    Returns:
+        The figure that was written.
+
+    Raises:
+        RecipeError: matplotlib is not installed, or the file cannot be written.
+    """
+    tables = {name: np.asarray(values, np.float64) for name, values in maps.items()}
+    told = np.concatenate([values[np.isfinite(values)] for values in tables.values()])
+    figure = _new_figure((1.5 + len(tables) * max(2.2, 0.42 * len(columns)), max(2.2, 0.32 * len(rows) + 1.2)))
+    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+    for axes, (name, values) in zip(panels, tables.items(), strict=True):
+        image = axes.imshow(values, cmap="viridis", vmin=told.min(), vmax=told.max(), aspect="auto")
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_xlabel(axes_names[0])
+        axes.set_title(name)
+    panels[0].set_ylabel(axes_names[1])
+    figure.suptitle(title)
+    figure.colorbar(image, ax=list(panels), shrink=0.8)
+    return _written(figure, path)
+
+
 def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:
     """Draw a small tree with the state of each node as a heat map below its label, with row 0 of a stack on top.
 

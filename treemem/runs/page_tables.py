@@ -13,7 +13,7 @@ from treemem.errors import RecipeError
 from treemem.explore.tables import accuracy_table, markdown_table
 from treemem.explore.tables import percent_of as percent_of_known
 from treemem.metrics.odds_count import OddsCount
-from treemem.metrics.paired import compare
+from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import PublishedFigure, Score, mean_scores
 from treemem.runs.options import TrainingOptions
 from treemem.runs.study import network_options, recorded_scores, right_answers, unpacked_answers
@@ -110,18 +110,27 @@ def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
     """
     head = ["network", "difference, points", "95 % interval", "correct alone", "wrong alone", "McNemar's p by seed"]
     lines: list[list[str]] = []
-    theirs = {seed_of_record(run): right_answers(run, part) for run in rows.get(base, [])}
     for name, runs in rows.items():
-        own = {seed_of_record(run): right_answers(run, part) for run in runs}
-        seeds = sorted(own.keys() & theirs.keys())
-        if name == base or not seeds:
-            continue
-        found = compare(np.stack([own[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
-        low, high = (100 * bound for bound in found.interval)
-        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
-        difference, interval = f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
-        lines.append([name, difference, interval, str(found.only_first), str(found.only_second), p_values])
+        found = None if name == base else paired(runs, rows.get(base, []), part)
+        if found is not None:
+            p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
+            lines.append([name, *points(found), str(found.only_first), str(found.only_second), p_values])
     return markdown_table([head, *lines]) if lines else ""
+
+
+def paired(first: Records, second: Records, part: str) -> Comparison | None:
+    """Return the comparison of two rows over their common seeds; None without any."""
+    ours, theirs = ({seed_of_record(run): right_answers(run, part) for run in runs} for runs in (first, second))
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    return compare(np.stack([ours[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
+
+
+def points(found: Comparison) -> tuple[str, str]:
+    """Return a difference and its interval in percentage points."""
+    low, high = (100 * bound for bound in found.interval)
+    return f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
 
 
 def cost(records: Records) -> str:

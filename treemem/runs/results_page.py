@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.explore.plots import plot_accuracy
+from treemem.explore.plots import plot_accuracy, plot_heat_maps
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, replacing
 from treemem.runs import page_tables
@@ -59,6 +59,10 @@ class _Page:
         """Return a study as its file describes it."""
         return self._folder.study(name)
 
+    def function(self, name: str) -> Any:
+        """Return a function of the task's package, named ``"module:name"``."""
+        return self._folder.function(name)
+
     def figure(self, network: str, split: str, metric: str = "accuracy") -> PublishedFigure | None:
         """Return a published figure of the task, or None."""
         key = (network, split, metric)
@@ -70,6 +74,12 @@ class _Page:
         """Draw accuracies by group. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_accuracy(scores, place, *published, **options)
+        return place.name
+
+    def heat_maps(self, suffix: str, maps: Mapping[str, Any], **options: Any) -> str:
+        """Draw tables of numbers. Return the file name."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
+        plot_heat_maps(maps, place, **options)
         return place.name
 
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:

@@ -19,6 +19,7 @@ class Page {
     this.sequences = new SequenceView(by('sequences'), this, (place) => this.choose(place));
     this.details = new Details(by('details'), this);
     this.neighbours = new Neighbours(by('neighbours'), this, (item) => this.go(item));
+    this.averages = new Averages(by('averages'), this);
     this.plane = new Plane(by('plane'), this, (example, side) => this.goToEncoding(example, side));
   }
 
@@ -103,8 +104,18 @@ class Page {
     by('panes').classList.toggle('with-tokens', data.items === 'tokens');
     this.fillList();
     this.plane.draw();
+    by('tab-averages').hidden = !this.averages.gates().length;
+    if (!by('tab-averages').hidden) this.averages.draw();
     this.listen();
-    this.showExample(0);
+    this.showFirst();
+  }
+
+  /** Begin with the root of the first tree that is more than a leaf, which has states, gates and a stack to show. */
+  showFirst() {
+    const parts = this.data.examples.map(({ trees }) => trees.findIndex((tree) => tree.row && tree.arity.length > 1));
+    const example = Math.max(0, parts.findIndex((part) => part >= 0));
+    const part = parts[example];
+    this.showExample(example, part < 0 ? null : { part, node: this.treeOf(example, part).count - 1 });
   }
 
   fillList() {
@@ -361,7 +372,7 @@ class Page {
     for (const tab of by('tabs').children) tab.addEventListener('click', () => openTab(tab));
     by('tabs').addEventListener('keydown', (event) => {
       const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      const tabs = [...by('tabs').children];
+      const tabs = [...by('tabs').children].filter((tab) => !tab.hidden);
       const next = tabs[tabs.indexOf(document.activeElement) + way];
       if (!next) return;
       openTab(next);
@@ -394,6 +405,7 @@ class Page {
       '+': () => this.tree.zoom(1.25), '=': () => this.tree.zoom(1.25), '-': () => this.tree.zoom(0.8), 0: () => this.tree.fit(),
       v: () => showNumbers(!document.body.classList.contains('with-numbers')),
       1: () => openTab(by('tab-details')), 2: () => openTab(by('tab-neighbours')), 3: () => openTab(by('tab-plane')),
+      4: !by('tab-averages').hidden && (() => openTab(by('tab-averages'))),
       '/': () => by('filter').focus(), t: nextTheme, '?': () => by('help').showModal(),
       Escape: () => this.choose(null),
     };
