@@ -167,7 +167,7 @@ load_pretrained("interactive")
     command = [sys.executable, "-c", program, str(tmp_path / "model")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
     assert done.stderr.splitlines()[-1].endswith(
-        "no trained model comes with the task 'interactive'; train one, and load its folder"
+        "no trained model 'interactive' comes with treemem; train one, and load its folder"
     )
 
 

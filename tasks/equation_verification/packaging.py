@@ -1,6 +1,8 @@
-"""Make the packaged model of the task from a run of a study: half-precision weights and a card.
+"""Make a packaged model of the task from a run of a study: half-precision weights and a card.
 
-``python -m treemem.tasks.equation_verification.packaging best/Tree-LSTM, best recipe/seed-12093`` makes it.
+``python -m treemem.tasks.equation_verification.packaging RUN [NAME]`` makes the model
+``load_pretrained("equation_verification/NAME")``, or the task's own; ``RUN`` as in the records, such as
+``"best/Tree-LSTM, best recipe/seed-12093"``.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from treemem import checkpoint
+from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
@@ -119,8 +122,8 @@ def _cells(score: Score) -> list[str]:
     return [percent_of(value, None) if not place or score.majority < 1 else "" for place, value in enumerate(values)]
 
 
-def main(run: str, runs: Path, results: Path) -> None:
-    """Make the packaged model from a run of a study, such as ``best/Tree-LSTM, best recipe/seed-12093``.
+def main(run: str, name: str, runs: Path, results: Path) -> None:
+    """Make a packaged model from a run of a study.
 
     Raises:
         RecipeError: there is no record of the run in ``results``.
@@ -131,8 +134,11 @@ def main(run: str, runs: Path, results: Path) -> None:
         raise RecipeError(f"there is no record of the run {run!r} in {results}; name one as the records do")
     folder = runs / EquationVerification.name
     equations = DataSets(study, folder / "data")[record["data"]["name"]]
-    package_model(record, folder, equations, Path(__file__).with_name("pretrained"))
+    task = EquationVerification.name
+    place = pretrained_folder(f"{task}/{name}" if name else task)
+    assert place is not None  # the task is in a file
+    package_model(record, folder, equations, place)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path("runs/reproduce"), Path("docs/results/equation_verification"))
+    main(sys.argv[1], "".join(sys.argv[2:]), Path("runs/reproduce"), Path("docs/results/equation_verification"))

@@ -16,7 +16,7 @@ def test_every_task_is_listed_with_recipes_and_networks(capsys: pytest.CaptureFi
         for network in TASKS.find(name).networks:
             assert network in printed
     assert "listops/published, listops/small".replace(", ", "; ") in printed
-    assert "trained model: equation_verification" in printed
+    assert "trained models: equation_verification" in printed
 
 
 @pytest.mark.parametrize("name", ["equation_verification", "listops", "logical_inference"])

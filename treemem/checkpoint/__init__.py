@@ -134,13 +134,13 @@ def _model_of(
     return model
 
 
-def load_pretrained(task: str = "equation_verification", *, device: str | torch.device = "cpu") -> Model:
-    """Return the trained model that comes with a task, ready to predict, in single precision.
+def load_pretrained(name: str = "equation_verification", *, device: str | torch.device = "cpu") -> Model:
+    """Return a trained model that comes with a task, ready to predict, in single precision.
 
     ``CARD.md`` in its folder (:func:`pretrained_folder`) says what it was trained on, how, and its scores.
 
     Args:
-        task: name of the task.
+        name: the task, for its best model, or ``"TASK/MODEL"``, such as ``"equation_verification/stack"``.
         device: where the weights shall be.
 
     Raises:
@@ -152,37 +152,42 @@ def load_pretrained(task: str = "equation_verification", *, device: str | torch.
         >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"]) > 0.5  # doctest: +SKIP
         array([ True])
     """
-    folder = pretrained_folder(task)
+    folder = pretrained_folder(name)
     if folder is None or not folder.exists():
-        raise CheckpointError(f"no trained model comes with the task {task!r}; train one, and load its folder")
+        raise CheckpointError(f"no trained model {name!r} comes with treemem; train one, and load its folder")
     return load(folder, device=device).float()
 
 
 def pretrained_names() -> list[str]:
-    """Return the tasks with which a trained model comes."""
-    return [name for name, folder in task_folders().items() if (folder / _PRETRAINED).is_dir()]
+    """Return the names of the trained models that come with tasks: ``"TASK"`` and ``"TASK/MODEL"``."""
+    return [
+        task + place.name.removeprefix(_PRETRAINED).replace("_", "/", 1)
+        for task, folder in task_folders().items()
+        for place in sorted(folder.glob(f"{_PRETRAINED}*"))
+    ]
 
 
 def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
-    """Return whether :func:`load` takes ``path`` for the name of a task with which a model comes.
+    """Return whether :func:`load` takes ``path`` for the name of a model that comes with a task.
 
     A checkpoint or a run in a folder of that name is taken before it.
     """
     name, folder = os.fspath(path), Path(path)
-    if name not in TASKS.names() or is_checkpoint(folder) or RunFolder(folder).has_run():
+    if name.partition("/")[0] not in TASKS.names() or is_checkpoint(folder) or RunFolder(folder).has_run():
         return False
     packaged = pretrained_folder(name)
     return packaged is not None and packaged.is_dir()
 
 
-def pretrained_folder(task: str) -> Path | None:
-    """Return the folder of the trained model of a task, which may be absent; None for a task that is in no file.
+def pretrained_folder(name: str) -> Path | None:
+    """Return the folder of the trained model of a name, which may be absent; None for a task that is in no file.
 
     Raises:
         RecipeError: no task of that name.
     """
+    task, _, model = name.partition("/")
     folder = task_folder(task)
-    return None if folder is None else folder / _PRETRAINED
+    return None if folder is None else folder / (f"{_PRETRAINED}_{model}" if model else _PRETRAINED)
 
 
 def save(path: str | os.PathLike[str], model: Model, *, overwrite: bool = False) -> None:

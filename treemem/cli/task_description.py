@@ -23,8 +23,7 @@ _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 def task_list() -> str:
     """Return a few lines about every task."""
-    packaged = pretrained_names()
-    return "\n\n".join("\n".join(_listed(name, name in packaged)) for name in TASKS.names())
+    return "\n\n".join("\n".join(_listed(name)) for name in TASKS.names())
 
 
 def describe_task(name: str) -> str:
@@ -40,7 +39,7 @@ def describe_task(name: str) -> str:
         f"{name}, version {task.version}",
         "\n\n".join(_paragraph(part) for text in about for part in text.split("\n\n")),
         _section("recipes", _recipes(name)),
-        _section("trained model", [f"treemem evaluate {name}"] if name in pretrained_names() else []),
+        _section("trained models", [f"treemem evaluate {model}" for model in _packaged(name)]),
         _section("networks", [f"{label}: {_shown_network(config)}" for label, config in task.networks.items()]),
         _section("options of the task (task_options.NAME=VALUE)", _options(task)),
         _section("options of its data (data.NAME=VALUE)", _options(task.data_options)),
@@ -51,11 +50,15 @@ def describe_task(name: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _listed(name: str, packaged: bool) -> Iterator[str]:
+def _packaged(task: str) -> list[str]:
+    return [name for name in pretrained_names() if name.partition("/")[0] == task]
+
+
+def _listed(name: str) -> Iterator[str]:
     task = TASKS.find(name)
     described = docstring_parser.parse(inspect.getdoc(task) or "")
     yield _filled(f"{name}: {_plain(described.short_description or '')}", "", "  ")
-    named = ("recipes", _recipes(name)), ("networks", task.networks), ("trained model", [name] if packaged else [])
+    named = ("recipes", _recipes(name)), ("networks", task.networks), ("trained models", _packaged(name))
     for what, names in named:
         if names:
             yield _filled(f"{what}: {'; '.join(names)}", "  ", "    ")

@@ -61,7 +61,7 @@ def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(study: Pat
 def test_a_task_without_a_model_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert pretrained_folder("equation_verification").parent.name == "equation_verification"
     monkeypatch.setattr("treemem.checkpoint.pretrained_folder", lambda task: tmp_path / "none")
-    with pytest.raises(CheckpointError, match="no trained model comes with the task 'equation_verification'"):
+    with pytest.raises(CheckpointError, match="no trained model 'equation_verification' comes with treemem"):
         load_pretrained("equation_verification")
     monkeypatch.undo()
     with pytest.raises(RecipeError, match="no task 'equations'"):
