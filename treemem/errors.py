@@ -102,6 +102,10 @@ class GraphError(TreememError, ValueError):
     """A graph or tree of the wrong form: a cycle, two parents, a missing child, an arity without parameters."""
 
 
+class ChildOrderWarning(UserWarning):
+    """A graph without the edge field ``position`` for a layer that tells its first child from its second."""
+
+
 class CellError(TreememError, ValueError):
     """A cell whose states are not what the cell protocol asks for."""
 

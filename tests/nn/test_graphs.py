@@ -8,7 +8,7 @@ from engine_parity import HAS_DGL, NO_DGL
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.dgl_import import import_dgl
-from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.errors import ChildOrderWarning, GraphError, RecipeError, VocabularyError
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -144,3 +144,20 @@ def test_only_roots_of_a_graph_are_refused() -> None:
     layer = TreeLSTM(4, input_size=3)
     with pytest.raises(RecipeError, match="keep='roots' needs a TreeBatch"):
         layer(dgl.graph(([0, 1], [2, 2])), torch.zeros(3, 3), keep="roots")
+
+
+@pytest.mark.filterwarnings("error::treemem.errors.ChildOrderWarning")
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_edges_without_positions_are_warned_of_where_order_matters(
+    layer_class: type[TreeLayer],
+) -> None:
+    layer, feat = layer_of(layer_class), torch.randn(NUM_NODES, 2, dtype=torch.float64)
+    graph = dgl.graph((CHILD, PARENT), num_nodes=NUM_NODES)
+    chain = dgl.graph(([0, 1], [1, 2]))
+    layer(graph_of([0, 1, 2, 3, 4]), feat), layer(TreeBatch.from_dgl(graph), feat), layer(chain, feat[:3])  # in silence
+    for given in ((graph, feat), (feat, torch.tensor([CHILD, PARENT]))):
+        if layer_class is ChildSumTreeLSTM:
+            layer(*given)
+        else:
+            with pytest.warns(ChildOrderWarning, match=f"{layer_class.__name__} tells its first child from its second"):
+                layer(*given)

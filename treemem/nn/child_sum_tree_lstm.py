@@ -25,6 +25,7 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
     """The cell of :class:`ChildSumTreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
 
     reads = ("c",)
+    ordered = False
 
     def __init__(self, sets: SetsOfAnyArity, options: CellOptions) -> None:
         super().__init__(sets, options)

@@ -54,9 +54,11 @@ class SplitTreeCell(torch.nn.Module):
     Attributes:
         reads: names of the children's states that the step reads.
         node_input_size: width of the features that inner nodes read; None if they read none.
+        ordered: whether the order of children matters.
     """
 
     reads: tuple[str, ...] = ()
+    ordered: bool = True
 
     def __init__(self, sets: ParameterSets, options: CellOptions) -> None:
         super().__init__()

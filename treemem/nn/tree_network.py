@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args, overload
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 import torch
 
 from treemem.checked_options import checked_choice, checked_count
-from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.errors import ChildOrderWarning, GraphError, RecipeError, VocabularyError
 from treemem.nn.encoder import Encoder
 from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 _GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "readout")
 _PER_CHILD = {"forget": ("children",), "children": ("children",)}
+_NO_POSITION = (
+    "{} tells its first child from its second, and the edges have no field 'position': the children of a node are "
+    "taken in the order of their edges. Give the field, or a TreeBatch of the graph if that order is meant"
+)
 
 
 class TreeNetwork(Encoder, torch.nn.Module):
@@ -189,6 +194,9 @@ class TreeNetwork(Encoder, torch.nn.Module):
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its
             node order, ``[nodes, hidden_size]``, as modules of ``dgl.nn`` return it.
 
+        A layer that tells children apart warns (:class:`treemem.errors.ChildOrderWarning`) of a graph whose edges have
+        no field ``position``.
+
         Raises:
             GraphError: a graph that is no forest, features that do not fit, or nodes that the cell cannot take.
             VocabularyError: labels of another vocabulary.
@@ -208,12 +216,16 @@ class TreeNetwork(Encoder, torch.nn.Module):
         if isinstance(batch, torch.Tensor):
             if feat is None:
                 raise GraphError("a layer takes features and edges as layer(x, edge_index)")
-            return self._run(TreeBatch.from_edge_index(feat, len(batch)), batch)[self.output]
-        if is_pyg_graph(batch):
-            return self._run(TreeBatch.from_pyg(batch, self.vocabulary), feat)[self.output]
-        if not hasattr(batch, "in_degrees"):
+            feat, trees, has_order = batch, TreeBatch.from_edge_index(feat, len(batch)), False
+        elif is_pyg_graph(batch):
+            trees, has_order = TreeBatch.from_pyg(batch, self.vocabulary), "position" in batch
+        elif hasattr(batch, "in_degrees"):
+            trees, has_order = TreeBatch.from_dgl(batch, self.vocabulary), "position" in batch.edata
+        else:
             raise GraphError(f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}")
-        return self._run(TreeBatch.from_dgl(batch, self.vocabulary), feat)[self.output]
+        if not has_order and getattr(self.cell, "ordered", False) and (trees.schedule.arity_of_row > 1).any():
+            warnings.warn(_NO_POSITION.format(type(self).__name__), ChildOrderWarning, stacklevel=3)
+        return self._run(trees, feat)[self.output]
 
     def run_from(self, batch: TreeBatch, given: State) -> TreeStates:
         """Run over the remaining rows of a batch (:func:`treemem.schedule.remaining.remaining_rows`).
