@@ -131,6 +131,10 @@ class Task(ABC):
         """How sequence networks read the trees, unless their own options say so."""
         return "function"
 
+    def group_name(self, group: int) -> str:
+        """Return what tables call a group: its number, or the range that a bin holds."""
+        return str(group)
+
     @property
     @abstractmethod
     def vocabulary(self) -> Vocabulary:

@@ -197,6 +197,13 @@ class ListOps(ClassificationTask):
             difficulty=num_tokens(data),
         )
 
+    def group_name(self, group: int) -> str:
+        """Return the range of a bin of lengths or arguments, such as ``"11-20"``."""
+        if self.group_by == "depth":
+            return str(group)
+        ends = range(0, group, 5) if self.group_by == "arguments" else [0, *_BIN_ENDS, *range(1000, group, 1000)]
+        return f"{max(int(end) for end in ends if end < group) + 1}-{group}"
+
     def _counted(self, data: Forest) -> NDArray[np.int64]:
         """Return what scores are grouped by, before binning; int64 ``[trees]``."""
         if self.group_by == "length":

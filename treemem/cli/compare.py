@@ -23,8 +23,9 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table, plot_accuracy
+    from treemem.explore.tables import ACCURACY
     from treemem.records import check_writable
-    from treemem.runs.trained_networks import check_one_task, monitor_of, networks_of_run, table_names
+    from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names, task_of
 
     if options.output is not None:
         check_writable(options.output, overwrite=options.overwrite)
@@ -33,9 +34,11 @@ def _run(options: Namespace) -> None:
     networks = dict(zip(table_names(found), found, strict=True))
     group = found[0].group
     scores = {name: network.scores for name, network in networks.items()}
-    monitor = monitor_of(found[0])
+    task = task_of(found[0])
+    monitor, group_name = (ACCURACY, str) if task is None else (task.monitor, task.group_name)
     unit = " in %" if monitor.percent else ""
-    print(f"Test: {monitor.metric}{unit}, by {group}\n\n{accuracy_table(scores, group=group, monitor=monitor)}")
+    table = accuracy_table(scores, group=group, monitor=monitor, group_name=group_name)
+    print(f"Test: {monitor.metric}{unit}, by {group}\n\n{table}")
     if len(networks) > 1:
         print(f"\n{_statistics(networks)}")
     if options.output is not None:

@@ -70,7 +70,11 @@ def _run(options: Namespace) -> None:
         title=options.checkpoint,
     )
     name = _name_of(model) if folder is None else folder.name
-    print(accuracy_table({name: evaluation.scores}, group=model.task.group, monitor=model.task.monitor))
+    task = model.task
+    table = accuracy_table(
+        {name: evaluation.scores}, group=task.group, monitor=task.monitor, group_name=task.group_name
+    )
+    print(table)
     if evaluation.overall.f1 is not None:
         score = evaluation.overall
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")

@@ -107,7 +107,7 @@ def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
     shown = [figure for figure in task.published if (figure.split, figure.metric) == (TEST, monitor.metric)]
     about = "; published figures are of the published data" if shown else ""
     unit = " in %" if monitor.percent else ""
-    table = accuracy_table(scores, shown, group=task.group, monitor=monitor)
+    table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
     parts = [f"Test: {monitor.metric}{unit}, by {task.group}{about}", table]
     if any(own[-1].f1 is not None for own in scores.values()):
         parts += ["Test, all: %, published figures in parentheses", overall_table(scores, task.published)]

@@ -16,6 +16,7 @@ def accuracy_table(
     group: str = "depth",
     split: str = "test",
     monitor: Monitor = ACCURACY,
+    group_name: Callable[[int], str] = str,
 ) -> str:
     """Return a Markdown table of a metric, with a row for each network and a column for each group.
 
@@ -28,6 +29,7 @@ def accuracy_table(
         group: name of the groups.
         split: split of the published figures.
         monitor: the metric, and how it is shown.
+        group_name: name of a group, such as :meth:`treemem.task.Task.group_name`.
     """
     metric = monitor.metric
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, metric)}
@@ -36,7 +38,7 @@ def accuracy_table(
     def line(name: str, known: Mapping[int | str, Score], cell: Callable[[Score], str]) -> list[str]:
         return [name, *(cell(known[group]) if group in known else "" for group in columns)]
 
-    rows = [["network", *(f"{group} {name}" if name != "all" else "all" for name in columns)]]
+    rows = [["network", *(f"{group} {group_name(name)}" if isinstance(name, int) else name for name in columns)]]
     for alike in scored_alike(scores) or [{}]:
         if any(score.majority is not None for score in _columns(alike).values()):
             rows.append(line("majority class", _columns(alike), lambda score: monitor.shown(score.majority)))

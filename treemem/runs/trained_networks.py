@@ -14,14 +14,14 @@ from treemem import checkpoint
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
 from treemem.metrics.paired import Comparison, compare
-from treemem.metrics.score import Monitor, Score, row_group, row_score
+from treemem.metrics.score import Score, row_group, row_score
 from treemem.model_digest import weights_digest
 from treemem.plain_yaml import load_yaml
 from treemem.records import read_records
 from treemem.runs.recipe_run import ANSWERS, RECIPE, RESULTS, TEST
 from treemem.runs.seeds import seed_folder
 from treemem.runs.study import read_study, right_answers
-from treemem.task import TASKS
+from treemem.task import TASKS, Task
 
 _logger = logging.getLogger(__name__)
 
@@ -77,12 +77,13 @@ def _network(folder: Path) -> TrainedNetwork:
     return TrainedNetwork(rows[-1]["network"], folder, group, scores, *_kept_answers(folder))
 
 
-def monitor_of(network: TrainedNetwork) -> Monitor:
-    """Return the metric by which a network's task judges; accuracy if no recipe beside the network names the task."""
+def task_of(network: TrainedNetwork) -> Task | None:
+    """Return the task of a network; None if no recipe beside the network names it."""
     recipe = network.folder / RECIPE
     if not recipe.is_file():
-        return Monitor("accuracy")
-    return TASKS.find(load_yaml(recipe.read_text(encoding="utf-8"))["task"]).monitor
+        return None
+    fields = load_yaml(recipe.read_text(encoding="utf-8"))
+    return TASKS.find(fields["task"])(**(fields.get("task_options") or {}))
 
 
 def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:

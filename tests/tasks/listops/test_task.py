@@ -70,6 +70,10 @@ def test_examples_are_told_apart_by_the_bin_of_their_length() -> None:
     lengths = np.array([1, 10, 11, 20, 30, 31, 50, 51, 100, 101, 200, 201, 1000, 1001, 2000, 2001])
     ends = [10, 10, 20, 20, 30, 50, 50, 100, 100, 200, 200, 300, 1000, 2000, 2000, 3000]
     assert length_bin(lengths).tolist() == ends
+    named = ["1-10", "11-20", "21-30", "31-50", "51-100", "101-200", "201-300", "901-1000", "1001-2000", "2001-3000"]
+    assert list(map(TASK.group_name, [10, 20, 30, 50, 100, 200, 300, 1000, 2000, 3000])) == named
+    assert [ListOps(group_by="arguments").group_name(group) for group in (5, 10)] == ["1-5", "6-10"]
+    assert ListOps(group_by="depth").group_name(3) == "3"
 
 
 @pytest.mark.parametrize(("group_by", "group"), [("arguments", [5, 5, 5, 10]), ("depth", [2, 1, 0, 1])])
