@@ -127,6 +127,10 @@ def test_an_unknown_study_and_a_page_without_records_are_told(folder: StudyFolde
         folder.study("smal")
     with pytest.raises(RecipeError, match=r"there are no records in .*name studies of more_x to run: small"):
         write_page(folder, tmp_path, tmp_path / "page.md")
+    (folder.path / "results.md.j2").write_text("{{ page.records('small')[0].row }}")
+    (tmp_path / "counts.jsonl").write_text('{"set": "data"}\n')
+    with pytest.raises(RecipeError, match="needs the records of more studies"):
+        write_page(folder, tmp_path, tmp_path / "page.md")
 
 
 def test_a_table_of_a_template_is_aligned() -> None:

@@ -25,9 +25,9 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     """Write the page and its plots from the records in ``results``.
 
     Raises:
-        RecipeError: there are no records, one table has records of different data, or the page cannot be written.
+        RecipeError: records are missing, one table has records of different data, or the page cannot be written.
     """
-    from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, UndefinedError
 
     if not any(results.glob("*.jsonl")):
         known = ", ".join(folder.studies)
@@ -40,7 +40,13 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     environment.globals.update(vars(page_tables))
     environment.filters["aligned"] = page_tables.aligned
     values = _Page(folder, results, page)
-    text = environment.get_template("results.md.j2").render(page=values, task=folder.task, name=folder.name)
+    try:
+        text = environment.get_template("results.md.j2").render(page=values, task=folder.task, name=folder.name)
+    except UndefinedError as error:
+        known = ", ".join(folder.studies)
+        raise RecipeError(
+            f"{page} needs the records of more studies than {results} holds ({error}); there are {known}"
+        ) from error
     with replacing(page) as temporary:
         temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import treemem
-from treemem.checkpoint import load_pretrained, pretrained_folder
+from treemem.checkpoint import load_pretrained, pretrained_folder, pretrained_names
 from treemem.errors import CheckpointError, RecipeError
 from treemem.runs import StudyRun, TrainingOptions, read_study, run_study
 from treemem.tasks.equation_verification.generation.generator import generate_equations
@@ -56,6 +56,15 @@ def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(study: Pat
     with pytest.raises(RecipeError, match="'best/small' was trained on other equations"):
         package_model(small, study / "runs", EQUATIONS[:300], folder)
     assert treemem.load(folder).network.options["hidden_size"] == 4
+
+
+def test_a_task_can_come_with_several_models() -> None:
+    assert {"equation_verification", "equation_verification/stack"} <= set(pretrained_names())
+    model = load_pretrained("equation_verification/stack")
+    assert (model.network.network, model.network.options["stack_size"]) == ("StackTreeLSTM", 5)
+    assert (treemem.load("equation_verification/stack").predict(TEXTS) > 0.5).tolist() == [True, False]
+    with pytest.raises(CheckpointError, match="no trained model 'equation_verification/queue' comes with treemem"):
+        load_pretrained("equation_verification/queue")
 
 
 def test_a_task_without_a_model_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
