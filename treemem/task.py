@@ -387,6 +387,7 @@ TASKS: Registry[type[Task]] = Registry(
         "table_classes": "treemem.tasks.table.task:TableClasses",
         "table_regression": "treemem.tasks.table.task:TableRegression",
         "table_labels": "treemem.tasks.table.task:TableLabels",
+        "table_nodes": "treemem.tasks.table.nodes:TableNodes",
     },
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from treemem.tasks.table.data import TableDataOptions
-from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, task_from_table
+from treemem.tasks.table.from_table import task_from_table
+from treemem.tasks.table.nodes import TableNodes
+from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression
 
-__all__ = ["TableClasses", "TableDataOptions", "TableLabels", "TableRegression", "task_from_table"]
+__all__ = ["TableClasses", "TableDataOptions", "TableLabels", "TableNodes", "TableRegression", "task_from_table"]

@@ -158,7 +158,8 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str]) -> Tabl
             raise GraphError(f"{name}row {line}: {error}") from error
         for column, values in zip(target, targets, strict=True):
             value = fields.get(column)
-            values.append(None if value is None or value == "" or value != value else value)
+            is_missing = value is None or (isinstance(value, (str, float)) and (value == "" or value != value))
+            values.append(None if is_missing else value)
         splits.append(fields.get(SPLIT))
     if not trees:
         raise RecipeError(f"{name}there is no row")

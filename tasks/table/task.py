@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -35,53 +35,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import KindsBy, Vocabulary
 
 _TARGET = "target"
-
-
-def task_from_table(
-    source: Any, *, tree: str, target: str | Sequence[str], kind: str | None = None, **options: Any
-) -> TableTask:
-    """Return the task of predicting columns of a table from its trees.
-
-    Args:
-        source: a file in CSV, JSONL, Parquet or text, a DataFrame, or a list of dictionaries.
-        tree: the column of the trees: texts, or nested data (:func:`~treemem.trees.as_tree`).
-        target: the column to predict, or several.
-        kind: ``"classes"``, ``"regression"`` or ``"labels"``. By default several columns of 0 and 1 are labels, other
-            numbers of several columns or with decimals are for regression, and anything else is a class.
-        options: of the task; see :class:`TableTask`.
-
-    Raises:
-        RecipeError: a missing file or column, or targets that do not suit the kind.
-        ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
-
-    Example:
-        >>> rows = [{"expr": "(f x y)", "size": 3.5}, {"expr": "x", "size": 1.0}]
-        >>> task_from_table(rows, tree="expr", target="size").name
-        'table_regression'
-    """
-    target = (target,) if isinstance(target, str) else tuple(target)
-    reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"))
-    table = read_table(source, reader, target)
-    kind = _kind_of(table.targets) if kind is None else kind
-    classes: dict[str, type[TableTask]] = {
-        "classes": TableClasses,
-        "regression": TableRegression,
-        "labels": TableLabels,
-    }
-    if kind not in classes:
-        raise RecipeError(f"kind must be one of {', '.join(classes)}, not {kind!r}")
-    return classes[kind](tree=tree, target=target, table=table, **options)
-
-
-def _kind_of(targets: list[list[Any]]) -> str:
-    try:
-        numbers = np.stack([numbers_of(values, "") for values in targets])
-    except RecipeError:
-        return "classes"
-    known = numbers[~np.isnan(numbers)]
-    if len(targets) > 1:
-        return "labels" if np.isin(known, (0, 1)).all() else "regression"
-    return "classes" if (known == known.round()).all() else "regression"
 
 
 @dataclass(frozen=True)

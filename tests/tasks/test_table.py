@@ -15,7 +15,7 @@ from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.predict import TreePredictor
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.tasks.table import TableDataOptions, TableRegression, task_from_table
-from treemem.trees import Tree
+from treemem.trees import Tree, parse_brackets
 
 OPTIONS = TrainingOptions(epochs=8, batch_size=16, learning_rate=0.02, threads=1, seed=3)
 
@@ -123,7 +123,57 @@ def test_a_recipe_names_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert 'tree (str, default "tree"): the column of the trees.' in capsys.readouterr().out
 
 
+def with_nodes(count: int = 240) -> list[dict[str, Any]]:
+    """The rows with a class for each node: whether there is an x below it; the classes of some nodes are not known."""
+    found = []
+    for place, row in enumerate(ROWS[:count]):
+        nodes = list(parse_brackets(row["expr"]).postorder())
+        names = ["x" if "x" in {each.label for each in node.postorder()} else "none" for node in nodes]
+        found.append({"expr": row["expr"], "classes": [None, *names[1:]] if place % 7 == 0 else names})
+    return found
+
+
+def test_a_network_learns_the_classes_of_nodes(tmp_path: Path) -> None:
+    table = with_nodes()
+    task = task_from_table(table, tree="expr", target="classes")
+    assert (task.name, task.classes) == ("table_nodes", ("none", "x"))
+    data = task.make_data(TableDataOptions())
+    result = fit(task, task.networks["Tree-RNN"].replace(hidden_size=16), data, OPTIONS, output=tmp_path / "run")
+    score = evaluate(result.model, data, split="test").scores[-1]
+    assert score.metrics["node accuracy"] > 0.9
+    assert score.metrics["tree accuracy"] <= score.metrics["node accuracy"]
+    (names,) = treemem.load(tmp_path / "run").predict(["(f (g x y) z)"])
+    assert names == ["x", "none", "x", "none", "x"]
+
+
+def test_scores_of_nodes_leave_out_those_without_a_class() -> None:
+    task = task_from_table(with_nodes(), tree="expr", target="classes")
+    kept = [np.array([1, 0]), np.array([1, 1, 1])]
+    low, high, whole = task.scores(kept, {"label": np.array([1, -1, 1, 0, 1])}, np.array([1, 2]))
+    assert (low.metrics["node accuracy"], low.metrics["tree accuracy"]) == (1, 1)
+    assert (high.metrics["node accuracy"], high.metrics["tree accuracy"]) == (pytest.approx(2 / 3), 0)
+    assert (whole.metrics["node accuracy"], whole.metrics["tree accuracy"]) == (pytest.approx(3 / 4), 0.5)
+
+
+def test_classes_of_nodes_are_read_from_files(tmp_path: Path) -> None:
+    table = with_nodes(20)
+    cells = [json.dumps(row["classes"]).replace('"', '""') for row in table]
+    lines = [f'{row["expr"]},"{cell}"\n' for row, cell in zip(table, cells, strict=True)]
+    (tmp_path / "data.csv").write_text("".join(["expr,classes\n", *lines]))
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    frame = pytest.importorskip("pandas").DataFrame(table)
+    frame.to_parquet(tmp_path / "data.parquet")
+    expected = task_from_table(table, tree="expr", target="classes").make_data(TableDataOptions()).forest
+    for source in (tmp_path / "data.csv", tmp_path / "data.jsonl", tmp_path / "data.parquet", frame):
+        task = task_from_table(source, tree="expr", target="classes", kind="nodes")
+        assert task.make_data(TableDataOptions()).forest == expected
+
+
 def test_what_is_wrong_with_a_table_is_said() -> None:
+    with pytest.raises(RecipeError, match="row 1: 2 classes for a tree of 3 nodes"):
+        task_from_table([{"expr": "(f x y)", "names": ["a", "b"]}], tree="expr", target="names")
+    with pytest.raises(RecipeError, match="row 1: size must be a list of classes, not 3"):
+        task_from_table([{"expr": "(f x y)", "size": 3}], tree="expr", target="size", kind="nodes")
     with pytest.raises(RecipeError, match="no column 'siz'; did you mean size"):
         task_from_table(ROWS, tree="expr", target="siz")
     with pytest.raises(ParseError, match="line 2"):

@@ -1,0 +1,137 @@
+"""A class for each node of the trees of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from treemem.data.examples import Examples, TaskData, split_numbers
+from treemem.data.sum_count import SumCount
+from treemem.errors import RecipeError
+from treemem.metrics.score import Monitor, Score, scores_by_group
+from treemem.networks import NetworkConfig, every_network
+from treemem.nn import ClassifierHead
+from treemem.task import Answer, ModelOutput
+from treemem.tasks.table.data import Table, TableDataOptions, divided, read_table
+from treemem.tasks.table.task import TableTask
+from treemem.trees.forest import Forest
+
+_UNKNOWN = -1
+
+
+class TableNodes(TableTask):
+    """A class for each node of the trees of a table.
+
+    The target column holds a list of classes for each tree, one for each node in post-order: children before their
+    parent, and the root last. In CSV the list is JSON. null is a class that is not known.
+    """
+
+    name: ClassVar[str] = "table_nodes"
+    monitor: ClassVar[Monitor] = Monitor("node accuracy")
+    reads_roots_only: ClassVar[bool] = False
+    networks: ClassVar[Mapping[str, NetworkConfig]] = {
+        name: config for name, config in every_network(64).items() if "Tree" in config.network
+    }
+
+    def _describe(self, table: Table) -> None:
+        if len(self.target) != 1:
+            raise RecipeError(f"the classes of the nodes are one column, not {len(self.target)}")
+        found = {str(name) for names in self._lists(table) for name in names if name is not None}
+        object.__setattr__(self, "classes", self.classes or tuple(sorted(found)))
+
+    def _lists(self, table: Table) -> list[list[Any]]:
+        """Return the classes of the nodes of each row, None where one is not known."""
+        found = []
+        sizes = np.diff(table.forest.begin).tolist()
+        for place, (cell, size) in enumerate(zip(table.targets[0], sizes, strict=True), start=1):
+            if cell is None:
+                found.append([None] * size)
+                continue
+            try:
+                names = json.loads(cell) if isinstance(cell, str) else list(cell)
+            except (TypeError, ValueError, RecursionError):
+                names = None
+            if not isinstance(names, list):
+                raise RecipeError(f"row {place}: {self.target[0]} must be a list of classes, not {cell!r:.100}")
+            if len(names) != size:
+                raise RecipeError(f"row {place}: {len(names)} classes for a tree of {size} nodes")
+            found.append(names)
+        return found
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.classes
+
+    def _targets(self, table: Table) -> NDArray[Any]:
+        """Return the class of each node, ``[nodes]``; -1 if it is not known."""
+        number = {name: place for place, name in enumerate(self.classes)}
+        found = []
+        for place, names in enumerate(self._lists(table), start=1):
+            for name in names:
+                if name is not None and str(name) not in number:
+                    raise RecipeError(f"row {place}: no class {str(name)!r:.100}; there are {', '.join(number)}")
+                found.append(_UNKNOWN if name is None else number[str(name)])
+        return np.array(found, np.int64)
+
+    def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
+        table = self._rows()
+        forest = table.forest.with_data(
+            node_data={"target": self._targets(table)}, tree_data={"split": divided(table, options)}
+        )
+        return TaskData(forest, f"{len(forest)} rows of {self.path or 'a table'}: {self.tree} -> {self.target[0]}\n")
+
+    def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
+        """Return the labelled examples of another table with the same columns."""
+        table = read_table(source, self.reader, self.target)
+        split = {} if table.split is None else {"split": table.split}
+        return table.forest.with_data(node_data={"target": self._targets(table)}, tree_data=split)
+
+    def examples(self, data: Forest) -> Examples:
+        target = data.node_data.get("target", np.full(data.num_nodes, _UNKNOWN))
+        known = np.maximum.reduceat(target >= 0, data.begin[:-1]) if len(data) else np.zeros(0, bool)
+        height = data.height()[data.begin[1:] - 1].astype(np.int64)
+        split = split_numbers(data.tree_data.get("split"))
+        return Examples(data, 1, {"label": target}, height, known, split, node_targets=frozenset({"label"}))
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return ClassifierHead(hidden_size, len(self.classes), nodes="every")
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        label = targets["label"]
+        total = functional.cross_entropy(outputs, label, ignore_index=_UNKNOWN, reduction="sum")
+        return SumCount(total, (label != _UNKNOWN).sum())
+
+    def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Any]:
+        """Return the number of the class of each node of each tree."""
+        found = output.outputs.argmax(1)
+        found = found.where(output.outputs.isfinite().all(1), _UNKNOWN).cpu().numpy()
+        return np.split(found, batch.forest.begin[1:-1])
+
+    def scores(self, kept: list[Any], targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return the share of nodes with the correct class, and of trees all of whose nodes have it, by height."""
+        label, found = targets["label"], np.concatenate(kept)
+        tree = np.repeat(np.arange(len(kept)), [len(each) for each in kept])
+        known = label != _UNKNOWN
+        wrong_trees = np.bincount(tree[known & (found != label)], minlength=len(kept)) > 0
+
+        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+            here = known & chosen[tree]
+            return {
+                "node accuracy": float((found == label)[here].mean()),
+                "tree accuracy": float(1 - wrong_trees[chosen].mean()),
+            }
+
+        return scores_by_group(group, metrics)
+
+    def answers(
+        self, kept: list[Any], targets: Mapping[str, Any], *, temperature: float = 1.0, threshold: float = 0.5
+    ) -> list[Answer]:
+        """Return the list of the classes of the nodes of each tree, in post-order."""
+        named = (*self.classes, None)  # the last one for an output that is no number
+        return [Answer([named[number] for number in each.tolist()], None) for each in kept]
