@@ -18,12 +18,13 @@ from treemem.runs.recipe import recipe_names
 from treemem.task import TASKS, Task
 
 _WIDTH = 100
+_MORE = "treemem tasks describe TASK: its networks, options, fields of files and published figures."
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 
 def task_list() -> str:
     """Return a few lines about every task."""
-    return "\n\n".join("\n".join(_listed(name)) for name in TASKS.names())
+    return "\n\n".join(["\n".join(_listed(name)) for name in TASKS.names()] + [_MORE])
 
 
 def describe_task(name: str) -> str:
@@ -58,7 +59,7 @@ def _listed(name: str) -> Iterator[str]:
     task = TASKS.find(name)
     described = docstring_parser.parse(inspect.getdoc(task) or "")
     yield _filled(f"{name}: {_plain(described.short_description or '')}", "", "  ")
-    named = ("recipes", _recipes(name)), ("networks", task.networks), ("trained models", _packaged(name))
+    named = ("recipes", _recipes(name)), ("trained models", _packaged(name))
     for what, names in named:
         if names:
             yield _filled(f"{what}: {'; '.join(names)}", "  ", "    ")

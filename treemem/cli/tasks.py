@@ -22,7 +22,7 @@ def _run(options: Namespace) -> None:
 
 COMMAND = Command(
     name="tasks",
-    summary="List the tasks with their recipes and networks, or describe one.",
+    summary="List the tasks with their recipes and trained models, or describe one.",
     usage="list | describe TASK",
     description="The description has the data, networks, recipes, published figures and file formats of the task.",
     examples=("treemem tasks list", "treemem tasks describe listops"),
