@@ -7,6 +7,7 @@ from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
 from treemem.nn.leaf_encoder import LeafEncoder
+from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
@@ -30,10 +31,15 @@ __all__ = [
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",
+    "DoublyLinkedList",
     "Encoder",
     "EncoderOutput",
     "EqualityHead",
     "LeafEncoder",
+    "Memory",
+    "NeuralDeque",
+    "NeuralQueue",
+    "NeuralStack",
     "NumberDecoder",
     "NumberEncoder",
     "OrderedMemory",
@@ -43,6 +49,7 @@ __all__ = [
     "SequenceStates",
     "StackTreeLSTM",
     "StackTreeRNN",
+    "SuperpositionStack",
     "Transformer",
     "TreeCell",
     "TreeLSTM",
