@@ -119,5 +119,5 @@ def link_to_included_pages(app: Sphinx, name: str | Path, source: list[str]) -> 
 
     In the repository they are links from file to file; other files outside of ``docs`` become downloads by themselves.
     """
-    for file, page in (("README", ""), ("pretrained/CARD", "_model")):
+    for file, page in (("README", ""), ("pretrained/CARD", "_model"), ("pretrained_stack/CARD", "_stack_model")):
         source[0] = re.sub(rf"\]\((?:\.\./)+tasks/(\w+)/{file}\.md", rf"](/tasks/\1{page}.md", source[0])
