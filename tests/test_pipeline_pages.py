@@ -11,11 +11,13 @@ from engine_parity import needs_dgl
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-def run_page(page: str) -> None:
+def run_page(page: str, without: str = "never") -> None:
+    """Run the blocks of a page but those that import ``without``."""
     names: dict[str, object] = {}
     text = (DOCS / page).read_text(encoding="utf-8")
     for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        exec(block, names)
+        if f"import {without}" not in block:
+            exec(block, names)
 
 
 @needs_dgl
@@ -36,3 +38,16 @@ def test_the_code_on_exports_runs_and_programs_and_weights_give_the_same_numbers
     monkeypatch.chdir(tmp_path)
     run_page("export.md")
     assert capsys.readouterr().out.splitlines() == ["True True", "True"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # by the import of torch's compiler
+def test_the_code_on_own_training_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    run_page("own_training.md", without="pytorch_lightning")
+    assert capsys.readouterr().out.splitlines() == ["torch.float32 True", "True", "True"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_code_with_lightning_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+    run_page("own_training.md")
+    assert capsys.readouterr().out.splitlines()[-4:] == ["True", "torch.float32 True", "True", "True"]
