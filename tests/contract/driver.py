@@ -1,6 +1,6 @@
-"""Runs the treemem command with these tasks and networks registered: ``driver.py [--die STEP] ARGUMENTS``.
+"""Runs treemem commands with these tasks and networks registered: ``driver.py [--die STEP] ARGUMENTS [++ ARGUMENTS]``.
 
-With ``--die`` the process kills itself, as by ``kill -9``, before that training step.
+With ``--die`` the process kills itself, as by ``kill -9``, before that training step. ``++`` stands between commands.
 """
 
 from __future__ import annotations
@@ -45,4 +45,7 @@ if __name__ == "__main__":
     if words[:1] == ["--die"]:
         die_before(int(words[1]))
         words = words[2:]
-    sys.exit(main(words))
+    for command in " ".join(words).split(" ++ "):
+        code = main(command.split())
+        if code:
+            sys.exit(code)

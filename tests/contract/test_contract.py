@@ -56,7 +56,10 @@ def log_of(folder: Path) -> list[dict[str, object]]:
 def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task: str, tmp_path: Path) -> None:
     _, _, metric, lines, predictions = PROOFS[task]
     train = ["train", recipe(task, tmp_path)]
-    run([*train, "-o", "whole"], tmp_path)
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
+    predict = ["predict", "whole/own", "lines.txt", "-o", "answers.jsonl"]
+    explore = ["explore", "whole/own", "lines.txt", "-o", "page.html"]
+    run([*train, "-o", "whole", "++", *predict, "++", *explore], tmp_path)
     for step in (5, 14):
         run(["--die", str(step), *train, "-o", "broken"], tmp_path, expected=-signal.SIGKILL)
     run([*train, "-o", "broken"], tmp_path)
@@ -66,13 +69,10 @@ def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task:
     whole = next(score for score in scores if score["examples"] and list(score.values())[1] == "all")
     assert whole[metric] < 2.5 if metric == "perplexity" else whole[metric] > 0.6
 
-    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
-    run(["predict", "whole/own", "lines.txt", "-o", "answers.jsonl"], tmp_path)
     answers = [record.fields for record in read_records(tmp_path / "answers.jsonl")]
     assert [answer["error"] for answer in answers] == [None] * len(lines)
     if predictions is not None:
         assert [answer["prediction"] for answer in answers] == predictions
-    run(["explore", "whole/own", "lines.txt", "-o", "page.html"], tmp_path)
     assert lines[0].split()[-1].strip("()") in (tmp_path / "page.html").read_text()
 
 
