@@ -91,6 +91,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "ONLSTM",
             "Transformer",
             "UniversalTransformer",
+            "SequenceToSequence",
         )
     },
 )

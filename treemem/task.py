@@ -388,6 +388,7 @@ TASKS: Registry[type[Task]] = Registry(
         "table_regression": "treemem.tasks.table.task:TableRegression",
         "table_labels": "treemem.tasks.table.task:TableLabels",
         "table_nodes": "treemem.tasks.table.nodes:TableNodes",
+        "transduction": "treemem.tasks.transduction.task:Transduction",
     },
 )
 

@@ -14,8 +14,10 @@ from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
+from treemem.nn.sequence_to_sequence import SequenceToSequence
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
+from treemem.nn.step_cells import GRUCell, LSTMCell, MemoryCell, ONLSTMCell, StackedCells, StepCell, VanillaCell
 from treemem.nn.transformer import Transformer
 from treemem.nn.tree_cell import TreeCell
 from treemem.nn.tree_lstm import TreeLSTM
@@ -35,20 +37,27 @@ __all__ = [
     "Encoder",
     "EncoderOutput",
     "EqualityHead",
+    "GRUCell",
+    "LSTMCell",
     "LeafEncoder",
     "Memory",
+    "MemoryCell",
     "NeuralDeque",
     "NeuralQueue",
     "NeuralStack",
     "NumberDecoder",
     "NumberEncoder",
+    "ONLSTMCell",
     "OrderedMemory",
     "RegressionHead",
     "RelationHead",
     "RowCache",
     "SequenceStates",
+    "SequenceToSequence",
     "StackTreeLSTM",
     "StackTreeRNN",
+    "StackedCells",
+    "StepCell",
     "SuperpositionStack",
     "Transformer",
     "TreeCell",
@@ -58,4 +67,5 @@ __all__ = [
     "TreeRNN",
     "TreeStates",
     "UniversalTransformer",
+    "VanillaCell",
 ]

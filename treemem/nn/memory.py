@@ -12,7 +12,7 @@ import torch
 
 from treemem.checked_options import checked_count
 from treemem.errors import GraphError
-from treemem.ops.strength_memory import End, Items, appended, popped, read, read_weights, run_sequence
+from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
 from treemem.ops.superposition_memory import list_step, stack_step
 
 Form = Literal["tanh", "sigmoid", "softmax", "linear"]
@@ -94,18 +94,6 @@ def _like(like: torch.Tensor | None) -> torch.Tensor:
     return torch.empty(0) if like is None else like
 
 
-class StrengthState(NamedTuple):
-    """The state of a memory whose items have strengths.
-
-    Attributes:
-        items: their values.
-        strength: ``[batch, items]``, oldest first.
-    """
-
-    items: Items
-    strength: torch.Tensor
-
-
 class _OneEnded(Memory):
     """A memory that pops and reads at one end and pushes at the top.
 
@@ -121,8 +109,7 @@ class _OneEnded(Memory):
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> StrengthState:
         """Return a memory without items."""
-        like = _like(like)
-        return StrengthState(Items.none(batch_size, size, like), like.new_zeros(batch_size, 0))
+        return StrengthState.empty(batch_size, size, _like(like))
 
     def step(  # type: ignore[override]
         self, state: StrengthState, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor
@@ -134,9 +121,7 @@ class _OneEnded(Memory):
             value: ``[batch, size]``.
             push, pop: strengths, ``[batch]``. They are not checked: what is above 1 counts as it is.
         """
-        strength = torch.cat([popped(state.strength, pop, self.end), push[:, None]], 1)
-        items = appended(state.items, value)
-        return StrengthState(items, strength), read(items, read_weights(strength, self.end, self.read_strength))
+        return strength_step(state, value, push, pop, self.end, self.read_strength)
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """``value`` by tanh, ``push`` and ``pop`` by sigmoids."""
@@ -198,8 +183,7 @@ class NeuralDeque(Memory):
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> StrengthState:
         """Return a memory without items; its items are bottom first."""
-        like = _like(like)
-        return StrengthState(Items(like.new_zeros(batch_size, 0, size), None), like.new_zeros(batch_size, 0))
+        return StrengthState.empty(batch_size, size, _like(like))
 
     def step(  # type: ignore[override]
         self, state: StrengthState, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor
@@ -214,9 +198,9 @@ class NeuralDeque(Memory):
         value = value.view(len(value), 2, -1)
         left = popped(popped(state.strength, pop[:, 0], "top"), pop[:, 1], "bottom")
         strength = torch.cat([push[:, 1:], left, push[:, :1]], 1)
-        items = torch.cat([value[:, 1:], state.items.value, value[:, :1]], 1)
+        items = torch.cat([value[:, 1:], state.items, value[:, :1]], 1)
         weight = torch.stack([read_weights(strength, "top"), read_weights(strength, "bottom")], 1)
-        return StrengthState(Items(items, None), strength), torch.bmm(weight, items).flatten(1)
+        return StrengthState(strength, items), torch.bmm(weight, items).flatten(1)
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """Two of each of those of the stack."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from treemem.ops.strength_memory.ends import End, popped, read_weights
-from treemem.ops.strength_memory.items import Items, appended, read
 from treemem.ops.strength_memory.naive import naive_run
 from treemem.ops.strength_memory.sequence import run_sequence
+from treemem.ops.strength_memory.step import StrengthState, strength_step
 
-__all__ = ["End", "Items", "appended", "naive_run", "popped", "read", "read_weights", "run_sequence"]
+__all__ = ["End", "StrengthState", "naive_run", "popped", "read_weights", "run_sequence", "strength_step"]

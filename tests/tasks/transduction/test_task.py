@@ -1,0 +1,165 @@
+"""Pairs, their grammars, and how what was written is scored."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import treemem
+from treemem.cli import main
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.records import read_records, write_records
+from treemem.runs import TrainingOptions, fit
+from treemem.tasks.transduction import Transduction, TransductionDataOptions
+from treemem.tasks.transduction.grammars import DRAWS, Kind, symbols_of
+
+SMALL = TransductionDataOptions(40, 10, 10, (3, 6), (3, 9), seed=3)
+NETWORK = NetworkConfig("SequenceToSequence", {"hidden_size": 16, "memory": "stack", "memory_size": 8})
+KINDS = get_args(Kind)
+EXAMPLES = {
+    "svo_sov": (
+        "si1 vi28 oi5 oi7 si15 rpi si19 vi16 oi10 oi24",
+        "so1 oo5 oo7 so15 rpo so19 vo16 oo10 oo24 vo28",
+    ),
+    "gender": ("we11 the en19 and the em17", "wg11 das gn19 und der gm17"),
+}
+"""The published examples."""
+
+
+def flipped(words: list[str]) -> list[str]:
+    return [word for place in range(0, len(words), 2) for word in reversed(words[place : place + 2])]
+
+
+def verb_last(words: list[str]) -> list[str]:
+    assert re.fullmatch(r"s v( o)+( s r s v( o)+)*", " ".join(word[0] for word in words))
+    moved = [words[0], *words[2:], words[1]]
+    return [re.sub(r"^(s|v|o|rp)i", r"\1o", word) for word in moved]
+
+
+def agreeing(words: list[str]) -> list[str]:
+    found: list[str] = []
+    for place, word in enumerate(words):
+        if word == "the":
+            noun = next(other for other in words[place + 1 :] if not other.startswith("we"))
+            found.append({"n": "das", "m": "der", "f": "die"}[noun[1]])
+        elif word == "and":
+            found.append("und")
+        else:
+            found.append(f"w{word.replace('e', 'g')[1:]}" if word.startswith("we") else f"g{word[1:]}")
+    return found
+
+
+TRANSDUCE = {
+    "copy": list,
+    "reversal": lambda words: words[::-1],
+    "bigram_flip": flipped,
+    "svo_sov": verb_last,
+    "gender": agreeing,
+}
+"""Each kind as a function of the source, apart from its derivation."""
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_the_published_pairs_are_pairs_of_the_grammars(kind: Kind) -> None:
+    source, target = (side.split() for side in EXAMPLES[kind])
+    assert TRANSDUCE[kind](source) == target
+    assert {*source, *target} <= set(symbols_of(kind, 128))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(length=st.integers(3, 60), alphabet=st.integers(1, 40), seed=st.integers(0, 10_000))
+def test_source_and_target_of_a_derivation_fit_together(kind: Kind, length: int, alphabet: int, seed: int) -> None:
+    source, target = DRAWS[kind](length, alphabet, np.random.default_rng(seed))
+    assert len(source) == length + (length % 2 if kind == "bigram_flip" else 0)
+    assert target == TRANSDUCE[kind](source)
+    assert {*source, *target} <= set(symbols_of(kind, alphabet))
+
+
+def test_data_are_divided_without_a_source_in_two_parts_and_the_same_for_a_seed() -> None:
+    task = Transduction("reversal", alphabet=5)
+    forest = task.make_data(SMALL).forest
+    records = list(task.records_of(forest))
+    assert len({record["source"] for record in records}) == len(records) == 60
+    lengths = {name: [r["length"] for r in records if r["split"] == name] for name in ("train", "validation", "test")}
+    assert [len(each) for each in lengths.values()] == [40, 10, 10]
+    assert max(lengths["train"]) <= 6
+    assert max(lengths["test"]) > 6
+    assert task.make_data(SMALL).forest == forest
+    with pytest.raises(RecipeError, match="there are only"):
+        Transduction("copy", alphabet=1).make_data(SMALL)
+
+
+def test_a_target_counts_up_to_its_first_error() -> None:
+    task = Transduction("copy", alphabet=4)
+    gold = [2, 3, 4]
+    kept = [([2, 3, 4], gold), ([3, 3, 4], gold), ([2, 3], gold), ([2, 3, 4, 5], gold), ([], gold), ([2, 5, 4], gold)]
+    *_, score = task.scores(kept, {}, np.zeros(6, int))
+    assert score.metrics["coarse accuracy"] == pytest.approx(1 / 6)
+    assert score.metrics["fine accuracy"] == pytest.approx((4 + 0 + 2 + 3 + 0 + 1) / 4 / 6)
+    assert task.correct(kept, {}).tolist() == [True, *[False] * 5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_are_read_back_from_files(kind: Kind, tmp_path: Path) -> None:
+    task = Transduction(kind, alphabet=8)
+    forest = task.make_data(SMALL).forest
+    for name in ("pairs.jsonl", "pairs.csv"):
+        write_records(tmp_path / name, list(task.records_of(forest)))
+        assert list(task.records_of(task.read_examples(tmp_path / name))) == list(task.records_of(forest))
+
+
+def test_the_network_says_the_next_symbol_and_reads_what_it_was_to_say() -> None:
+    task = Transduction("copy", alphabet=4)
+    model = Model(task, NETWORK)
+    examples = task.examples(task.make_data(SMALL).forest)
+    (batch, *_) = examples.loader(model.vocabulary).batches()
+    model.train()
+    outputs = model.encoder(batch).outputs
+    assert outputs.shape == (*batch.target.token.shape, 6)
+    changed = batch.target.token.clone()
+    changed[:, -1] = 0  # the last symbol is said, and not read
+    again = model.encoder(type(batch)(batch.token, batch.lengths, target=type(batch)(changed, batch.target.lengths)))
+    torch.testing.assert_close(again.outputs, outputs)
+    model.eval()
+    one = type(batch)(batch.token[:1, : int(batch.lengths[0])], batch.lengths[:1])
+    assert model.encoder(one).decoded[0] == model.encoder(batch).decoded[0], "padding does not matter"
+
+
+def test_a_network_is_trained_saved_and_predicts(tmp_path: Path) -> None:
+    task = Transduction("copy", alphabet=2)
+    data = task.make_data(TransductionDataOptions(200, 20, 20, (3, 8), (3, 8)))
+    options = TrainingOptions(epochs=3, batch_size=16, learning_rate=0.02, threads=1)
+    result = fit(task, NETWORK, data, options, output=tmp_path / "run")
+    texts = ["0 1 1", "1"]
+    answers = treemem.load(tmp_path / "run").predict(texts)
+    assert answers == result.model.predict(texts)
+    assert all(set(answer.split()) <= {"0", "1", "|||"} for answer in answers)
+
+
+def test_wrong_sources_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = Transduction("gender", alphabet=8)
+    with pytest.raises(ParseError, match="an empty source"):
+        task.parse("  ")
+    with pytest.raises(VocabularyError, match="unknown symbol 'teh'; did you mean the"):
+        task.parse("teh en1")
+    with pytest.raises(VocabularyError, match=r"unknown symbol '\|\|\|'"):
+        task.parse("the ||| en1")
+    (tmp_path / "pairs.txt").write_text("the en1\tdas gn1\nwe0\twgg\n")
+    with pytest.raises(VocabularyError, match=r"pairs\.txt.*line 2.*unknown symbol 'wgg'|line 2"):
+        task.read_examples(tmp_path / "pairs.txt")
+    with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest source"):
+        TransductionDataOptions(train_lengths=(9, 8))
+    out = tmp_path / "pairs.jsonl"
+    arguments = ["task_options.kind=svo_sov", "data.training_size=3", "data.validation_size=1", "data.test_size=1"]
+    assert main(["generate", "transduction", "-o", str(out), *arguments]) == 0
+    assert [record.fields["split"] for record in read_records(out)] == [*["train"] * 3, "validation", "test"]
+    capsys.readouterr()

@@ -1,0 +1,273 @@
+"""Recurrent networks as one step: an input and the previous state to an output and the next state.
+
+All cells have this interface, whatever their state is, so that one can stand where another does: on top of another
+(:class:`StackedCells`), or as the controller of a memory (:class:`MemoryCell`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from treemem.checked_options import checked_choice, checked_count
+from treemem.errors import RecipeError
+from treemem.nn.memory import Memory
+from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
+
+
+class StepCell(nn.Module, ABC):
+    """One step of a recurrent network.
+
+    Attributes:
+        input_size, output_size: widths of the input and the output.
+    """
+
+    input_size: int
+    output_size: int
+
+    @abstractmethod
+    def initial(self, batch_size: int) -> Any:
+        """Return the state before the first step."""
+
+    @abstractmethod
+    def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        """Return the output ``[batch, output_size]`` and the next state, for an input ``[batch, input_size]``."""
+
+    def _zeros(self, batch_size: int) -> torch.Tensor:
+        return next(self.parameters()).new_zeros(batch_size, self.output_size)
+
+
+class VanillaCell(StepCell):
+    """The plain recurrent cell: ``h = tanh(W x + U h + b)``, or with a rectifier; the output is ``h``.
+
+    Args:
+        input_size, hidden_size: widths of ``x`` and ``h``.
+        activation: ``"tanh"`` or ``"relu"``.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, activation: Literal["tanh", "relu"] = "tanh") -> None:
+        super().__init__()
+        checked_choice("activation", activation, ("tanh", "relu"))
+        self.input_size, self.output_size = input_size, hidden_size
+        self.cell = nn.RNNCell(input_size, hidden_size, nonlinearity=activation)
+
+    def initial(self, batch_size: int) -> torch.Tensor:
+        """Zeros, ``[batch, hidden_size]``."""
+        return self._zeros(batch_size)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``h`` twice."""
+        hidden = self.cell(x, state)
+        return hidden, hidden
+
+
+class GRUCell(StepCell):
+    """The gated recurrent unit (Cho et al. 2014), torch's own; the output is ``h``."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.cell = nn.GRUCell(input_size, hidden_size)
+
+    def initial(self, batch_size: int) -> torch.Tensor:
+        """Zeros, ``[batch, hidden_size]``."""
+        return self._zeros(batch_size)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``h`` twice."""
+        hidden = self.cell(x, state)
+        return hidden, hidden
+
+
+class LSTMCell(StepCell):
+    """The LSTM, torch's own; the output is ``h``, the state ``(h, c)``."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input_size, self.output_size = input_size, hidden_size
+        self.cell = nn.LSTMCell(input_size, hidden_size)
+
+    def initial(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Zeros, ``[batch, hidden_size]`` each."""
+        return self._zeros(batch_size), self._zeros(batch_size)
+
+    def forward(
+        self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """``h``, and ``(h, c)``."""
+        hidden, cell = self.cell(x, state)
+        return hidden, (hidden, cell)
+
+
+class ONLSTMCell(StepCell):
+    """The ON-LSTM (Shen et al. 2018, eq. 1-3 and 9-13); the output is ``h``, the state ``(h, c)``.
+
+    Args:
+        input_size, hidden_size: widths of ``x`` and ``h``.
+        chunk_size: adjacent units that share a master gate; it divides ``hidden_size``.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, chunk_size: int = 8) -> None:
+        super().__init__()
+        checked_count("chunk_size", chunk_size)
+        if hidden_size % chunk_size:
+            raise RecipeError(f"chunk_size {chunk_size} must divide hidden_size {hidden_size}")
+        self.input_size, self.output_size, self.chunk_size = input_size, hidden_size, chunk_size
+        outputs = 2 * (hidden_size // chunk_size) + 4 * hidden_size
+        self.of_input, self.of_hidden = nn.Linear(input_size, outputs), nn.Linear(hidden_size, outputs)
+
+    def initial(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Zeros, ``[batch, hidden_size]`` each."""
+        return self._zeros(batch_size), self._zeros(batch_size)
+
+    def forward(
+        self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """``h``, and ``(h, c)``."""
+        hidden, cell = state
+        gates = on_lstm_gates(self.of_input(x) + self.of_hidden(hidden), self.chunk_size)
+        hidden, cell = on_lstm_step(gates, cell)
+        return hidden, (hidden, cell)
+
+
+class StackedCells(StepCell):
+    """Cells on top of each other: each reads the output of the one below.
+
+    Args:
+        cells: from the lowest; sizes must fit.
+    """
+
+    def __init__(self, cells: Sequence[StepCell]) -> None:
+        super().__init__()
+        for below, above in pairwise(cells):
+            if below.output_size != above.input_size:
+                raise RecipeError(
+                    f"a cell gives {below.output_size} numbers, and the next one reads {above.input_size}"
+                )
+        self.cells = nn.ModuleList(cells)
+        self.input_size, self.output_size = cells[0].input_size, cells[-1].output_size
+
+    def initial(self, batch_size: int) -> tuple[Any, ...]:
+        """The state of each cell."""
+        return tuple(cell.initial(batch_size) for cell in self._all())
+
+    def forward(self, x: torch.Tensor, state: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+        """The output of the topmost cell, and the states of all."""
+        following = []
+        for cell, before in zip(self._all(), state, strict=True):
+            x, after = cell(x, before)
+            following.append(after)
+        return x, tuple(following)
+
+    def _all(self) -> list[StepCell]:
+        return list(self.cells)  # type: ignore[arg-type]
+
+
+class MemoryCell(StepCell):
+    """A controller that drives memories (Grefenstette et al. 2015, section 3.4).
+
+    ``(o', h_t) = controller([x_t; r_{t-1}], h_{t-1})``. What each memory takes is a linear map of ``o'``: values
+    through tanh, strengths through a sigmoid, weights of actions through a softmax, as the memory says. Then ``r_t`` is
+    what is read, and the output ``tanh(W_o o' + b_o)``. ``r_0 = 0``.
+
+    Args:
+        controller: a cell that reads ``input_size + readouts`` numbers, or a function that makes one of that width.
+        memories: one or several.
+        input_size: width of ``x``.
+        memory_size: width of the values.
+        output_size: width of the output; that of the controller by default.
+
+    Example:
+        >>> from treemem.nn import NeuralStack
+        >>> cell = MemoryCell(lambda width: LSTMCell(width, 16), [NeuralStack()], input_size=4, memory_size=8)
+        >>> output, state = cell(torch.zeros(3, 4), cell.initial(3))
+        >>> output.shape
+        torch.Size([3, 16])
+    """
+
+    def __init__(
+        self,
+        controller: Any,
+        memories: Sequence[Memory],
+        input_size: int,
+        memory_size: int,
+        output_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.memory_size = input_size, checked_count("memory_size", memory_size)
+        readouts = sum(memory.readout_size(memory_size) for memory in memories)
+        self.controller: StepCell = (
+            controller if isinstance(controller, StepCell) else controller(input_size + readouts)
+        )
+        if self.controller.input_size != input_size + readouts:
+            raise RecipeError(
+                f"the controller reads {self.controller.input_size} numbers; with {input_size} of the input and "
+                f"{readouts} that are read it must read {input_size + readouts}"
+            )
+        self.memories = nn.ModuleList(memories)
+        size = self.controller.output_size
+        self.output_size = size if output_size is None else output_size
+        self.controls = nn.Linear(size, sum(self._widths()))
+        self.output = nn.Linear(size, self.output_size)
+
+    def _all(self) -> list[Memory]:
+        return list(self.memories)  # type: ignore[arg-type]
+
+    def _widths(self) -> list[int]:
+        """The width of each group of arguments, memory by memory."""
+        return [
+            len(control.names) * max(1, control.size)
+            for memory in self._all()
+            for control in memory.controls(self.memory_size)
+        ]
+
+    def initial(self, batch_size: int) -> tuple[Any, ...]:
+        """The controller's state, that of each memory, and zeros for what was read."""
+        like = self.output.weight
+        empty = tuple(memory.initial(batch_size, self.memory_size, like) for memory in self._all())
+        readouts = sum(memory.readout_size(self.memory_size) for memory in self._all())
+        return self.controller.initial(batch_size), empty, like.new_zeros(batch_size, readouts)
+
+    def forward(self, x: torch.Tensor, state: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+        """The output, and the state as :meth:`initial` returns it."""
+        hidden, held, read = state
+        raw, hidden = self.controller(torch.cat([x, read], 1), hidden)
+        parts = iter(self.controls(raw).split(self._widths(), 1))
+        following, readouts = [], []
+        for memory, before in zip(self._all(), held, strict=True):
+            arguments: list[torch.Tensor] = []
+            for control in memory.controls(self.memory_size):
+                part = next(parts)
+                if control.form == "softmax":
+                    arguments += part.softmax(1).unbind(1)
+                else:
+                    part = part if control.form == "linear" else getattr(torch, control.form)(part)
+                    arguments.append(part if control.size else part.squeeze(1))
+            after, readout = memory.step(before, *arguments)
+            following.append(after)
+            readouts.append(readout)
+        return torch.tanh(self.output(raw)), (hidden, tuple(following), torch.cat(readouts, 1))
+
+
+def run_cell(cell: StepCell, inputs: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
+    """Return the outputs of a cell over sequences, ``[batch, time, output_size]``, and its last state.
+
+    Args:
+        cell: the cell.
+        inputs: ``[batch, time, input_size]``.
+        state: where to begin; by default the initial one.
+    """
+    state = cell.initial(len(inputs)) if state is None else state
+    outputs = []
+    for x in inputs.unbind(1):
+        output, state = cell(x, state)
+        outputs.append(output)
+    return torch.stack(outputs, 1) if outputs else inputs.new_zeros(len(inputs), 0, cell.output_size), state
+
+
+__all__ = ["GRUCell", "LSTMCell", "MemoryCell", "ONLSTMCell", "StackedCells", "StepCell", "VanillaCell", "run_cell"]

@@ -1,0 +1,138 @@
+"""One step of a neural stack or queue, with its backward pass written by hand.
+
+Autograd would keep a copy of all items for each step that reads them, which takes memory in the square of the time.
+Here all steps share one buffer: an item is written once and never changed. Of each step only a few numbers for each item
+are kept.
+The gradients are those of :mod:`treemem.ops.strength_memory.sequence`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from treemem.ops.strength_memory.ends import End
+
+
+class _Buffer:
+    """Storage ``[batch, capacity, size]`` of which the first ``filled`` items are written."""
+
+    def __init__(self, data: torch.Tensor, filled: int) -> None:
+        self.data, self.filled = data, filled
+
+
+class StrengthState(NamedTuple):
+    """The state of a memory whose items have strengths.
+
+    Attributes:
+        strength: ``[batch, items]``, oldest first.
+        items: their values, ``[batch, items, size]``.
+        buffer: where the values are kept; states that began as one share it. None if they are kept nowhere else.
+    """
+
+    strength: torch.Tensor
+    items: torch.Tensor
+    buffer: Any = None
+
+    @classmethod
+    def empty(cls, batch: int, size: int, like: torch.Tensor) -> StrengthState:
+        """Return a memory without items, with the device and type of ``like``."""
+        return cls(like.new_zeros(batch, 0), like.new_zeros(batch, 0, size))
+
+
+def strength_step(
+    state: StrengthState, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, end: End, read_strength: float
+) -> tuple[StrengthState, torch.Tensor]:
+    """Return the next state and what is read: :func:`popped` with the new item, and its :func:`read_weights`.
+
+    Args:
+        state: of the step before; it stays as it is.
+        value: ``[batch, size]``.
+        push, pop: strengths, ``[batch]``.
+        end: where the memory pops and is read.
+        read_strength: how much strength is read.
+    """
+    count, buffer = state.items.shape[1], state.buffer
+    if buffer is None or buffer.filled != count or count == buffer.data.shape[1]:
+        data = value.new_empty(len(value), max(8, 2 * count), value.shape[1])  # or another state has gone on from here
+        data[:, :count] = state.items.detach()
+        buffer = _Buffer(data, count)
+    strength, items, read = _Step.apply(state.strength, state.items, value, push, pop, buffer, end, read_strength)
+    return StrengthState(strength, items, buffer), read
+
+
+class _Step(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        before: torch.Tensor,
+        old_items: torch.Tensor,
+        value: torch.Tensor,
+        push: torch.Tensor,
+        pop: torch.Tensor,
+        buffer: _Buffer,
+        end: End,
+        read_strength: float,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        count = buffer.filled
+        buffer.data[:, count] = value
+        buffer.filled = count + 1
+        items = buffer.data[:, : count + 1].detach()
+        strength = before.new_empty(len(before), count + 1)
+        strength[:, count] = push
+        after, pop = strength[:, :count], pop[:, None]
+        nearest = count - 1 if end == "top" else 0
+        nearer = _nearer(before, end)
+        if count:
+            left_to_pop = (pop - nearer).clamp_(min=0)
+            left_to_pop[:, nearest] = pop[:, 0]
+            torch.sub(before, left_to_pop, out=after).clamp_(min=0)
+        left = (read_strength - _nearer(strength, end)).clamp_(min=0)
+        weight = torch.minimum(strength, left)
+        ctx.set_materialize_grads(False)
+        if any(ctx.needs_input_grad):
+            dtype = weight.dtype
+            kept = after > 0
+            reached = pop > nearer
+            if count:
+                reached[:, nearest] = True
+            boundary = (kept & reached).to(dtype)
+            by_nearer = (strength > left).to(dtype).add_((strength == left).to(dtype), alpha=0.5)
+            ctx.masks = kept.to(dtype), boundary, _farther(boundary, end), by_nearer, (left > 0).to(dtype)
+            ctx.items, ctx.weight, ctx.end = items, weight, end  # items that come later do not change these
+        return strength, items, torch.bmm(weight[:, None], items).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, of_strength: torch.Tensor | None, of_items: torch.Tensor | None, of_read: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        kept, boundary, replaced, by_nearer, is_read = ctx.masks
+        if of_read is None:
+            of_read = torch.zeros_like(ctx.items[:, 0])
+        of_weight = torch.bmm(ctx.items, of_read[:, :, None]).squeeze(2)
+        if of_items is None:
+            of_items = ctx.weight[:, :, None] * of_read[:, None]
+        else:
+            of_items = torch.baddbmm(of_items, ctx.weight[:, :, None], of_read[:, None])
+        by_nearer = by_nearer * of_weight
+        total = of_weight - by_nearer - _farther(by_nearer * is_read, ctx.end)
+        if of_strength is not None:
+            total = total + of_strength
+        old = total[:, :-1]
+        of_boundary = (old * boundary).sum(1)
+        before = torch.addcmul(old * kept, replaced, of_boundary[:, None])
+        return before, of_items[:, :-1], of_items[:, -1], total[:, -1], -of_boundary, None, None, None
+
+
+def _nearer(strength: torch.Tensor, end: End) -> torch.Tensor:
+    """Return the strength of all items nearer to the end than each."""
+    total = strength.cumsum(1)
+    return total - strength if end == "bottom" else total[:, -1:] - total
+
+
+def _farther(values: torch.Tensor, end: End) -> torch.Tensor:
+    """Return for each item the sum of the values of items that are farther from the end."""
+    return _nearer(values, "bottom" if end == "top" else "top")
