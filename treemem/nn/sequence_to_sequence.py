@@ -136,7 +136,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         return Seq2SeqOutput(chosen[:, :1], self.symbol(chosen), [])
 
     def _written(self, batch: TokenBatch) -> Seq2SeqOutput:
-        """Write greedily, at most twice as many symbols as the longest source has, and ten more."""
+        """Write greedily, at most twice as many symbols as the source has, and ten more."""
         device = self.embedding.weight.device
         source, lengths = batch.token.to(device), batch.lengths.to(device)
         longest = source.shape[1]
@@ -158,7 +158,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             symbol = torch.where(writes, best, symbol)
             for place, said in zip(writes.nonzero().flatten().tolist(), best[writes].tolist(), strict=True):
                 written[place].append(said)
-            going &= ~(writes & (best == self.end))
+            going &= ~(writes & (best == self.end)) & (step + 1 < 3 * lengths + 10)
             if not bool(going.any()):
                 break
         decoded = [each[: each.index(self.end)] if self.end in each else each for each in written]

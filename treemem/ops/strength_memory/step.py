@@ -1,8 +1,7 @@
 """One step of a neural stack or queue, with its backward pass written by hand.
 
 Autograd would keep a copy of all items for each step that reads them, which takes memory in the square of the time.
-Here all steps share one buffer: an item is written once and never changed. Of each step only a few numbers for each item
-are kept.
+Here all steps share one buffer: an item is written once and never changed. A step keeps a few numbers for each item.
 The gradients are those of :mod:`treemem.ops.strength_memory.sequence`.
 """
 
