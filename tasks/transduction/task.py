@@ -138,7 +138,7 @@ class Transduction(Task):
         sides = data.split_roots()
         length = np.diff(sides.begin)[::2] - 1
         split = split_numbers(data.tree_data.get("split"))
-        return SequenceExamples(sides, 2, {}, _bin(length), np.ones(len(data), bool), split)
+        return SequenceExamples(sides, 2, {}, _bin(length), np.ones(len(data), bool), split, difficulty=length)
 
     def examples_to_predict(self, data: Forest) -> Examples:
         if not data.is_flat:

@@ -1,0 +1,107 @@
+"""Step cells: those of torch, the ON-LSTM and the controllers of memories."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from treemem.errors import RecipeError
+from treemem.nn import (
+    ONLSTM,
+    DoublyLinkedList,
+    GRUCell,
+    LSTMCell,
+    Memory,
+    MemoryCell,
+    NeuralDeque,
+    NeuralQueue,
+    NeuralStack,
+    ONLSTMCell,
+    StackedCells,
+    StepCell,
+    SuperpositionStack,
+    VanillaCell,
+)
+from treemem.nn.step_cells import run_cell
+from treemem.trees.vocabulary import Vocabulary
+
+CELLS = [VanillaCell, GRUCell, LSTMCell, lambda inputs, size: ONLSTMCell(inputs, size, 4)]
+MEMORIES = [
+    NeuralStack,
+    NeuralQueue,
+    NeuralDeque,
+    lambda: SuperpositionStack(6, top_k=2),
+    lambda: SuperpositionStack(6, no_op=False, empty=0.0),
+    lambda: DoublyLinkedList(7),
+]
+
+
+@pytest.mark.parametrize("make", CELLS[:3])
+def test_a_run_of_a_cell_is_torchs_own_network(make: type[StepCell]) -> None:
+    torch.manual_seed(0)
+    cell = make(3, 4).double()
+    kind = {VanillaCell: torch.nn.RNN, GRUCell: torch.nn.GRU, LSTMCell: torch.nn.LSTM}[make]
+    network = kind(3, 4, batch_first=True).double()
+    network.load_state_dict({f"{name}_l0": weight for name, weight in cell.cell.state_dict().items()})
+    inputs = torch.randn(2, 5, 3, dtype=torch.float64)
+    outputs, state = run_cell(cell, inputs)
+    expected, last = network(inputs)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(
+        state if torch.is_tensor(state) else state[1], (last if torch.is_tensor(last) else last[1])[0]
+    )
+
+
+def test_a_run_of_the_on_lstm_cell_is_the_layer() -> None:
+    torch.manual_seed(0)
+    layer = ONLSTM(12, Vocabulary(["x"], []), chunk_size=4, num_layers=1, embedding_size=5).double()
+    own = dict(layer.named_parameters())
+    cell = ONLSTMCell(5, 12, 4).double()
+    weights = {name.rpartition("layers.0.")[2]: weight for name, weight in own.items() if "layers.0." in name}
+    cell.load_state_dict({name.removeprefix("cell."): weight for name, weight in weights.items()})
+    inputs = torch.randn(2, 6, 5, dtype=torch.float64)
+    torch.testing.assert_close(run_cell(cell, inputs)[0], layer.read(inputs, torch.tensor([6, 6])).outputs)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("make", CELLS)
+def test_every_cell_drives_every_memory_and_gradients_reach_every_weight(
+    make: type[StepCell], memory: type[Memory]
+) -> None:
+    torch.manual_seed(0)
+    cell = MemoryCell(lambda width: make(width, 8), [memory()], input_size=3, memory_size=4)
+    outputs, _ = run_cell(cell, torch.randn(2, 6, 3))
+    assert outputs.shape == (2, 6, 8)
+    outputs.square().sum().backward()
+    assert [name for name, weight in cell.named_parameters() if weight.grad is None or not weight.grad.any()] == []
+
+
+def test_a_controller_drives_several_memories_and_stands_on_other_cells() -> None:
+    torch.manual_seed(0)
+    inner = MemoryCell(lambda width: LSTMCell(width, 8), [NeuralStack(), NeuralQueue()], 6, 4, output_size=5)
+    assert inner.controller.input_size == 6 + 4 + 4
+    cell = StackedCells([GRUCell(3, 6), inner, VanillaCell(5, 7, "relu")])
+    outputs, state = run_cell(cell, torch.randn(2, 4, 3))
+    assert outputs.shape == (2, 4, 7)
+    again, _ = run_cell(cell, torch.randn(2, 1, 3), state)
+    assert again.shape == (2, 1, 7)
+
+
+def test_what_a_controller_reads_is_what_was_read_before() -> None:
+    """With an input that is 0, the controller tells steps apart by what its memory gave."""
+    torch.manual_seed(0)
+    cell = MemoryCell(lambda width: VanillaCell(width, 4), [NeuralStack()], 2, 3)
+    state = cell.initial(1)
+    _, (_, _, read) = cell(torch.ones(1, 2), state)
+    hidden, _ = cell.controller(torch.cat([torch.zeros(1, 2), read], 1), torch.zeros(1, 4))
+    output, _ = cell(torch.zeros(1, 2), (torch.zeros(1, 4), cell.initial(1)[1], read))
+    torch.testing.assert_close(output, torch.tanh(cell.output(hidden)))
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(RecipeError, match="a cell gives 4 numbers, the next one reads 5"):
+        StackedCells([VanillaCell(3, 4), VanillaCell(5, 4)])
+    with pytest.raises(RecipeError, match="must read 7"):
+        MemoryCell(VanillaCell(3, 4), [NeuralStack()], 3, 4)
+    with pytest.raises(RecipeError, match="chunk_size 5 must divide hidden_size 8"):
+        ONLSTMCell(3, 8, 5)
