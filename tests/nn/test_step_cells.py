@@ -47,9 +47,8 @@ def test_a_run_of_a_cell_is_torchs_own_network(make: type[StepCell]) -> None:
     outputs, state = run_cell(cell, inputs)
     expected, last = network(inputs)
     torch.testing.assert_close(outputs, expected)
-    torch.testing.assert_close(
-        state if torch.is_tensor(state) else state[1], (last if torch.is_tensor(last) else last[1])[0]
-    )
+    ours, theirs = (each if torch.is_tensor(each) else each[1] for each in (state, last))
+    torch.testing.assert_close(ours, theirs[0])
 
 
 def test_a_run_of_the_on_lstm_cell_is_the_layer() -> None:
@@ -65,9 +64,7 @@ def test_a_run_of_the_on_lstm_cell_is_the_layer() -> None:
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("make", CELLS)
-def test_every_cell_drives_every_memory_and_gradients_reach_every_weight(
-    make: type[StepCell], memory: type[Memory]
-) -> None:
+def test_every_cell_drives_every_memory_and_all_weights_learn(make: type[StepCell], memory: type[Memory]) -> None:
     torch.manual_seed(0)
     cell = MemoryCell(lambda width: make(width, 8), [memory()], input_size=3, memory_size=4)
     outputs, _ = run_cell(cell, torch.randn(2, 6, 3))
@@ -99,7 +96,7 @@ def test_what_a_controller_reads_is_what_was_read_before() -> None:
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(RecipeError, match="a cell gives 4 numbers, the next one reads 5"):
+    with pytest.raises(RecipeError, match="a cell gives 4 numbers, and the next one reads 5"):
         StackedCells([VanillaCell(3, 4), VanillaCell(5, 4)])
     with pytest.raises(RecipeError, match="must read 7"):
         MemoryCell(VanillaCell(3, 4), [NeuralStack()], 3, 4)

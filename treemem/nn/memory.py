@@ -169,6 +169,11 @@ class NeuralQueue(_OneEnded):
 
     Args:
         read_strength: how much strength is read; 1 in the paper.
+
+    Example:
+        >>> push, pop = torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+        >>> NeuralQueue()(torch.tensor([[[1.0], [2.0], [3.0]]]), push, pop).flatten().tolist()
+        [1.0, 1.0, 2.0]
     """
 
     end: ClassVar[End] = "bottom"
@@ -179,6 +184,12 @@ class NeuralDeque(Memory):
 
     A step pops at the top, pops at the bottom, pushes at both ends, and reads both, as two of everything: values
     ``[batch, 2, size]``, strengths ``[batch, 2]``, the top first. What is read is ``[batch, 2 * size]``, the top first.
+
+    Example:
+        >>> deque, both = NeuralDeque(), torch.ones(1, 2)
+        >>> _, readout = deque.step(deque.initial(1, 1), torch.tensor([[[1.0], [2.0]]]), both, 0 * both)
+        >>> readout.tolist()
+        [[1.0, 2.0]]
     """
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> StrengthState:
@@ -273,6 +284,11 @@ class DoublyLinkedList(Memory):
         length: number of cells, half of them on each side of the head; what leaves at an end is lost.
         no_op: whether leaving the list is an action.
         empty: the value of an empty cell.
+
+    Example:
+        >>> insert, left, right = torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]]), torch.zeros(1, 3)
+        >>> DoublyLinkedList(5)(torch.tensor([[[1.0], [2.0], [3.0]]]), insert, left, right).flatten().tolist()
+        [1.0, 2.0, 1.0]
     """
 
     def __init__(self, length: int = 61, *, no_op: bool = True, empty: float = -1.0) -> None:

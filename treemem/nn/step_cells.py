@@ -48,6 +48,12 @@ class VanillaCell(StepCell):
     Args:
         input_size, hidden_size: widths of ``x`` and ``h``.
         activation: ``"tanh"`` or ``"relu"``.
+
+    Example:
+        >>> cell = VanillaCell(3, 4)
+        >>> output, state = cell(torch.zeros(2, 3), cell.initial(2))
+        >>> output.shape
+        torch.Size([2, 4])
     """
 
     def __init__(self, input_size: int, hidden_size: int, activation: Literal["tanh", "relu"] = "tanh") -> None:
@@ -67,7 +73,13 @@ class VanillaCell(StepCell):
 
 
 class GRUCell(StepCell):
-    """The gated recurrent unit (Cho et al. 2014), torch's own; the output is ``h``."""
+    """The gated recurrent unit (Cho et al. 2014), torch's own; the output is ``h``.
+
+    Example:
+        >>> cell = GRUCell(3, 4)
+        >>> cell(torch.zeros(2, 3), cell.initial(2))[0].shape
+        torch.Size([2, 4])
+    """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -85,7 +97,14 @@ class GRUCell(StepCell):
 
 
 class LSTMCell(StepCell):
-    """The LSTM, torch's own; the output is ``h``, the state ``(h, c)``."""
+    """The LSTM, torch's own; the output is ``h``, the state ``(h, c)``.
+
+    Example:
+        >>> cell = LSTMCell(3, 4)
+        >>> output, (hidden, state) = cell(torch.zeros(2, 3), cell.initial(2))
+        >>> state.shape
+        torch.Size([2, 4])
+    """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -110,6 +129,11 @@ class ONLSTMCell(StepCell):
     Args:
         input_size, hidden_size: widths of ``x`` and ``h``.
         chunk_size: adjacent units that share a master gate; it divides ``hidden_size``.
+
+    Example:
+        >>> cell = ONLSTMCell(3, 8, chunk_size=4)
+        >>> cell(torch.zeros(2, 3), cell.initial(2))[0].shape
+        torch.Size([2, 8])
     """
 
     def __init__(self, input_size: int, hidden_size: int, chunk_size: int = 8) -> None:
@@ -140,6 +164,11 @@ class StackedCells(StepCell):
 
     Args:
         cells: from the lowest; sizes must fit.
+
+    Example:
+        >>> cell = StackedCells([LSTMCell(3, 4), GRUCell(4, 5)])
+        >>> cell(torch.zeros(2, 3), cell.initial(2))[0].shape
+        torch.Size([2, 5])
     """
 
     def __init__(self, cells: Sequence[StepCell]) -> None:
