@@ -76,14 +76,14 @@ class Answer(NamedTuple):
 
 
 class Task(ABC):
-    """Data, what a network must say about them, and how well it did.
+    """A task: its data, the answers asked for, and how they are scored.
 
     A task is a frozen dataclass whose fields are its options, which JSON can hold, so that a checkpoint can name it.
     Results of different ``version`` are not comparable. Labelled examples are forests: ``tree_data`` has labels, groups
     and splits.
 
-    A subclass says which examples it has (:meth:`examples`), what the head is (:meth:`head`), what is lost
-    (:meth:`loss`) and how outputs are scored (:meth:`scores`). :class:`ClassificationTask` has defaults for classes.
+    A subclass says which examples it has (:meth:`examples`), what the head is (:meth:`head`), what the
+    loss is (:meth:`loss`) and how outputs are scored (:meth:`scores`). :class:`ClassificationTask` has defaults.
 
     Attributes:
         name, version: of the task.
@@ -92,7 +92,7 @@ class Task(ABC):
         published: figures of publications.
         networks: networks by the names that tables give them.
         data_options: the class of the options of :meth:`make_data`.
-        text_columns: the fields of :meth:`records_of` that a line of text has, in order.
+        text_columns: the fields that a line of a text file holds, in order.
         record_fields: the fields that :meth:`read_examples` reads of a record, and what they hold.
         scoring_options: options that change scores but neither networks nor data, so that a trained model can be scored
             with others.

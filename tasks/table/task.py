@@ -51,7 +51,8 @@ class TableTask(Task):
         text: how texts describe trees: ``"brackets"`` such as ``(f x y)``, ``"json"``, ``"expression"``,
             ``"equation"``, ``"preorder"``, ``"listops"`` or ``"logic"``.
         number: label of leaves that keep numbers as values, in JSON and nested data; by default numbers are labels.
-        unknown: the leaf that unknown leaves are read as; None: they are errors.
+        unknown: a leaf, such as ``"<unk>"``, that unknown leaves are read as; None: they are errors. Its vector is not
+            trained, so predictions with it mean little.
         kinds: ``"label"``: inner nodes of one label and arity share parameters; ``"arity"``: all of one arity do, so
             that unknown functions are read too.
         classes: names of the classes, in order; by default those of the table.
@@ -70,7 +71,7 @@ class TableTask(Task):
     target: tuple[str, ...] = (_TARGET,)
     text: TextForm = "brackets"
     number: str | None = None
-    unknown: str | None = "<unk>"
+    unknown: str | None = None
     kinds: KindsBy = "label"
     classes: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()

@@ -16,6 +16,7 @@ from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import RecordReader
+from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 
 PAIR = "Pair"
@@ -105,7 +106,7 @@ def words_of(text: str, known: Iterable[str], what: str = "source") -> list[str]
         ParseError: there is none.
         VocabularyError: one that the task does not have.
     """
-    words, symbols = text.split(), set(known) - {END, BETWEEN}
+    words, symbols = decode_source(text).split(), set(known) - {END, BETWEEN}
     if not words:
         raise ParseError(f"an empty {what}; give symbols with spaces between them", text)
     for word in words:

@@ -31,7 +31,7 @@ EPOCHS = {"next_letter": 12, "copy_letters": 25, "odd_x": 25, "first_leaf": 25}
 def run(arguments: list[str], cwd: Path, expected: int = 0, launcher: tuple[str, ...] = ()) -> str:
     """What the command printed on standard output."""
     command = [sys.executable, *launcher, str(FOLDER / "driver.py"), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TREEMEM_COMPILE": "0"}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == expected, done.stderr[-3000:]
     return done.stdout

@@ -81,11 +81,11 @@ def load(
     """Return a trained model, ready to predict.
 
     Args:
-        path: the folder of a checkpoint; of a training run, whose best checkpoint is taken; of several runs, if only
-            one is there; the name of a task that comes with a trained model; or ``hf://owner/name@revision``, a model
-            on the hub (:mod:`treemem.hub`). A damaged checkpoint of a run is skipped for the one before it, with a
+        path: a folder, of a checkpoint, of a run (its best checkpoint), or with exactly one run in it; the name of a
+            model that comes with treemem; or ``hf://owner/name@revision``, a model on the hub (:mod:`treemem.hub`). A
+            damaged checkpoint of a run is skipped for the one before it, with a
             warning.
-        device: where the weights shall be.
+        device: of the weights.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
     Raises:
@@ -141,7 +141,7 @@ def load_pretrained(name: str = "equation_verification", *, device: str | torch.
 
     Args:
         name: the task, for its best model, or ``"TASK/MODEL"``, such as ``"equation_verification/stack"``.
-        device: where the weights shall be.
+        device: of the weights.
 
     Raises:
         RecipeError: no task of that name.

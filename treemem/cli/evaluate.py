@@ -114,7 +114,10 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     recipe = None if folder is None or options.data is not None else load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("scoring the data of the run")
-        given["data"] = dataclasses.asdict(recipe.data)
+        given |= {
+            "data": dataclasses.asdict(recipe.data),
+            "task_options": {**recipe.task_options, **model.task.options},
+        }
     elif options.data is None:
         _logger.info("no run of this model is here; the task generates the data")
     task, data_options = load_task_data(model.task.name, options.set, given)

@@ -44,8 +44,9 @@ def _run(options: Namespace) -> None:
     given = [] if options.seeds is None else [f"seeds={options.seeds}"]
     given += [] if options.epochs is None else [f"training.epochs={options.epochs}"]
     with processes.agreeing():
-        recipe = load_recipe(options.recipe, [*given, *options.set]).with_networks(options.networks)
-        recipe = recipe.named_by_changes(load_recipe(options.recipe))
+        overrides = [*given, *options.set]
+        before = load_recipe(options.recipe, [each for each in overrides if not each.startswith("networks.")])
+        recipe = load_recipe(options.recipe, overrides).with_networks(options.networks).named_by_changes(before)
         find_device(recipe.training.accelerator, "training.accelerator")
         output = Path(options.output or default_folder(recipe.task, options.recipe))
         check_folder(output)

@@ -55,8 +55,7 @@ def explore(
         labels: the labels, ``[examples]``, -1 for unknown. They replace those of the forest.
         ids: the name of each example on the page; by default numbers from 1.
         title: title of the page.
-        most: raise an error if there are more examples. A node of a network of size 50 with a stack of 5 takes up to
-            2,600 bytes.
+        most: the most examples allowed. The page grows by up to 2,600 bytes a node (hidden size 50, stack of 5 rows).
         overwrite: replace an existing file.
 
     Returns:

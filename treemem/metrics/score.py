@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, near_names
 
 
 class Monitor(NamedTuple):
@@ -40,6 +40,10 @@ class Monitor(NamedTuple):
         return value > best if self.mode == "max" else value < best
 
 
+_MAY_BE_ABSENT = ("accuracy", "precision", "recall", "f1", "majority")
+"""Metrics that are None where a task does not have them."""
+
+
 @dataclass(frozen=True)
 class Score:
     """The metrics of one group of examples.
@@ -62,6 +66,8 @@ class Score:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "metrics":
             raise AttributeError(name)
+        if name not in self.metrics and name not in _MAY_BE_ABSENT:
+            raise AttributeError(f"no metric {name!r}{near_names(name, self.metrics)}; there are {list(self.metrics)}")
         return self.metrics.get(name)
 
 

@@ -29,6 +29,7 @@ def root_encodings(
         raise GraphError(
             f"this head reads examples of {trees_per_example} trees, [examples, {trees_per_example}, hidden_size], "
             f"not {list(tensor.shape)}; make the batch with trees_per_example={trees_per_example}"
+            + ("; for an answer a node, make the head with nodes='every'" if tensor.dim() == 2 else "")
         )
     if hidden_size is not None:
         check_width(tensor, hidden_size)

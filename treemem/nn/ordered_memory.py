@@ -44,10 +44,10 @@ def _checked_optional_count(name: str, count: int | None) -> int | None:
 
 
 class OrderedMemory(SequenceEncoder):
-    """The Ordered Memory of Shen et al. 2019, which composes a sequence bottom-up as if it parsed it.
+    """The Ordered Memory of Shen et al. 2019, which reads tokens one by one and composes them as a tree would.
 
-    With ``x = LN(W e + b)`` of the token's vector ``e``, slot ``N`` the one that ends up with the whole sequence,
-    ``M_i`` what slot ``i`` holds and ``C_i`` its candidate, a step is::
+    ``x = LN(W e + b)``, where ``e`` is the token's vector. Slot ``i`` holds ``M_i`` and has the candidate ``C_i``. The
+    last slot, ``N``, holds the whole sequence at the end. A step is::
 
         b_i = (w . drop(relu(LN_q(W_q drop(x)) + LN_k(W_k drop(C_i))))) / sqrt(hidden_size)
         m_i = sum of the last p_j over j <= i + 1, 0 where that is below 1e-5; m_N = 1
@@ -63,12 +63,12 @@ class OrderedMemory(SequenceEncoder):
 
     This is what the authors' code runs. It differs from the paper in the score (the paper's eq. 8 has
     ``tanh(W [C_i; x] + b)`` and divides by the root of a loosely defined ``N``), in the threshold 1e-5, and in the
-    first token, which fills all slots and attends to nothing. In the paper's algorithm 1 the first token is composed
-    with an empty last slot, as in shorter sequences under ``padding="left"``.
+    first token, which fills all slots and attends to nothing. The paper's algorithm 1 composes the first token with an
+    empty last slot; here that happens only in shorter sequences under ``padding="left"``.
 
-    Any number of slots reads sequences of any length. Extra slots change nothing for up to ``slots + 1`` tokens, or
-    ``slots`` if the sequence begins empty (see ``padding``). In longer sequences fewer slots compose some parts
-    earlier, which changes the result. Weights do not depend on the number of slots: the authors train with 12 on logic
+    Any number of slots reads sequences of any length. A sequence of ``n`` tokens needs ``n - 1`` slots, or ``n`` if it
+    begins empty (see ``padding``). More slots change nothing; fewer compose some parts earlier and change the result.
+    Weights do not depend on the number of slots: the authors train with 12 on logic
     and test with 24.
 
     The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each ``[sequences, longest, slots]``, with
@@ -84,16 +84,16 @@ class OrderedMemory(SequenceEncoder):
         evaluation_slots: number of slots in evaluation mode; None means ``slots``.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
             The authors have ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
-            ``dropouti``. Theirs for sentiment drops the same entries in all tokens of a sequence.
+            ``dropouti``. The authors' code for sentiment drops the same entries in all tokens of a sequence.
         dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training.
         memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
         bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
             second.
-        padding: what the other sequences of a batch change. ``"right"``: nothing. ``"left"``, for results comparable
-            with the published ones on ListOps: sequences shorter than the longest of their batch begin empty, with
-            ``cell(x, 0)`` in the last slot, so their encodings depend on the batch; if ``bidirectional``, the second
-            half of their encoding is 0, as in the authors' code. ``"right flipped"``: only the backward direction
-            begins so, as in the authors' code with padding on the right.
+        padding: whether the other sequences of a batch change a result. ``"right"``: no. ``"left"``, for results
+            comparable with the published ones on ListOps: sequences shorter than the longest of their batch begin
+            empty, with ``cell(x, 0)`` in the last slot, so their encodings depend on the batch; if ``bidirectional``,
+            the second half of their encoding is 0, as in the authors' code. ``"right flipped"``: only the backward
+            direction begins so, as in the authors' code with padding on the right.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
             "TreeRNN op"; of a layer norm in it the paper says nothing, and it has none.
         engine: ``"stepwise"``, which ``"auto"`` takes, or ``"naive"``: step by step and slot by slot. Both give the

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from treemem.errors import RecipeError, near_names
+
 Value = TypeVar("Value")
 
 
@@ -22,7 +24,11 @@ class RecordedOptions:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Record the arguments that there are; copying and unpickling give none."""
         layer = super().__new__(cls)
-        bound = _signature(cls).bind_partial(*args, **kwargs)
+        signature = _signature(cls)
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise RecipeError(f"{cls.__name__} has no option {name!r}{near_names(name, signature.parameters)}")
+        bound = signature.bind_partial(*args, **kwargs)
         bound.apply_defaults()
         given = {name: value for name, value in bound.arguments.items() if name != "vocabulary"}
         object.__setattr__(layer, "options", {name: _plain(value) for name, value in given.items()})

@@ -84,14 +84,15 @@ class StackTreeLSTM(TreeLayer):
         stack_size: number of stack rows.
         no_op: a third action, leaving the stack as it is.
         normalize: make the actions sum to 1; True for ``"softmax_of_gates"``, as in the published code, or
-            ``"divide"`` or ``"softmax"``; see :class:`treemem.ops.StackTreeLSTMOptions`, also for the next seven.
+            ``"divide"`` or ``"softmax"``; see :class:`treemem.ops.StackTreeLSTMOptions`, also for
+            ``activation`` to ``queue``.
         activation: of ``u``.
         output_activation: of what is read.
         actions: ``"elementwise"`` or ``"scalar"``.
-        input_gate: what is pushed is gated as in an LSTM.
+        input_gate: what is pushed is multiplied by an input gate.
         top_k: how many rows are read.
         gated_top_k: a gate for each coordinate of each row read.
-        no_pop: push and no-op only.
+        no_pop: there is no pop, and always a no-op; leave ``no_op`` False.
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.
         dropout: probability that an entry of ``u`` is dropped in training.

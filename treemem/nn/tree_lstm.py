@@ -59,9 +59,9 @@ class TreeLSTM(TreeLayer):
 
     ``i, f_k, o = sigmoid(U x + b)``, ``u = tanh(U_u x + b_u)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``,
     where ``x`` holds the children's ``h`` one after the other, then the features. Each forget gate sees all children
-    and has its own bias. This and the initialisation are as in the code published with Arabshahi et al. 2020: for one
-    child, that of ``nn.Linear``; for more, each child's block has the bound ``1 / sqrt(hidden_size)`` and biases start
-    at 0. Dropout is on ``u`` of inner nodes.
+    and has its own bias. Gates and initial weights are those of the code published with Arabshahi et al. 2020. Maps of
+    one child start as those of ``nn.Linear``. With more children, each child's block has the bound
+    ``1 / sqrt(hidden_size)`` and biases start at 0. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
     (before its dropout), ``[nodes, hidden_size]``.
@@ -69,7 +69,7 @@ class TreeLSTM(TreeLayer):
     Args:
         hidden_size: width of ``h`` and ``c``.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
-        input_size: width of the features; leaves then run the cell without children, ``c = i * u``.
+        input_size: width of the features; if given, a leaf computes the cell from its features alone, ``c = i * u``.
         dropout: probability that an entry of ``u`` is dropped in training.
         direction: see :class:`TreeNetwork`. The downward step is an LSTM step from the parent:
             ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,

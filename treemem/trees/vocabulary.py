@@ -54,10 +54,10 @@ class Vocabulary:
 
     Args:
         leaves: labels of symbol leaves; their order is that of the rows of an embedding.
-        functions: ``(label, arity)`` of every sort of inner node; one label may come with several arities.
+        functions: ``(label, arity)`` for each kind of inner node; one label may come with several arities.
         kinds: ``"label"``: each of ``functions`` has parameters of its own; ``"arity"``: all of one arity share them.
         number: the label of leaves that stand for a number, such as ``"Number"``; none by default.
-        unknown: the one of ``leaves`` that leaves with an unknown label are read as; by default they are an error.
+        unknown: a label in ``leaves``; leaves with an unknown label are read as it. By default they are an error.
             With ``kinds="arity"`` unknown functions are read too, if their arity is known.
 
     Attributes:
@@ -88,7 +88,11 @@ class Vocabulary:
         if isinstance(leaves, str):
             raise VocabularyError(f"leaves must be several labels, not the string {leaves!r}")
         self.leaves = tuple(leaves)
-        self.functions = tuple((label, arity) for label, arity in functions)
+        given = list(functions)
+        for each in given:
+            if not (isinstance(each, (tuple, list)) and len(each) == 2 and isinstance(each[1], (int, np.integer))):
+                raise VocabularyError(f"functions are labels with numbers of children, as ('f', 2), not {each!r:.100}")
+        self.functions = tuple((label, int(arity)) for label, arity in given)
         self.kinds_by = kinds
         self.number = number
         self.unknown = unknown
