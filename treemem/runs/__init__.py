@@ -1,4 +1,8 @@
-"""Training and scoring of models: fit, evaluate, several seeds, recipes."""
+"""Training and scoring of models: fit, evaluate, several seeds, recipes.
+
+A training goes ``train_recipe`` (all networks of a recipe), ``fit_seeds`` (the seeds of a network), ``fit`` (one run),
+``Trainer`` (its epochs), ``Learner`` (the training step). ``RunState`` is what a checkpoint keeps of it.
+"""
 
 from __future__ import annotations
 
