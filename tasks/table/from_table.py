@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from treemem.errors import RecipeError
 from treemem.tasks.table.data import TableRecords, numbers_of, read_table
 from treemem.tasks.table.nodes import TableNodes
 from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, TableTask
+
+_logger = logging.getLogger(__name__)
 
 
 def task_from_table(
@@ -39,7 +42,9 @@ def task_from_table(
     target = (target,) if isinstance(target, str) else tuple(target)
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"))
     table = read_table(source, reader, target)
-    kind = _kind_of(table.targets) if kind is None else kind
+    if kind is None:
+        kind = _kind_of(table.targets)
+        _logger.info("%s read as %s; kind= names another kind", ", ".join(target), kind)
     classes: dict[str, type[TableTask]] = {
         "classes": TableClasses,
         "regression": TableRegression,
@@ -55,10 +60,19 @@ def _kind_of(targets: list[list[Any]]) -> str:
     if any(isinstance(value, (list, tuple, np.ndarray)) for value in targets[0]):
         return "nodes"
     try:
-        numbers = np.stack([numbers_of(values, "") for values in targets])
-    except RecipeError:
+        numbers = np.stack([numbers_of(values, "the target") for values in targets])
+    except RecipeError as error:
+        if any(isinstance(value, float) or _has_decimals(value) for values in targets for value in values):
+            raise RecipeError(f'{error}; if the cells are names, give kind="classes"') from error
         return "classes"
     known = numbers[~np.isnan(numbers)]
     if len(targets) > 1:
         return "labels" if np.isin(known, (0, 1)).all() else "regression"
     return "classes" if (known == known.round()).all() else "regression"
+
+
+def _has_decimals(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and not float(value).is_integer()
+    except ValueError:
+        return False

@@ -184,6 +184,9 @@ def test_what_is_wrong_with_a_table_is_said() -> None:
         task_from_table([{"expr": "x", "size": "big"}], tree="expr", target="size", kind="regression")
     with pytest.raises(RecipeError, match="labels are 1 or 0"):
         task_from_table(ROWS, tree="expr", target="size", kind="labels")
+    mixed = [{"expr": "x", "size": 1.5}, {"expr": "y", "size": "big"}]
+    with pytest.raises(RecipeError, match=r"row 2: the target must be a finite number.*give kind=\"classes\""):
+        task_from_table(mixed, tree="expr", target="size")
     with pytest.raises(RecipeError, match="there is no row"):
         task_from_table([], tree="expr", target="size")
     with pytest.raises(RecipeError, match="has no table"):
