@@ -16,21 +16,14 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData, split_and_group, split_numbers
 from treemem.data.sum_count import SumCount
-from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.errors import GraphError
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.nn.sequence_to_sequence import BETWEEN, END
-from treemem.records import read_records
 from treemem.task import Answer, ModelOutput, Task
-from treemem.tasks.transduction.data import (
-    SourceRecords,
-    TransductionDataOptions,
-    forest_of_pairs,
-    make_pairs,
-    source_tree,
-    words_of,
-)
+from treemem.tasks.transduction.data import TransductionDataOptions, make_pairs
 from treemem.tasks.transduction.grammars import Kind, symbols_of
+from treemem.tasks.transduction.readers import FIELDS, PAIR, SourceRecords, read_pairs, source_tree
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -53,11 +46,16 @@ def _networks() -> dict[str, NetworkConfig]:
 
 @dataclass(frozen=True)
 class Transduction(Task):
-    """Write the target of a source sequence, with scores by the length of the source.
+    """Write the target of a source sequence (Grefenstette et al. 2015), with scores by the length of the source.
+
+    Data are forests of trees ``Pair(Sequence(source...), Sequence(target..., </s>))``, with ``tree_data["split"]`` if
+    they are divided. A network gets a :class:`~treemem.data.token_batch.TokenBatch` of sources; its ``target`` holds
+    the targets, which end in ``</s>``. The encoder output has the logits ``outputs [batch, longest target, leaves]``
+    and, in evaluation, ``decoded``: for each example the ids that it wrote, without ``</s>``.
 
     Args:
         kind: ``"copy"``, ``"reversal"``, ``"bigram_flip"``, or a synchronous grammar: ``"svo_sov"``, ``"gender"``.
-        alphabet: number of symbols; of a grammar, about the number of source symbols.
+        alphabet: number of symbols; of a grammar, about the number of source symbols. The published examples need 128.
 
     Raises:
         RecipeError: an unknown kind, or no symbol.
@@ -69,10 +67,10 @@ class Transduction(Task):
     monitor: ClassVar[Monitor] = Monitor("coarse accuracy")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = TransductionDataOptions
-    text_columns: ClassVar[tuple[str, ...]] = ("source", "target")
+    text_columns: ClassVar[tuple[str, ...]] = FIELDS
     record_fields: ClassVar[Mapping[str, str]] = {
-        "source": "symbols with spaces between them",
-        "target": "the same of the target",
+        "source": "symbols separated by spaces",
+        "target": "likewise; treemem predict does not need it",
         "split": "train, validation or test; may be left out",
     }
 
@@ -85,22 +83,34 @@ class Transduction(Task):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """``</s>``, ``|||`` and the symbols of sources and targets."""
-        return Vocabulary([END, BETWEEN, *symbols_of(self.kind, self.alphabet)], [])
+        """``</s>`` (id 0), ``|||`` (id 1), the symbols of sources, and those of targets that are not among them."""
+        source, target = symbols_of(self.kind, self.alphabet)
+        return Vocabulary(list(dict.fromkeys([END, BETWEEN, *source, *target])), [])
 
     def make_data(self, options: TransductionDataOptions, *, progress: bool | None = None) -> TaskData:
-        return make_pairs(self.kind, self.alphabet, options)
+        """Return the pairs that ``options`` ask for; see :func:`~treemem.tasks.transduction.data.make_pairs`."""
+        return make_pairs(self.kind, self.alphabet, options, self.read_examples)
 
     def group_name(self, group: int) -> str:
         """Return the range of a bin of eight lengths, such as ``"9-16"``."""
         return f"{group - 7}-{group}"
 
     def parse(self, text: str) -> Tree:
-        return source_tree(text, self.vocabulary.leaves)
+        """Return the source that a text of symbols describes, as a flat tree.
+
+        Raises:
+            ParseError: an empty source.
+            VocabularyError: a symbol that sources do not have.
+        """
+        return source_tree(text, self._source_symbols)
 
     @property
     def reader(self) -> SourceRecords:
-        return SourceRecords(self.vocabulary.leaves)
+        return SourceRecords(self._source_symbols)
+
+    @property
+    def _source_symbols(self) -> frozenset[str]:
+        return frozenset(symbols_of(self.kind, self.alphabet)[0])
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Yield records with ``source``, ``target``, ``split`` and ``length``."""
@@ -112,29 +122,22 @@ class Transduction(Task):
             yield {"source": " ".join(source), "target": " ".join(target[:-1]), **more}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """Return the pairs of a file.
-
-        Raises:
-            RecipeError: no pair, or no such file.
-            ParseError, VocabularyError: an empty source or target, or an unknown symbol, with its line.
-        """
-        pairs, splits, symbols = [], [], self.vocabulary.leaves
-        records = read_records(source, format=format, text_fields=self.text_columns, one_of=("source",))
-        for record in records:
-            try:
-                sides = [words_of(str(record.fields.get(name) or ""), symbols, name) for name in self.text_columns]
-            except (ParseError, VocabularyError) as error:
-                raise error.at(record.line, os.fspath(source)) from error
-            pairs.append((sides[0], sides[1]))
-            splits.append(record.fields.get("split") or "")
-        if not pairs:
-            raise RecipeError(f"there is no pair in {os.fspath(source)}")
-        forest = forest_of_pairs(pairs)
-        return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
+        """Return the pairs of a file; see :func:`~treemem.tasks.transduction.readers.read_pairs`."""
+        return read_pairs(source, symbols_of(self.kind, self.alphabet), format=format)
 
     def examples(self, data: Forest) -> Examples:
-        if data.is_flat:  # sources alone
+        """Return the pairs of a forest, or sources alone as examples without labels.
+
+        Raises:
+            GraphError: trees that are neither.
+        """
+        if data.is_flat:
             return self.examples_to_predict(data)
+        root = data.begin[1:] - 1
+        if any(data.labels[place] != PAIR for place in np.unique(data.label[root])) or (data.arity[root] != 2).any():
+            raise GraphError(
+                f"a pair is a tree of the root {PAIR!r} with two children; Transduction.read_examples makes them"
+            )
         sides = data.split_roots()
         length = np.diff(sides.begin)[::2] - 1
         split = split_numbers(data.tree_data.get("split"))

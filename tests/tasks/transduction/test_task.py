@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 import treemem
 from treemem.cli import main
-from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.records import read_records, write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.transduction import Transduction, TransductionDataOptions
-from treemem.tasks.transduction.grammars import DRAWS, Kind, symbols_of
+from treemem.tasks.transduction.grammars import DRAWS, GENDER, SVO_SOV, Grammar, Kind, symbols_of
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
 
 SMALL = TransductionDataOptions(40, 10, 10, (3, 6), (3, 9), seed=3)
 NETWORK = NetworkConfig("SequenceToSequence", {"hidden_size": 16, "memory": "stack", "memory_size": 8})
@@ -40,12 +42,35 @@ def flipped(words: list[str]) -> list[str]:
 
 
 def verb_last(words: list[str]) -> list[str]:
-    assert re.fullmatch(r"s v( o)+( s r s v( o)+)*", " ".join(word[0] for word in words))
-    moved = [words[0], *words[2:], words[1]]
+    """Find the main verb by reading the sentence, and move it to the end."""
+    sorts = [word.rstrip("0123456789") for word in words]
+
+    def subject(place: int) -> int:
+        assert sorts[place] == "si"
+        return clause(place + 2)[1] if sorts[place + 1] == "rpi" else place + 1
+
+    def clause(place: int) -> tuple[int, int]:
+        """The places of the verb and of the end of a clause."""
+        verb = subject(place)
+        assert sorts[verb : verb + 2] == ["vi", "oi"]
+        end = verb + 1
+        while sorts[end : end + 1] == ["oi"]:
+            end += 1
+        if sorts[end : end + 1] == ["si"]:
+            assert sorts[end + 1] == "rpi"
+            end = subject(end)
+        return verb, end
+
+    verb, end = clause(0)
+    assert end == len(words)
+    moved = [*words[:verb], *words[verb + 1 :], words[verb]]
     return [re.sub(r"^(s|v|o|rp)i", r"\1o", word) for word in moved]
 
 
 def agreeing(words: list[str]) -> list[str]:
+    sorts = " ".join(word.rstrip("0123456789") for word in words)
+    phrase = r"the( we)* e[nmf]"
+    assert re.fullmatch(rf"((^| )we( we)* {phrase}( and {phrase})*)+", sorts)
     found: list[str] = []
     for place, word in enumerate(words):
         if word == "the":
@@ -72,16 +97,36 @@ TRANSDUCE = {
 def test_the_published_pairs_are_pairs_of_the_grammars(kind: Kind) -> None:
     source, target = (side.split() for side in EXAMPLES[kind])
     assert TRANSDUCE[kind](source) == target
-    assert {*source, *target} <= set(symbols_of(kind, 128))
+    assert set(source) <= set(symbols_of(kind, 128)[0])
+    assert set(target) <= set(symbols_of(kind, 128)[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(length=st.integers(3, 60), alphabet=st.integers(1, 40), seed=st.integers(0, 10_000))
 def test_source_and_target_of_a_derivation_fit_together(kind: Kind, length: int, alphabet: int, seed: int) -> None:
+    length += length % 2 if kind == "bigram_flip" else 0
     source, target = DRAWS[kind](length, alphabet, np.random.default_rng(seed))
-    assert len(source) == length + (length % 2 if kind == "bigram_flip" else 0)
+    assert len(source) == length
     assert target == TRANSDUCE[kind](source)
-    assert {*source, *target} <= set(symbols_of(kind, alphabet))
+    symbols = symbols_of(kind, alphabet)
+    assert set(source) <= set(symbols[0])
+    assert set(target) <= set(symbols[1])
+
+
+@pytest.mark.parametrize("text", [SVO_SOV, GENDER])
+def test_the_probabilities_of_each_left_hand_side_sum_to_one(text: str) -> None:
+    for rules in Grammar(text).rules.values():
+        assert sum(rule.probability for rule in rules) == pytest.approx(1)
+
+
+def test_a_length_does_not_change_how_likely_its_derivations_are() -> None:
+    grammar, generator = Grammar("0.5 s -> [a/x]\n0.3 s -> [a/x s]\n0.2 s -> <b/y s>"), np.random.default_rng(1)
+    drawn = [" ".join(grammar.draw(3, 1, generator)[1]) for _ in range(4000)]
+    assert set(drawn) == {"x x x", "x x y", "x y y"}
+    assert drawn.count("x x x") / 4000 == pytest.approx(0.09 / 0.25, abs=0.03)
+    assert drawn.count("x y y") / 4000 == pytest.approx(0.04 / 0.25, abs=0.03)
+    with pytest.raises(RecipeError, match="no source of 2 symbols"):
+        Grammar("1.0 s -> [a/x]").draw(2, 1, generator)
 
 
 def test_data_are_divided_without_a_source_in_two_parts_and_the_same_for_a_seed() -> None:
@@ -94,7 +139,7 @@ def test_data_are_divided_without_a_source_in_two_parts_and_the_same_for_a_seed(
     assert max(lengths["train"]) <= 6
     assert max(lengths["test"]) > 6
     assert task.make_data(SMALL).forest == forest
-    with pytest.raises(RecipeError, match="there are only"):
+    with pytest.raises(RecipeError, match=r"only .* have a source that no other pair has"):
         Transduction("copy", alphabet=1).make_data(SMALL)
 
 
@@ -114,7 +159,10 @@ def test_pairs_are_read_back_from_files(kind: Kind, tmp_path: Path) -> None:
     forest = task.make_data(SMALL).forest
     for name in ("pairs.jsonl", "pairs.csv"):
         write_records(tmp_path / name, list(task.records_of(forest)))
-        assert list(task.records_of(task.read_examples(tmp_path / name))) == list(task.records_of(forest))
+        found = task.make_data(TransductionDataOptions(path=str(tmp_path / name))).forest
+        assert found == forest
+        assert task.examples(found).digest() == task.examples(forest).digest()
+    assert all(record["length"] % 2 == 0 for record in task.records_of(forest) if kind == "bigram_flip")
 
 
 def test_the_network_says_the_next_symbol_and_reads_what_it_was_to_say() -> None:
@@ -147,14 +195,21 @@ def test_a_network_is_trained_saved_and_predicts(tmp_path: Path) -> None:
 
 def test_wrong_sources_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = Transduction("gender", alphabet=8)
-    with pytest.raises(ParseError, match="an empty source"):
+    with pytest.raises(ParseError, match="the source is empty"):
         task.parse("  ")
-    with pytest.raises(VocabularyError, match="unknown symbol 'teh'; did you mean the"):
+    with pytest.raises(VocabularyError, match="unknown symbol 'teh' in the source; did you mean the"):
         task.parse("teh en1")
-    with pytest.raises(VocabularyError, match=r"unknown symbol '\|\|\|'"):
-        task.parse("the ||| en1")
+    for word in ("|||", "</s>", "das"):
+        with pytest.raises(VocabularyError, match=rf"column 5: unknown symbol '{re.escape(word)}' in the source"):
+            task.parse(f"the {word} en1")
+    with pytest.raises(ParseError, match="there is a tab in the source"):
+        task.parse("the en1\tdas gn1")
+    with pytest.raises(GraphError, match="a source is a tree"):
+        task.forest_of([Tree("Add", [Tree("the")])])
+    with pytest.raises(GraphError, match="a pair is a tree"):
+        task.examples(Forest.from_trees(["(Add the en1)"]))
     (tmp_path / "pairs.txt").write_text("the en1\tdas gn1\nwe0\twgg\n")
-    with pytest.raises(VocabularyError, match=r"pairs\.txt.*line 2.*unknown symbol 'wgg'|line 2"):
+    with pytest.raises(VocabularyError, match=r"pairs\.txt, line 2, column 1: unknown symbol 'wgg' in the target"):
         task.read_examples(tmp_path / "pairs.txt")
     with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest source"):
         TransductionDataOptions(train_lengths=(9, 8))

@@ -1,0 +1,132 @@
+"""Read sources, and pairs of source and target, from texts and files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.nn.sequence_to_sequence import END
+from treemem.records import read_records
+from treemem.tasks.transduction.grammars import Pair
+from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.postorder_nodes import Node, tree_nodes
+from treemem.trees.record_reader import RecordReader, split_of, text_of
+from treemem.trees.source_text import decode_source
+from treemem.trees.tree import Tree
+
+PAIR = "Pair"
+FIELDS = ("source", "target")
+
+
+def words_of(text: str | bytes, symbols: Collection[str], side: str = "source") -> list[str]:
+    """Return the symbols of a text.
+
+    Args:
+        text: symbols separated by spaces.
+        symbols: those that may stand there.
+        side: what the text is, for errors.
+
+    Raises:
+        ParseError: there is no symbol, or a tab.
+        VocabularyError: a symbol that is not one of ``symbols``.
+    """
+    text = decode_source(text)
+    expected = "symbols separated by spaces"
+    if "\t" in text:
+        raise ParseError(f"there is a tab in the {side}", text, text.index("\t"), expected)
+    words = []
+    for found in re.finditer(r"\S+", text):
+        word = found.group()
+        if word not in symbols:
+            problem = f"unknown symbol {word!r:.100} in the {side}{near_names(word, symbols)}"
+            raise VocabularyError(problem, text, found.start())
+        words.append(word)
+    if not words:
+        raise ParseError(f"the {side} is empty", text, 0, expected)
+    return words
+
+
+def source_tree(text: str | bytes, symbols: Collection[str]) -> Tree:
+    """Return a source as a flat tree. Raises as :func:`words_of`."""
+    return Tree(SEQUENCE, [Tree(word) for word in words_of(text, symbols)])
+
+
+def forest_of_pairs(pairs: Sequence[Pair]) -> Forest:
+    """Return a tree ``Pair(Sequence(source...), Sequence(target..., </s>))`` for each pair."""
+    table = {PAIR: 0, SEQUENCE: 1, END: 2}
+    label: list[int] = []
+    arity: list[int] = []
+    begin = [0]
+    for source, target in pairs:
+        for words in (source, [*target, END]):
+            label += [table.setdefault(word, len(table)) for word in words]
+            label.append(table[SEQUENCE])
+            arity += [0] * len(words)
+            arity.append(len(words))
+        label.append(table[PAIR])
+        arity.append(2)
+        begin.append(len(label))
+    return Forest(tuple(table), np.array(label, np.int32), np.array(arity, np.int32), np.array(begin, np.int64))
+
+
+def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | None = None) -> Forest:
+    """Return the pairs of a file; ``tree_data["split"]`` holds the field ``split``, if there is one.
+
+    Targets are not compared with what the task would write.
+
+    Args:
+        path: a file with the fields ``source`` and ``target``, or of lines ``SOURCE<TAB>TARGET``.
+        symbols: those of sources, and those of targets.
+        format: as :func:`~treemem.records.read_records` takes it.
+
+    Raises:
+        RecipeError: there is no such file, or no pair in it.
+        ParseError: a record without a source or a target, or with an unknown split; with its line.
+        VocabularyError: an unknown symbol; with its line.
+    """
+    pairs, splits, name = [], [], os.fspath(path)
+    known = [frozenset(side) for side in symbols]
+    for record in read_records(path, format=format, text_fields=FIELDS, one_of=FIELDS):
+        try:
+            source, target = (
+                words_of(text_of(record.fields, [side]), side_symbols, side)
+                for side, side_symbols in zip(FIELDS, known, strict=True)
+            )
+            splits.append(split_of(record.fields))
+        except (ParseError, VocabularyError) as error:
+            raise error.at(record.line, name) from error
+        pairs.append((source, target))
+    if not pairs:
+        raise RecipeError(f"there are no pairs in {name}")
+    forest = forest_of_pairs(pairs)
+    return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
+
+
+@dataclass
+class SourceRecords(RecordReader):
+    """Reads the sources of records, with or without a target.
+
+    Args:
+        symbols: of sources.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = FIELDS
+    example_fields: ClassVar[tuple[str, ...]] = FIELDS[:1]
+
+    symbols: frozenset[str]
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        return tree_nodes(source_tree(text_of(fields, self.example_fields), self.symbols))
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        if tree.label != SEQUENCE or not tree.children or any(child.children for child in tree.children):
+            raise GraphError(
+                f"a source is a tree of the root {SEQUENCE!r} whose children are symbols, not {tree!r:.100}"
+            )
+        return tree
