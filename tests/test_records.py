@@ -383,7 +383,7 @@ def test_parquet_of_given_types_holds_columns_without_values(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        ("Equation,n", r"\['Equation', 'n'\], and none of equation, tree; did you mean equation\?"),
+        ("Equation,n", r"\['Equation', 'n'\], and none of equation, tree; did you mean Equation for equation\?"),
         ("equation;n", r"seems to be separated by ';', and CSV is by ','"),
         ("a,b", r"none of equation, tree$"),
     ],

@@ -211,7 +211,7 @@ def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> 
     """Raise a RecipeError for a table that has no column of ``one_of``."""
     if not one_of or set(one_of) & set(columns):
         return
-    remedy = next((near for name in one_of if (near := near_names(name, columns))), "")
+    remedy = next((f"{near[:-1]} for {name}?" for name in one_of if (near := near_names(name, columns))), "")
     if len(columns) == 1 and (separator := next((mark for mark in ";\t|" if mark in columns[0]), None)):
         remedy = f"; it seems to be separated by {separator!r}, and CSV is by ','"
     raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
