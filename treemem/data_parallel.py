@@ -223,8 +223,10 @@ def _warn_of_another_launcher() -> None:
 
 
 def _leave() -> None:
+    """End the groups while the interpreter lives: a thread of gloo that outlives it may abort the process."""
     from torch import distributed
 
+    _groups.clear()  # a group that is referred to keeps its threads
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
