@@ -17,6 +17,7 @@ from treemem.nn import (
     NeuralQueue,
     NeuralStack,
     ONLSTMCell,
+    ReadOnlyMemory,
     StackedCells,
     StepCell,
     SuperpositionStack,
@@ -95,7 +96,40 @@ def test_what_a_controller_reads_is_what_was_read_before() -> None:
     torch.testing.assert_close(output, torch.tanh(cell.output(hidden)))
 
 
+def test_late_fusion_reads_after_the_controller() -> None:
+    torch.manual_seed(0)
+    cell = MemoryCell(lambda width: VanillaCell(width, 4), [NeuralStack()], 2, 3, fusion="late")
+    x = torch.randn(5, 2)
+    hidden, _ = cell.controller(x, torch.zeros(5, 4))
+    ((value, push, pop),) = cell.arguments(hidden)
+    _, read = NeuralStack().step(cell.initial(5).memories[0], value, push, pop)
+    torch.testing.assert_close(cell(x, cell.initial(5))[0], torch.tanh(cell.output(torch.cat([hidden, read], 1))))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_the_state_at_the_end_of_each_sequence_is_that_of_the_sequence_alone(memory: type[Memory]) -> None:
+    torch.manual_seed(0)
+    cell = MemoryCell(lambda width: GRUCell(width, 4), [memory()], 2, 3).double()
+    inputs, lengths = torch.randn(4, 6, 2, dtype=torch.float64), torch.tensor([2, 6, 1, 4])
+    _, together = run_cell(cell, inputs, lengths=lengths)
+    more = torch.randn(4, 3, 2, dtype=torch.float64, requires_grad=True)
+    outputs, _ = run_cell(cell, more, together)
+    (gradient,) = torch.autograd.grad(outputs.square().sum(), more)
+    for row, length in enumerate(lengths.tolist()):
+        _, alone = run_cell(cell, inputs[row : row + 1, :length])
+        expected, _ = run_cell(cell, more[row : row + 1], alone)
+        torch.testing.assert_close(outputs[row : row + 1], expected)
+        torch.testing.assert_close(gradient[row], torch.autograd.grad(expected.square().sum(), more)[0][row])
+
+
+def test_strengths_begin_with_more_push_than_pop() -> None:
+    cell = MemoryCell(lambda width: VanillaCell(width, 4), [NeuralStack()], 2, 3)
+    assert cell.controls.bias[-2:].tolist() == [1.0, -1.0]
+
+
 def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(RecipeError, match="compares them with rows of 6"):
+        MemoryCell(lambda width: VanillaCell(width, 4), [ReadOnlyMemory(6, "dot")], 3, 4)
     with pytest.raises(RecipeError, match="a cell gives 4 numbers, and the next one reads 5"):
         StackedCells([VanillaCell(3, 4), VanillaCell(5, 4)])
     with pytest.raises(RecipeError, match="must read 7"):

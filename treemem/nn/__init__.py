@@ -11,6 +11,7 @@ from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
+from treemem.nn.read_only_memory import ReadOnlyMemory
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
@@ -49,6 +50,7 @@ __all__ = [
     "NumberEncoder",
     "ONLSTMCell",
     "OrderedMemory",
+    "ReadOnlyMemory",
     "RegressionHead",
     "RelationHead",
     "RowCache",

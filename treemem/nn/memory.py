@@ -15,7 +15,7 @@ from treemem.errors import GraphError
 from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
 from treemem.ops.superposition_memory import list_step, stack_step
 
-Form = Literal["tanh", "sigmoid", "softmax", "linear"]
+Form = Literal["tanh", "sigmoid", "softmax", "linear", "output"]
 
 
 class Control(NamedTuple):
@@ -24,12 +24,15 @@ class Control(NamedTuple):
     Attributes:
         names: of the arguments.
         size: of each, ``[batch, size]``; 0 for a number, ``[batch]``.
-        form: what makes them out of a linear map; ``"softmax"`` over all arguments of numbers.
+        form: what makes them out of a linear map; ``"softmax"`` over all arguments of numbers. ``"output"`` is the
+            controller's output itself, without a linear map.
+        bias: of the linear map at the beginning of training; None for torch's.
     """
 
     names: tuple[str, ...]
     size: int
     form: Form
+    bias: float | None = None
 
 
 class Memory(torch.nn.Module, ABC):
@@ -124,8 +127,12 @@ class _OneEnded(Memory):
         return strength_step(state, value, push, pop, self.end, self.read_strength)
 
     def controls(self, size: int) -> tuple[Control, ...]:
-        """``value`` by tanh, ``push`` and ``pop`` by sigmoids."""
-        return Control(("value",), size, "tanh"), Control(("push",), 0, "sigmoid"), Control(("pop",), 0, "sigmoid")
+        """``value`` by tanh, ``push`` and ``pop`` by sigmoids that begin at 0.73 and 0.27."""
+        return (
+            Control(("value",), size, "tanh"),
+            Control(("push",), 0, "sigmoid", bias=1.0),
+            Control(("pop",), 0, "sigmoid", bias=-1.0),
+        )
 
     def forward(self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Return what is read after each step, ``[batch, time, size]``, in one pass without a loop over steps.
@@ -211,11 +218,15 @@ class NeuralDeque(Memory):
         strength = torch.cat([push[:, 1:], left, push[:, :1]], 1)
         items = torch.cat([value[:, 1:], state.items, value[:, :1]], 1)
         weight = torch.stack([read_weights(strength, "top"), read_weights(strength, "bottom")], 1)
-        return StrengthState(strength, items), torch.bmm(weight, items).flatten(1)
+        return StrengthState(strength, items, below=state.below + 1), torch.bmm(weight, items).flatten(1)
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """Two of each of those of the stack."""
-        return Control(("value",), 2 * size, "tanh"), Control(("push",), 2, "sigmoid"), Control(("pop",), 2, "sigmoid")
+        return (
+            Control(("value",), 2 * size, "tanh"),
+            Control(("push",), 2, "sigmoid", bias=1.0),
+            Control(("pop",), 2, "sigmoid", bias=-1.0),
+        )
 
     def readout_size(self, size: int) -> int:
         """Both ends."""

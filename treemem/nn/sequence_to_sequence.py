@@ -1,10 +1,10 @@
-"""One recurrent network that reads a source and writes a target, with any cell and any memory."""
+"""Networks that read a source and write a target, with any cell and any memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import nn
@@ -13,14 +13,17 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
+from treemem.nn.beam_search import beam_search
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.nn.read_only_memory import AttentionForm, ReadOnlyMemory, pointer_logits
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.step_cells import (
     GRUCell,
     LSTMCell,
     MemoryCell,
+    MemoryCellState,
     ONLSTMCell,
     StackedCells,
     StepCell,
@@ -50,10 +53,13 @@ _MEMORIES: dict[str, type[Memory]] = {
 
 
 class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
-    """One recurrent network over ``source ||| target`` (Grefenstette et al. 2015, section 4).
+    """A network that reads a source and writes a target, with any cell and any memory.
 
-    It reads the source, then ``|||``, and from there on says the next symbol of the target, which it reads in training
-    and writes itself in evaluation, up to ``</s>``.
+    One network reads the source, then ``|||``, and from there on says the next symbol of the target (Grefenstette et
+    al. 2015, section 4). Or an encoder reads the source and ``</s>``, and a decoder begins at ``|||`` with the
+    encoder's state, its memories among them (Sutskever et al. 2014), and may attend to the encoder's outputs. In
+    training the decoder reads the target; in evaluation it reads what it writes, up to ``</s>``. It writes at most
+    twice as many symbols as the source has, and ten more; a sequence that is cut there looks like one that ended.
 
     Args:
         hidden_size: width of the cells' states.
@@ -63,9 +69,17 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         memory: what the cells drive; ``"none"``: nothing.
         memory_size: width of the memory's values.
         embedding_size: width of the symbols' vectors.
+        encoder: ``"shared"``: one network for source and target; ``"separate"``: two.
+        attention: of the decoder to the outputs of a separate encoder, see :class:`~treemem.nn.ReadOnlyMemory`.
+        fusion: whether the decoder uses what attention and memory gave with its next input, ``"early"``, or with its
+            output, ``"late"``; see :class:`~treemem.nn.MemoryCell`.
+        output: ``"symbols"``: a linear map of the decoder's output; ``"pointer"``: the weights of attention, so that
+            only ``</s>`` and symbols of the source are written (Vinyals et al. 2015).
+        beam_size: how many beginnings the search for the target keeps; 1 is greedy.
 
     Raises:
-        RecipeError: an option out of its range, or a vocabulary without the two symbols.
+        RecipeError: an option out of its range, options that do not go together, or a vocabulary without the two
+            symbols.
 
     Example:
         >>> vocabulary = Vocabulary(["</s>", "|||", "a", "b"], [])
@@ -84,16 +98,29 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         memory: MemoryName = "none",
         memory_size: int = 64,
         embedding_size: int = 64,
+        encoder: Literal["shared", "separate"] = "shared",
+        attention: Literal["none", "dot", "bilinear", "additive"] = "none",
+        fusion: Literal["early", "late"] = "early",
+        output: Literal["symbols", "pointer"] = "symbols",
+        beam_size: int = 1,
     ) -> None:
         super().__init__()
         checked_choice("cell", cell, get_args(CellName))
         checked_choice("memory", memory, get_args(MemoryName))
+        checked_choice("encoder", encoder, ("shared", "separate"))
+        checked_choice("attention", attention, ("none", *get_args(AttentionForm)))
+        checked_choice("output", output, ("symbols", "pointer"))
+        if attention != "none" and encoder == "shared":
+            raise RecipeError(f"attention: {attention} attends to a separate encoder; set encoder: separate")
+        if output == "pointer" and attention == "none":
+            raise RecipeError("output: pointer points by attention; set attention to dot, bilinear or additive")
         known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
         if END not in known or BETWEEN not in known:
             raise RecipeError(f"the vocabulary of a sequence-to-sequence network has the symbols {END} and {BETWEEN}")
         self.end, self.between = known[END], known[BETWEEN]
         self.hidden_size, self.vocabulary = checked_count("hidden_size", hidden_size), vocabulary
         self.embedding = nn.Embedding(len(known), checked_count("embedding_size", embedding_size))
+        self.beam_size, self.points = checked_count("beam_size", beam_size), output == "pointer"
         checked_count("num_layers", num_layers)
 
         def controller(width: int) -> StepCell:
@@ -101,15 +128,21 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             layers = [_CELLS[cell](*pair) for pair in pairwise(sizes)]
             return layers[0] if num_layers == 1 else StackedCells(layers)
 
-        self.cell: StepCell = (
-            controller(embedding_size)
-            if memory == "none"
-            else MemoryCell(controller, [_MEMORIES[memory]()], embedding_size, memory_size)
-        )
-        self.symbol = nn.Linear(hidden_size, len(known))
+        def driving(memories: list[Memory]) -> StepCell:
+            if not memories:
+                return controller(embedding_size)
+            return MemoryCell(controller, memories, embedding_size, memory_size, fusion=fusion)
+
+        def own() -> list[Memory]:
+            return [] if memory == "none" else [_MEMORIES[memory]()]
+
+        attended = [] if attention == "none" else [ReadOnlyMemory(hidden_size, attention)]
+        self.cell = driving([*attended, *own()])
+        self.encoder = driving(own()) if encoder == "separate" else None
+        self.symbol = None if self.points else nn.Linear(hidden_size, len(known))
 
     def forward(self, batch: TokenBatch) -> Seq2SeqOutput:
-        """Return the logits of the target's symbols in training; in evaluation what it writes, and its logits.
+        """Return the logits of the target's symbols in training; in evaluation what it writes.
 
         Raises:
             GraphError: something that is no ``TokenBatch``, an empty source, or no target in training.
@@ -118,56 +151,71 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             raise GraphError(f"{type(self).__name__} takes a TokenBatch, not {type(batch).__name__}")
         if not bool((batch.lengths > 0).all()):
             raise GraphError("an example has an empty source; give at least one symbol")
-        return self._taught(batch) if self.training else self._written(batch)
-
-    def _taught(self, batch: TokenBatch) -> Seq2SeqOutput:
-        if batch.target is None:
+        if self.training and batch.target is None:
             raise GraphError("training needs a target for each source")
-        device = self.embedding.weight.device
-        target, lengths = batch.target.token.to(device), batch.lengths.to(device)
-        width = batch.token.shape[1] + target.shape[1]
-        symbols = torch.full((len(lengths), width), self.end, device=device)
-        symbols[:, : batch.token.shape[1]] = batch.token.to(device)
-        place = lengths[:, None] + torch.arange(target.shape[1], device=device)
-        before = functional.pad(target[:, :-1], (1, 0), value=self.between)
-        symbols.scatter_(1, place, before)
-        outputs, _ = run_cell(self.cell, self.embedding(symbols))
-        chosen = outputs.gather(1, place[:, :, None].expand(-1, -1, outputs.shape[2]))
-        return Seq2SeqOutput(chosen[:, :1], self.symbol(chosen), [])
+        encoded, state = self._read(batch)
+        if not self.training:
+            limits = 2 * batch.lengths.to(encoded.device) + 10
+            decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
+            return Seq2SeqOutput(encoded, encoded.new_zeros(len(limits), 0, len(self.vocabulary.leaves)), decoded)
+        target = batch.target.token.to(encoded.device)  # type: ignore[union-attr]  # there is one
+        logits = []
+        for symbol in functional.pad(target[:, :-1], (1, 0), value=self.between).unbind(1):
+            said, state = self._say(symbol, state)
+            logits.append(said)
+        return Seq2SeqOutput(encoded, torch.stack(logits, 1), [])
 
-    def _written(self, batch: TokenBatch) -> Seq2SeqOutput:
-        """Write greedily, at most twice as many symbols as the source has, and ten more."""
+    def _read(self, batch: TokenBatch) -> tuple[torch.Tensor, _Decoding]:
+        """Return the outputs at the ends of the sources, ``[batch, 1, hidden_size]``, and where the decoder begins."""
         device = self.embedding.weight.device
         source, lengths = batch.token.to(device), batch.lengths.to(device)
-        longest = source.shape[1]
-        state = self.cell.initial(len(lengths))
-        symbol = torch.full_like(lengths, self.between)
-        going = torch.ones_like(lengths, dtype=torch.bool)
-        written: list[list[int]] = [[] for _ in range(len(lengths))]
-        logits = []
-        for step in range(3 * longest + 10):
-            if step < longest:
-                is_source = step < lengths
-                given = torch.where(is_source, source[:, step], symbol)
-            else:
-                is_source, given = torch.zeros_like(going), symbol
-            output, state = self.cell(self.embedding(given), state)
-            logits.append(self.symbol(output))
-            best = logits[-1].argmax(1)
-            writes = ~is_source & going
-            symbol = torch.where(writes, best, symbol)
-            for place, said in zip(writes.nonzero().flatten().tolist(), best[writes].tolist(), strict=True):
-                written[place].append(said)
-            going &= ~(writes & (best == self.end)) & (step + 1 < 3 * lengths + 10)
-            if not bool(going.any()):
-                break
-        decoded = [each[: each.index(self.end)] if self.end in each else each for each in written]
-        outputs = torch.stack(logits, 1)
-        return Seq2SeqOutput(outputs[:, -1:], outputs, decoded)
+        if self.encoder is not None:
+            source = functional.pad(source, (0, 1), value=self.end).scatter(1, lengths[:, None], self.end)
+            lengths = lengths + 1
+        outputs, state = run_cell(self.encoder or self.cell, self.embedding(source), lengths=lengths)
+        last = outputs.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, outputs.shape[2]))
+        if self.attends:
+            state = self._attending(state, outputs, lengths)
+        places = torch.arange(source.shape[1], device=device)
+        return last, _Decoding(state, source.where(places < lengths[:, None], self.end))
+
+    @property
+    def attends(self) -> bool:
+        """Whether the decoder attends to the encoder's outputs."""
+        return isinstance(self.cell, MemoryCell) and isinstance(self.cell.memories[0], ReadOnlyMemory)
+
+    def _attending(self, state: Any, outputs: torch.Tensor, lengths: torch.Tensor) -> MemoryCellState:
+        """Return the state of a decoder that attends, and that goes on from the state of the encoder."""
+        filled = self.cell.memories[0].filled(outputs, lengths)  # type: ignore[union-attr,index]
+        if not isinstance(state, MemoryCellState):
+            return MemoryCellState(state, (filled,), torch.zeros_like(outputs[:, 0]))
+        read = torch.cat([torch.zeros_like(outputs[:, 0]), state.read], 1)
+        return MemoryCellState(state.controller, (filled, *state.memories), read)
+
+    def _say(self, symbol: torch.Tensor, decoding: _Decoding) -> tuple[torch.Tensor, _Decoding]:
+        """Return the logits of the symbols that may follow this one, ``[batch, symbols]``."""
+        output, state = self.cell(self.embedding(symbol), decoding.state)
+        following = _Decoding(state, decoding.source)
+        if self.symbol is not None:
+            return self.symbol(output), following
+        return pointer_logits(state.memories[0].weights, decoding.source, len(self.vocabulary.leaves)), following
+
+
+class _Decoding(NamedTuple):
+    """Attributes:
+    state: of the decoder.
+    source: the symbols of the source, ``[batch, longest]``.
+    """
+
+    state: Any
+    source: torch.Tensor
 
 
 class Seq2SeqOutput(EncoderOutput):
     """What a sequence-to-sequence network returns.
+
+    ``root`` is the output at the end of the source; ``outputs`` are the logits of the target's symbols,
+    ``[batch, longest target, symbols]``, in training alone.
 
     Attributes:
         decoded: the ids that it wrote for each example, without ``</s>``; none in training.

@@ -9,14 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
-from treemem.nn.memory import Memory
+from treemem.nn.cell_states import where
+from treemem.nn.memory import Control, Memory
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
 
 
@@ -202,14 +203,20 @@ class MemoryCell(StepCell):
 
     ``(o', h_t) = controller([x_t; r_{t-1}], h_{t-1})``. What each memory takes is a linear map of ``o'``: values
     through tanh, strengths through a sigmoid, weights of actions through a softmax, as the memory says. Then ``r_t`` is
-    what is read, and the output ``tanh(W_o o' + b_o)``. ``r_0 = 0``.
+    what is read, and the output ``tanh(W_o o' + b_o)``. ``r_0 = 0``. That is early fusion. In late fusion the
+    controller reads ``x_t`` alone, and the output is ``tanh(W_o [o'; r_t] + b_o)``.
 
     Args:
-        controller: a cell that reads ``input_size + readouts`` numbers, or a function that makes one of that width.
+        controller: a cell that reads ``input_size + readouts`` numbers (of late fusion ``input_size``), or a function
+            that makes one of that width.
         memories: one or several.
         input_size: width of ``x``.
         memory_size: width of the values.
         output_size: width of the output; that of the controller by default.
+        fusion: ``"early"`` or ``"late"``.
+
+    Raises:
+        RecipeError: sizes that do not fit.
 
     Example:
         >>> from treemem.nn import NeuralStack
@@ -226,77 +233,132 @@ class MemoryCell(StepCell):
         input_size: int,
         memory_size: int,
         output_size: int | None = None,
+        fusion: Literal["early", "late"] = "early",
     ) -> None:
         super().__init__()
+        checked_choice("fusion", fusion, ("early", "late"))
         self.input_size, self.memory_size = input_size, checked_count("memory_size", memory_size)
+        self.fusion = fusion
         readouts = sum(memory.readout_size(memory_size) for memory in memories)
-        self.controller: StepCell = (
-            controller if isinstance(controller, StepCell) else controller(input_size + readouts)
-        )
-        if self.controller.input_size != input_size + readouts:
+        width = input_size + (readouts if fusion == "early" else 0)
+        self.controller: StepCell = controller if isinstance(controller, StepCell) else controller(width)
+        if self.controller.input_size != width:
             raise RecipeError(
-                f"the controller reads {self.controller.input_size} numbers; with {input_size} of the input and "
-                f"{readouts} that are read it must read {input_size + readouts}"
+                f"the controller reads {self.controller.input_size} numbers and must read {width}: {input_size} of the "
+                f"input and {width - input_size} of the memories"
             )
         self.memories = nn.ModuleList(memories)
         size = self.controller.output_size
         self.output_size = size if output_size is None else output_size
-        self.controls = nn.Linear(size, sum(self._widths()))
-        self.output = nn.Linear(size, self.output_size)
+        mapped = [control for control in self._controls() if control.form != "output"]
+        for control in self._controls():
+            if control.form == "output" and control.size != size:
+                raise RecipeError(
+                    f"the controller gives {size} numbers, and a memory compares them with rows of {control.size}; "
+                    "give both the same width, or take bilinear attention"
+                )
+        self.controls = nn.Linear(size, sum(map(_width, mapped))) if mapped else None
+        self.output = nn.Linear(size + (readouts if fusion == "late" else 0), self.output_size)
+        biases = self.controls.bias.data.split([*map(_width, mapped)]) if self.controls else ()
+        for control, bias in zip(mapped, biases, strict=True):
+            if control.bias is not None:
+                bias.fill_(control.bias)
 
     def _all(self) -> list[Memory]:
         return list(self.memories)  # type: ignore[arg-type]
 
-    def _widths(self) -> list[int]:
-        """The width of each group of arguments, memory by memory."""
-        return [
-            len(control.names) * max(1, control.size)
-            for memory in self._all()
-            for control in memory.controls(self.memory_size)
-        ]
+    def _controls(self) -> list[Control]:
+        return [control for memory in self._all() for control in memory.controls(self.memory_size)]
 
-    def initial(self, batch_size: int) -> tuple[Any, ...]:
+    def initial(self, batch_size: int) -> MemoryCellState:
         """The controller's state, that of each memory, and zeros for what was read."""
         like = self.output.weight
         empty = tuple(memory.initial(batch_size, self.memory_size, like) for memory in self._all())
         readouts = sum(memory.readout_size(self.memory_size) for memory in self._all())
-        return self.controller.initial(batch_size), empty, like.new_zeros(batch_size, readouts)
+        return MemoryCellState(self.controller.initial(batch_size), empty, like.new_zeros(batch_size, readouts))
 
-    def forward(self, x: torch.Tensor, state: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    def forward(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, MemoryCellState]:
         """The output, and the state as :meth:`initial` returns it."""
         hidden, held, read = state
-        raw, hidden = self.controller(torch.cat([x, read], 1), hidden)
-        parts = iter(self.controls(raw).split(self._widths(), 1))
+        raw, hidden = self.controller(torch.cat([x, read], 1) if self.fusion == "early" else x, hidden)
+        arguments = iter(self.arguments(raw))
         following, readouts = [], []
         for memory, before in zip(self._all(), held, strict=True):
+            after, readout = memory.step(before, *next(arguments))
+            following.append(after)
+            readouts.append(readout)
+        read = torch.cat(readouts, 1)
+        output = self.output(raw if self.fusion == "early" else torch.cat([raw, read], 1))
+        return torch.tanh(output), MemoryCellState(hidden, tuple(following), read)
+
+    def arguments(self, raw: torch.Tensor) -> list[list[torch.Tensor]]:
+        """Return what each memory's step takes after its state, for outputs of the controller, ``[batch, size]``."""
+        widths = [_width(control) for control in self._controls() if control.form != "output"]
+        parts = iter(self.controls(raw).split(widths, 1) if self.controls else ())
+        found = []
+        for memory in self._all():
             arguments: list[torch.Tensor] = []
             for control in memory.controls(self.memory_size):
-                part = next(parts)
+                part = raw if control.form == "output" else next(parts)
                 if control.form == "softmax":
                     arguments += part.softmax(1).unbind(1)
                 else:
-                    part = part if control.form == "linear" else getattr(torch, control.form)(part)
+                    part = getattr(torch, control.form)(part) if control.form in ("tanh", "sigmoid") else part
                     arguments.append(part if control.size else part.squeeze(1))
-            after, readout = memory.step(before, *arguments)
-            following.append(after)
-            readouts.append(readout)
-        return torch.tanh(self.output(raw)), (hidden, tuple(following), torch.cat(readouts, 1))
+            found.append(arguments)
+        return found
 
 
-def run_cell(cell: StepCell, inputs: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
+def _width(control: Control) -> int:
+    return len(control.names) * max(1, control.size)
+
+
+class MemoryCellState(NamedTuple):
+    """The state of a :class:`MemoryCell`.
+
+    Attributes:
+        controller: its state.
+        memories: the state of each memory.
+        read: what was read last, of all memories, ``[batch, readouts]``.
+    """
+
+    controller: Any
+    memories: tuple[Any, ...]
+    read: torch.Tensor
+
+
+def run_cell(
+    cell: StepCell, inputs: torch.Tensor, state: Any = None, lengths: torch.Tensor | None = None
+) -> tuple[torch.Tensor, Any]:
     """Return the outputs of a cell over sequences, ``[batch, time, output_size]``, and its last state.
 
     Args:
         cell: the cell.
         inputs: ``[batch, time, input_size]``.
         state: where to begin; by default the initial one.
+        lengths: of the sequences, ``[batch]``. The last state is that after the last input of each; outputs at later
+            places mean nothing.
     """
     state = cell.initial(len(inputs)) if state is None else state
+    shortest = inputs.shape[1] if lengths is None or not len(lengths) else int(lengths.min())
     outputs = []
-    for x in inputs.unbind(1):
-        output, state = cell(x, state)
+    for step, x in enumerate(inputs.unbind(1)):
+        output, after = cell(x, state)
+        if lengths is not None and step >= shortest:
+            after = where(step < lengths, after, state)
+        state = after
         outputs.append(output)
     return torch.stack(outputs, 1) if outputs else inputs.new_zeros(len(inputs), 0, cell.output_size), state
 
 
-__all__ = ["GRUCell", "LSTMCell", "MemoryCell", "ONLSTMCell", "StackedCells", "StepCell", "VanillaCell", "run_cell"]
+__all__ = [
+    "GRUCell",
+    "LSTMCell",
+    "MemoryCell",
+    "MemoryCellState",
+    "ONLSTMCell",
+    "StackedCells",
+    "StepCell",
+    "VanillaCell",
+    "run_cell",
+]

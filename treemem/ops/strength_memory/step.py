@@ -29,16 +29,32 @@ class StrengthState(NamedTuple):
         strength: ``[batch, items]``, oldest first.
         items: their values, ``[batch, items, size]``.
         buffer: where the values are kept; states that began as one share it. None if they are kept nowhere else.
+        below: how many items were pushed at the bottom.
     """
 
     strength: torch.Tensor
     items: torch.Tensor
     buffer: Any = None
+    below: int = 0
 
     @classmethod
     def empty(cls, batch: int, size: int, like: torch.Tensor) -> StrengthState:
         """Return a memory without items, with the device and type of ``like``."""
         return cls(like.new_zeros(batch, 0), like.new_zeros(batch, 0, size))
+
+    def where(self, going: torch.Tensor, before: StrengthState) -> StrengthState:
+        """Return this state where ``going [batch]`` is true, and the earlier state ``before`` elsewhere.
+
+        Items that are newer than ``before`` have a strength of 0 there.
+        """
+        below = self.below - before.below
+        above = self.strength.shape[1] - before.strength.shape[1] - below
+        padded = torch.nn.functional.pad(before.strength, (below, above))
+        return self._replace(strength=torch.where(going[:, None], self.strength, padded))
+
+    def take(self, rows: torch.Tensor) -> StrengthState:
+        """Return a copy of the memories of these rows of the batch."""
+        return self._replace(strength=self.strength[rows], items=self.items[rows], buffer=None)
 
 
 def strength_step(

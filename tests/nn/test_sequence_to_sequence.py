@@ -1,0 +1,140 @@
+"""Networks from sequence to sequence: what they read, attend to and write."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import SequenceToSequence
+from treemem.nn.beam_search import beam_search
+from treemem.trees.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary(["</s>", "|||", "a", "b", "c"], [])
+VARIANTS: list[dict[str, Any]] = [
+    {"memory": "stack"},
+    {"memory": "deque", "cell": "RNN", "num_layers": 2},
+    {"encoder": "separate", "memory": "queue"},
+    {"encoder": "separate", "attention": "dot"},
+    {"encoder": "separate", "attention": "bilinear", "fusion": "late", "cell": "GRU"},
+    {"encoder": "separate", "attention": "additive", "memory": "superposition", "num_layers": 2},
+    {"encoder": "separate", "attention": "additive", "fusion": "late", "output": "pointer"},
+]
+
+
+def network_of(**options: Any) -> SequenceToSequence:
+    torch.manual_seed(1)
+    return SequenceToSequence(6, VOCABULARY, memory_size=3, embedding_size=4, **options).double()
+
+
+def batch_of(*pairs: tuple[list[int], list[int]]) -> TokenBatch:
+    sources = TokenBatch.from_sequences([source for source, _ in pairs])
+    return TokenBatch(
+        sources.token, sources.lengths, target=TokenBatch.from_sequences([[*each, 0] for _, each in pairs])
+    )
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_an_example_gets_what_it_gets_alone(options: dict[str, Any]) -> None:
+    network = network_of(**options)
+    pairs = [([2, 3, 4, 2], [2, 4]), ([3], [3, 2, 4]), ([4, 4], [4])]
+    together = network(batch_of(*pairs)).outputs
+    for row, pair in enumerate(pairs):
+        torch.testing.assert_close(together[row, : len(pair[1]) + 1], network(batch_of(pair)).outputs[0])
+    network.eval()
+    assert network(batch_of(*pairs)).decoded == [network(batch_of(pair)).decoded[0] for pair in pairs]
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_all_weights_learn(options: dict[str, Any]) -> None:
+    network = network_of(**options)
+    network(batch_of(([2, 3, 4], [2, 4, 3]))).outputs.square().sum().backward()
+    without = [name for name, weight in network.named_parameters() if weight.grad is None or not weight.grad.any()]
+    # only the state of an encoder counts if nothing attends to its outputs, and only the weights of a pointer
+    unused = "cell.output." if "output" in options else "encoder.output." if "attention" not in options else "nothing"
+    assert all(name.startswith(unused) for name in without)
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+def test_a_greedy_target_is_the_most_probable_symbol_each_time(options: dict[str, Any]) -> None:
+    network = network_of(**options)
+    network.eval()
+    (written,) = network(batch_of(([2, 3, 3], []))).decoded
+    network.train()
+    said = network(batch_of(([2, 3, 3], written))).outputs[0].argmax(1).tolist()
+    assert said[: len(written)] == written
+    assert len(written) == 16 or said[len(written)] == 0
+
+
+def test_the_state_of_the_encoder_is_that_of_the_decoder_at_the_beginning() -> None:
+    """Two networks with the same weights, of which the first reads the source and its end, are one network."""
+    two = network_of(encoder="separate", memory="stack")
+    two.encoder.load_state_dict(two.cell.state_dict())
+    one = network_of(memory="stack")
+    one.load_state_dict({name: weight for name, weight in two.state_dict().items() if not name.startswith("encoder.")})
+    pair = ([2, 3, 4], [4, 2])
+    torch.testing.assert_close(two(batch_of(pair)).outputs, one(batch_of(([2, 3, 4, 0], [4, 2]))).outputs)
+
+
+def test_a_pointer_writes_symbols_of_the_source_alone() -> None:
+    network = network_of(encoder="separate", attention="dot", output="pointer")
+    probabilities = network(batch_of(([2, 4, 2], [2, 3]))).outputs.exp()[0]
+    torch.testing.assert_close(probabilities[:, [0, 2, 4]].sum(1), torch.ones(3).double())
+    assert (probabilities[:, [0, 2, 4]] > 0).all()
+    assert (probabilities[:, [1, 3]] < 1e-300).all()
+
+
+@pytest.mark.parametrize("options", VARIANTS[:4])
+def test_a_beam_finds_what_no_greedy_search_is_better_than(options: dict[str, Any]) -> None:
+    @torch.no_grad()
+    def log_probability(source: list[int], written: list[int]) -> float:
+        network.train()
+        found = network(batch_of((source, written))).outputs[0].log_softmax(1)
+        return float(sum(found[place, symbol] for place, symbol in enumerate([*written, 0])))
+
+    network = network_of(**options)
+    sources = [[2, 3], [4, 2, 4], [3]]
+    network.symbol.bias.data[0] += 1.5  # so that targets end
+    found = {}
+    for network.beam_size in (1, 8):
+        network.eval()
+        found[network.beam_size] = network(TokenBatch.from_sequences(sources)).decoded
+    for source, greedy, beam in zip(sources, found[1], found[8], strict=True):
+        assert log_probability(source, beam) >= log_probability(source, greedy) - 1e-12
+
+
+def test_a_beam_as_wide_as_all_sequences_finds_the_best() -> None:
+    """Against all sequences of up to two symbols and an end, for probabilities that depend on the two last symbols."""
+    torch.manual_seed(3)
+    table = torch.randn(20, 4, 4)
+
+    def step(last: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return table[state, last], state
+
+    found = beam_search(step, torch.arange(20), 3, 0, torch.full((20,), 3), 16)
+    for example, logits in enumerate(table.log_softmax(2)):
+
+        def score(symbols: tuple[int, ...], logits: torch.Tensor = logits) -> float:
+            return float(sum(logits[a, b] for a, b in itertools.pairwise([3, *symbols])))
+
+        ended = [(*each, 0) for count in range(3) for each in itertools.product((1, 2, 3), repeat=count)]
+        cut = list(itertools.product((1, 2, 3), repeat=3))
+        best = max([*ended, *cut], key=score)
+        assert found[example] == [each for each in best if each != 0]
+
+
+def test_wrong_options_and_batches_are_refused() -> None:
+    with pytest.raises(RecipeError, match="set encoder: separate"):
+        network_of(attention="dot")
+    with pytest.raises(RecipeError, match="set attention to"):
+        network_of(encoder="separate", output="pointer")
+    with pytest.raises(RecipeError, match="beam_size"):
+        network_of(beam_size=0)
+    with pytest.raises(GraphError, match="empty source"):
+        network_of()(batch_of(([], [2])))
+    with pytest.raises(GraphError, match="target"):
+        network_of()(TokenBatch.from_sequences([[2]]))

@@ -1,0 +1,37 @@
+"""Rows of the states of cells, which are tensors ``[batch, ...]``, tuples of states, or memories of items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from treemem.ops.strength_memory import StrengthState
+
+
+def where(going: torch.Tensor, after: Any, before: Any) -> Any:
+    """Return ``after`` in the rows where ``going [batch]`` is true, ``before`` in the others."""
+
+    def chosen(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        return new if new is old else torch.where(going.view(-1, *[1] * (new.dim() - 1)), new, old)
+
+    return _mapped(chosen, lambda new, old: new.where(going, old), after, before)
+
+
+def take(state: Any, rows: torch.Tensor) -> Any:
+    """Return the state of these rows of a batch; a row may be taken several times."""
+    return _mapped(lambda each: each[rows], lambda each: each.take(rows), state)
+
+
+def _mapped(of_tensor: Callable[..., Any], of_strengths: Callable[..., Any], *states: Any) -> Any:
+    first = states[0]
+    if isinstance(first, torch.Tensor):
+        return of_tensor(*states)
+    if isinstance(first, StrengthState):
+        return of_strengths(*states)
+    parts = [_mapped(of_tensor, of_strengths, *each) for each in zip(*states, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+
+
+__all__ = ["take", "where"]
