@@ -78,7 +78,8 @@ def forest_of_pairs(pairs: Sequence[Pair]) -> Forest:
 def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | None = None) -> Forest:
     """Return the pairs of a file; ``tree_data["split"]`` holds the field ``split``, if there is one.
 
-    Targets are not compared with what the task would write.
+    If the first record has no target, the result is the sources alone, as flat trees. Targets are not compared with
+    what the task would write.
 
     Args:
         path: a file with the fields ``source`` and ``target``, or of lines ``SOURCE<TAB>TARGET``.
@@ -90,21 +91,24 @@ def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | Non
         ParseError: a record without a source or a target, or with an unknown split; with its line.
         VocabularyError: an unknown symbol; with its line.
     """
-    pairs, splits, name = [], [], os.fspath(path)
-    known = [frozenset(side) for side in symbols]
+    examples: list[list[list[str]]] = []
+    sides: tuple[str, ...] = FIELDS
+    splits, name = [], os.fspath(path)
+    known = dict(zip(FIELDS, map(frozenset, symbols), strict=True))
     for record in read_records(path, format=format, text_fields=FIELDS, one_of=FIELDS):
+        if not examples and record.fields.get("target") is None:
+            sides = FIELDS[:1]
         try:
-            source, target = (
-                words_of(text_of(record.fields, [side]), side_symbols, side)
-                for side, side_symbols in zip(FIELDS, known, strict=True)
-            )
+            examples.append([words_of(text_of(record.fields, [side]), known[side], side) for side in sides])
             splits.append(split_of(record.fields))
         except (ParseError, VocabularyError) as error:
             raise error.at(record.line, name) from error
-        pairs.append((source, target))
-    if not pairs:
+    if not examples:
         raise RecipeError(f"there are no pairs in {name}")
-    forest = forest_of_pairs(pairs)
+    if sides == FIELDS:
+        forest = forest_of_pairs([(source, target) for source, target in examples])
+    else:
+        forest = Forest.from_trees([Tree(SEQUENCE, [Tree(word) for word in source]) for (source,) in examples])
     return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
 
 

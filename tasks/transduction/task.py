@@ -25,6 +25,7 @@ from treemem.tasks.transduction.data import TransductionDataOptions, make_pairs
 from treemem.tasks.transduction.grammars import Kind, symbols_of
 from treemem.tasks.transduction.readers import FIELDS, PAIR, SourceRecords, read_pairs, source_tree
 from treemem.trees.forest import Forest
+from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -86,6 +87,11 @@ class Transduction(Task):
         """``</s>`` (id 0), ``|||`` (id 1), the symbols of sources, and those of targets that are not among them."""
         source, target = symbols_of(self.kind, self.alphabet)
         return Vocabulary(list(dict.fromkeys([END, BETWEEN, *source, *target])), [])
+
+    @property
+    def token_form(self) -> TokenForm:
+        """The leaves, which are the symbols."""
+        return "leaves"
 
     def make_data(self, options: TransductionDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the pairs that ``options`` ask for; see :func:`~treemem.tasks.transduction.data.make_pairs`."""

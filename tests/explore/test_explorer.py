@@ -13,6 +13,7 @@ import toy_task  # registers the task more_x and the network KindSum
 from page_reading import PageData, numbers_of, rounded
 
 from treemem.checkpoint import save
+from treemem.data.token_batch import TokenBatch
 from treemem.errors import CheckpointError, GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.explore import explore
 from treemem.explore.explorer import page_data
@@ -25,6 +26,7 @@ from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.tasks.transduction import Transduction
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm, token_table
@@ -153,6 +155,29 @@ def test_distances_of_an_on_lstm_are_told_for_each_token_and_layer() -> None:
             assert page.values(name, row) == [rounded(states.trace[name][-1, :, token].tolist())]
         assert page.values("master_forget", row) == [rounded(states.trace["master_forget"][-1, token].tolist())]
     assert page.data["examples"][0]["sequences"][0]["induced"] is not None
+
+
+def test_a_memory_is_shown_over_what_was_read_and_written_whatever_the_batch() -> None:
+    """More examples than are run at once, so that the memories of the batches are not of one size."""
+    torch.manual_seed(0)
+    options = {"hidden_size": 6, "memory": "stack", "memory_size": 3, "embedding_size": 4}
+    model = Model(Transduction("copy", alphabet=4), NetworkConfig("SequenceToSequence", options)).eval()
+    sources = ["0 1 2 3 0 1", *["3 1"] * 64]
+    page = PageData(page_data(model, sources))
+    with torch.no_grad():
+        batch = TokenBatch.from_sequences([[2, 3, 4, 5, 2, 3], [5, 3]])
+        found = model.encoder(batch, trace=True)
+    for example, number in ((0, 0), (64, 1)):
+        (sequence,) = page.data["examples"][example]["sequences"]
+        count = int(found.tokens.lengths[number])
+        words = [page.data["labels"][token][0] for token in sequence["token"]]
+        assert words == [model.vocabulary.leaves[token] for token in found.tokens.token[number, :count].tolist()]
+        for token, row in enumerate(sequence["row"]):
+            for name in ("push", "pop"):
+                assert page.values(name, row) == [rounded(found.trace[name][number, token].tolist())]
+            (strengths,) = page.values("strength", row)
+            assert strengths[: token + 1] == rounded(found.trace["strength"][number, token, : token + 1].tolist())
+            assert np.isnan(strengths[token + 1 :]).all()
 
 
 def test_other_encoders_show_tokens_and_outputs_and_no_tree_of_their_own() -> None:

@@ -127,6 +127,42 @@ def test_a_beam_as_wide_as_all_sequences_finds_the_best() -> None:
         assert found[example] == [each for each in best if each != 0]
 
 
+@pytest.mark.parametrize("options", VARIANTS)
+def test_a_trace_is_what_the_cells_did(options: dict[str, Any]) -> None:
+    """Traces are from the source to what was written, and of each example what they are alone."""
+    network = network_of(**options)
+    network.eval()
+    sources = TokenBatch.from_sequences([[2, 3, 3, 4], [4]])
+    found = network(sources, trace=True)
+    ends = [0] if "encoder" in options else []
+    for row, source in enumerate([[2, 3, 3, 4], [4]]):
+        count = int(found.tokens.lengths[row])
+        assert found.tokens.token[row, :count].tolist() == [*source, *ends, 1, *found.decoded[row]]
+        alone = network(TokenBatch.from_sequences([source]), trace=True)
+        torch.testing.assert_close(found.outputs[row, :count], alone.outputs[0])
+        for name, values in alone.trace.items():
+            place = (row, *(slice(size) for size in values.shape[1:]))
+            torch.testing.assert_close(found.trace[name][place], values[0], equal_nan=True)
+    assert set(found.trace) <= set(network.trace_axes)
+    assert all(found.trace[name].dim() == len(network.trace_axes[name]) for name in found.trace)
+
+
+def test_a_trace_holds_the_strengths_and_actions_of_a_stack() -> None:
+    network = network_of(memory="stack", cell="RNN")
+    network.eval()
+    trace = network(TokenBatch.from_sequences([[2, 3, 4]]), trace=True).trace
+    push, pop, strength = trace["push"][0, :, 0], trace["pop"][0, :, 0], trace["strength"][0]
+    for step in range(1, 4):
+        popped, left = pop[step], []
+        for before in reversed(strength[step - 1, :step].tolist()):
+            left.insert(0, max(0.0, before - max(0.0, popped)))
+            popped = popped - before
+        torch.testing.assert_close(strength[step, : step + 1], torch.tensor([*left, push[step]]).double())
+    assert strength[0, 1:].isnan().all()
+    read = trace["readout"][0, 0, 0]
+    torch.testing.assert_close(read, push[0].clamp(max=1) * trace["value"][0, 0, 0])
+
+
 def test_wrong_options_and_batches_are_refused() -> None:
     with pytest.raises(RecipeError, match="set encoder: separate"):
         network_of(attention="dot")

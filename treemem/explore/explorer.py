@@ -103,7 +103,7 @@ def page_data(
     recording = record(model, own)
     names = LabelTable()
     encodings = recording.encodings.reshape(-1, recording.encodings.shape[2])
-    places = recording.table.place_of(encodings)
+    places = recording.table.place_of(encodings).tolist()
     table, row_of_item = recording.table.finish()
     answers = _answers(model, own, recording.kept)
     trees = _trees(own, recording, row_of_item, names)

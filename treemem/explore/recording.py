@@ -117,7 +117,8 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
         recording.table.add(len(outputs), _node_values(encoded, axes, forest))
         return encoded
     recording.items = "tokens"
-    reads = _sequences(model, batch, forest)
+    tokens = getattr(encoded, "tokens", None)  # of an encoder that reads more than the batch says
+    reads = _sequences(model, batch if tokens is None else tokens, forest)
     lengths = np.array([len(read.words) for read in reads])
     present = np.arange(outputs.shape[1]) < lengths[:, None]
     memory = encoder.memory_contents(batch) if hasattr(encoder, "memory_contents") else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,34 +41,16 @@ class StateTable:
 
     def __init__(self) -> None:
         self._pools: dict[int, _VectorPool] = {}
-        self._sort: dict[str, Sort] = {}
-        self._axis: dict[str, str] = {}
-        self._width: dict[str, int] = {}
-        self._bounds: dict[str, tuple[float, float]] = {}
-        self._chunks: list[tuple[int, dict[str, NDArray[np.int64]]]] = []
+        self._chunks: list[tuple[int, dict[str, Values]]] = []
 
     def add(self, num_items: int, fields: Mapping[str, Values]) -> None:
-        """Append items with their vectors by name."""
-        chunk = {}
-        for name, field in fields.items():
-            width = field.values.shape[2]
-            pool = self._pools.setdefault(width, _VectorPool(width))
-            place = pool.add(field.values.reshape(-1, width)).reshape(field.values.shape[:2])
-            chunk[name] = place if field.known is None else np.where(field.known, place, -1)
-            self._sort[name], self._axis[name], self._width[name] = field.sort, field.axis, width
-            told = field.values if field.known is None else field.values[field.known]
-            finite = told[np.isfinite(told)]
-            low, high = self._bounds.get(name, (0.0, 0.0))
-            self._bounds[name] = (
-                min(low, float(finite.min(initial=0.0))),
-                max(high, float(finite.max(initial=0.0))),
-            )
-        self._chunks.append((num_items, chunk))
+        """Append items with their vectors by name. Shorter vectors than others of their name end in NaN."""
+        self._chunks.append((num_items, dict(fields)))
 
-    def place_of(self, vectors: NDArray[np.float64]) -> list[int]:
-        """Store vectors ``[count, width]`` of no item. Return their places among those of their width."""
+    def place_of(self, vectors: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Store vectors ``[count, width]``. Return their places among those of their width."""
         width = vectors.shape[1]
-        return self._pools.setdefault(width, _VectorPool(width)).add(vectors).tolist()
+        return self._pools.setdefault(width, _VectorPool(width)).add(vectors)
 
     def finish(self) -> tuple[dict[str, Any], list[int]]:
         """Return the table as plain data, and the row of each item.
@@ -78,35 +60,53 @@ class StateTable:
             vectors by width. ``rows``: by name, for each row and entry, the place of its vector in its pool, or -1.
         """
         num_items = sum(count for count, _ in self._chunks)
-        entries = {name: max(chunk[name].shape[1] for _, chunk in self._chunks if name in chunk) for name in self._sort}
-        table = np.full((num_items, sum(entries.values())), -1, np.int64)
+        fields: dict[str, list[tuple[int, Values]]] = {}
         first = 0
         for count, chunk in self._chunks:
-            column = 0
-            for name, width in entries.items():
-                if name in chunk:
-                    table[first : first + count, column : column + chunk[name].shape[1]] = chunk[name]
-                column += width
+            for name, values in chunk.items():
+                fields.setdefault(name, []).append((first, values))
             first += count
+        entries = {name: max(each.values.shape[1] for _, each in parts) for name, parts in fields.items()}
+        widths = {name: max(each.values.shape[2] for _, each in parts) for name, parts in fields.items()}
+        table = np.full((num_items, sum(entries.values())), -1, np.int64)
+        column = 0
+        for name, parts in fields.items():
+            for begin, each in parts:
+                end, width = begin + len(each.values), column + each.values.shape[1]
+                table[begin:end, column:width] = self._places(each, widths[name])
+            column += entries[name]
         rows, row_of_item = np.unique(table, axis=0, return_inverse=True)
         columns = np.split(rows, np.cumsum(list(entries.values()))[:-1], axis=1) if entries else []
         data = {
             "fields": [
                 {
                     "name": name,
-                    "sort": self._sort[name],
-                    "axis": self._axis[name],
-                    "width": self._width[name],
+                    "sort": parts[-1][1].sort,
+                    "axis": parts[-1][1].axis,
+                    "width": widths[name],
                     "entries": entries[name],
-                    "low": shown(self._bounds[name][0]),
-                    "high": shown(self._bounds[name][1]),
+                    **_bounds([each for _, each in parts]),
                 }
-                for name in entries
+                for name, parts in fields.items()
             ],
             "pools": {str(width): pool.text() for width, pool in self._pools.items()},
             "rows": {name: part.ravel().tolist() for name, part in zip(entries, columns, strict=True)},
         }
         return data, row_of_item.ravel().tolist()
+
+    def _places(self, field: Values, width: int) -> NDArray[np.int64]:
+        """Return the place of each vector, -1 where there is none."""
+        rest = width - field.values.shape[2]
+        values = np.pad(field.values, ((0, 0), (0, 0), (0, rest)), constant_values=np.nan)
+        place = self.place_of(values.reshape(-1, width)).reshape(values.shape[:2])
+        return place if field.known is None else np.where(field.known, place, -1)
+
+
+def _bounds(fields: Sequence[Values]) -> dict[str, str]:
+    told = [each.values if each.known is None else each.values[each.known] for each in fields]
+    finite = [each[np.isfinite(each)] for each in told]
+    low = min(float(each.min(initial=0.0)) for each in finite)
+    return {"low": shown(low), "high": shown(max(float(each.max(initial=0.0)) for each in finite))}
 
 
 class _VectorPool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.beam_search import beam_search
+from treemem.nn.cell_trace import TRACE_AXES, stacked_traces, traced_run
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
@@ -141,8 +143,12 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.encoder = driving(own()) if encoder == "separate" else None
         self.symbol = None if self.points else nn.Linear(hidden_size, len(known))
 
-    def forward(self, batch: TokenBatch) -> Seq2SeqOutput:
+    def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:
         """Return the logits of the target's symbols in training; in evaluation what it writes.
+
+        Args:
+            batch: the sources, with their targets in training.
+            trace: whether to return, in evaluation, what the cells did as they read the source and what was written.
 
         Raises:
             GraphError: something that is no ``TokenBatch``, an empty source, or no target in training.
@@ -157,6 +163,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         if not self.training:
             limits = 2 * batch.lengths.to(encoded.device) + 10
             decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
+            if trace:
+                return self._traced(batch, encoded, decoded)
             return Seq2SeqOutput(encoded, encoded.new_zeros(len(limits), 0, len(self.vocabulary.leaves)), decoded)
         target = batch.target.token.to(encoded.device)  # type: ignore[union-attr]  # there is one
         logits = []
@@ -178,6 +186,28 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             state = self._attending(state, outputs, lengths)
         places = torch.arange(source.shape[1], device=device)
         return last, _Decoding(state, source.where(places < lengths[:, None], self.end))
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return TRACE_AXES
+
+    def _traced(self, batch: TokenBatch, encoded: torch.Tensor, decoded: list[list[int]]) -> Seq2SeqOutput:
+        """Run each sequence again by itself, step by step."""
+        symbols, outputs, traces = [], [], []
+        for row, written in enumerate(decoded):
+            source = batch.token[row, : batch.lengths[row]].tolist() + [self.end] * (self.encoder is not None)
+            target = [self.between, *written]
+            embedded = self.embedding(torch.tensor([source], device=encoded.device))
+            read, state, did = traced_run(self.encoder or self.cell, embedded)
+            if self.attends:
+                state = self._attending(state, read, torch.tensor([len(source)], device=encoded.device))
+            said, _, more = traced_run(self.cell, self.embedding(torch.tensor([target], device=encoded.device)), state)
+            symbols.append(source + target)
+            outputs.append(torch.cat([read, said], 1)[0])
+            traces.append(did + more)
+        tokens = TokenBatch.from_sequences(symbols)
+        trace = stacked_traces(traces)
+        return Seq2SeqOutput(encoded, pad_sequence(outputs, batch_first=True), decoded, tokens=tokens, trace=trace)
 
     @property
     def attends(self) -> bool:
@@ -215,15 +245,24 @@ class Seq2SeqOutput(EncoderOutput):
     """What a sequence-to-sequence network returns.
 
     ``root`` is the output at the end of the source; ``outputs`` are the logits of the target's symbols,
-    ``[batch, longest target, symbols]``, in training alone.
+    ``[batch, longest target, symbols]``, in training; with a trace, the cells' outputs at each of ``tokens``.
 
     Attributes:
         decoded: the ids that it wrote for each example, without ``</s>``; none in training.
+        tokens: the symbols of a trace: the source, ``|||`` and what was written; None without a trace.
     """
 
-    def __init__(self, root: torch.Tensor, outputs: torch.Tensor, decoded: list[list[int]]) -> None:
-        super().__init__(root, outputs)
-        self.decoded = decoded
+    def __init__(
+        self,
+        root: torch.Tensor,
+        outputs: torch.Tensor,
+        decoded: list[list[int]],
+        *,
+        tokens: TokenBatch | None = None,
+        trace: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        super().__init__(root, outputs, trace=trace)
+        self.decoded, self.tokens = decoded, tokens
 
 
 __all__ = ["BETWEEN", "END", "Seq2SeqOutput", "SequenceToSequence"]

@@ -264,26 +264,26 @@ class MemoryCell(StepCell):
             if control.bias is not None:
                 bias.fill_(control.bias)
 
-    def _all(self) -> list[Memory]:
+    def all_memories(self) -> list[Memory]:
+        """Return the memories."""
         return list(self.memories)  # type: ignore[arg-type]
 
     def _controls(self) -> list[Control]:
-        return [control for memory in self._all() for control in memory.controls(self.memory_size)]
+        return [control for memory in self.all_memories() for control in memory.controls(self.memory_size)]
 
     def initial(self, batch_size: int) -> MemoryCellState:
         """The controller's state, that of each memory, and zeros for what was read."""
         like = self.output.weight
-        empty = tuple(memory.initial(batch_size, self.memory_size, like) for memory in self._all())
-        readouts = sum(memory.readout_size(self.memory_size) for memory in self._all())
+        empty = tuple(memory.initial(batch_size, self.memory_size, like) for memory in self.all_memories())
+        readouts = sum(memory.readout_size(self.memory_size) for memory in self.all_memories())
         return MemoryCellState(self.controller.initial(batch_size), empty, like.new_zeros(batch_size, readouts))
 
     def forward(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, MemoryCellState]:
         """The output, and the state as :meth:`initial` returns it."""
-        hidden, held, read = state
-        raw, hidden = self.controller(torch.cat([x, read], 1) if self.fusion == "early" else x, hidden)
+        raw, hidden = self.controlled(x, state)
         arguments = iter(self.arguments(raw))
         following, readouts = [], []
-        for memory, before in zip(self._all(), held, strict=True):
+        for memory, before in zip(self.all_memories(), state.memories, strict=True):
             after, readout = memory.step(before, *next(arguments))
             following.append(after)
             readouts.append(readout)
@@ -291,12 +291,18 @@ class MemoryCell(StepCell):
         output = self.output(raw if self.fusion == "early" else torch.cat([raw, read], 1))
         return torch.tanh(output), MemoryCellState(hidden, tuple(following), read)
 
+    def controlled(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, Any]:
+        """Return the controller's output, ``[batch, size]``, and its next state."""
+        given = torch.cat([x, state.read], 1) if self.fusion == "early" else x
+        output, hidden = self.controller(given, state.controller)
+        return output, hidden
+
     def arguments(self, raw: torch.Tensor) -> list[list[torch.Tensor]]:
         """Return what each memory's step takes after its state, for outputs of the controller, ``[batch, size]``."""
         widths = [_width(control) for control in self._controls() if control.form != "output"]
         parts = iter(self.controls(raw).split(widths, 1) if self.controls else ())
         found = []
-        for memory in self._all():
+        for memory in self.all_memories():
             arguments: list[torch.Tensor] = []
             for control in memory.controls(self.memory_size):
                 part = raw if control.form == "output" else next(parts)

@@ -165,6 +165,17 @@ def test_pairs_are_read_back_from_files(kind: Kind, tmp_path: Path) -> None:
     assert all(record["length"] % 2 == 0 for record in task.records_of(forest) if kind == "bigram_flip")
 
 
+def test_a_file_without_targets_holds_sources(tmp_path: Path) -> None:
+    task = Transduction("copy", alphabet=4)
+    (tmp_path / "sources.txt").write_text("1 2\n3\n")
+    read = task.read_examples(tmp_path / "sources.txt")
+    assert [str(tree) for tree in read] == [str(task.parse(text)) for text in ("1 2", "3")]
+    assert not task.examples(read).labelled.any()
+    (tmp_path / "pairs.txt").write_text("1 2\t1 2\n3\n")
+    with pytest.raises(ParseError, match="line 2"):
+        task.read_examples(tmp_path / "pairs.txt")
+
+
 def test_the_network_says_the_next_symbol_and_reads_what_it_was_to_say() -> None:
     task = Transduction("copy", alphabet=4)
     model = Model(task, NETWORK)

@@ -49,17 +49,31 @@ class SequenceView {
     const table = element('table', { class: 'tokens' }, element('caption', {}, name));
     if (field && !isBars(field) && field.sort === 'step' && field.width <= 64) {
       const head = element('tr', {}, element('th'), element('th'));
+      for (const other of this.shownBefore(field)) {
+        for (let entry = 0; entry < other.width; entry += 1) head.append(element('th', { scope: 'col', class: 'beside' }, titleOf(other)));
+      }
       for (let entry = 0; entry < field.width; entry += 1) head.append(element('th', { scope: 'col' }, String(entry + 1)));
+      for (const other of this.shownAfter(field)) head.append(element('th', { scope: 'col', class: 'beside' }, titleOf(other)));
       table.append(element('thead', {}, head));
     }
     const body = element('tbody');
     sequence.token.forEach((token, place) => {
       const row = this.tokenRow(token, number, place);
-      if (field) row.append(...this.cells(field, sequence.row[place]));
+      const fields = field ? [...this.shownBefore(field), field, ...this.shownAfter(field)] : [];
+      for (const other of fields) row.append(...this.cells(other, sequence.row[place]));
       body.append(row);
     });
     table.append(body);
     return table;
+  }
+
+  /** The weights of actions stand before the strengths of items, what was read after them. */
+  shownBefore(field) {
+    return field.axis === 'items' ? this.page.data.fields.filter((other) => other.axis === 'ends') : [];
+  }
+
+  shownAfter(field) {
+    return field.axis === 'items' ? this.page.data.fields.filter((other) => other.name === 'readout') : [];
   }
 
   /** A row with the place of a token and the button that chooses it. */
@@ -128,7 +142,8 @@ class SequenceView {
     if (field.sort === 'step' && field.width <= 64) {
       return pool.texts(vector).map((text, entry) => {
         const cell = element('td', { class: 'cell', title: `${field.name} ${entry + 1}: ${text}` });
-        cell.style.background = heat(values[entry], scale) ?? 'repeating-linear-gradient(45deg, var(--odd) 0 2px, var(--card) 2px 4px)';
+        const nothing = field.axis === 'items' ? 'none' : 'repeating-linear-gradient(45deg, var(--odd) 0 2px, var(--card) 2px 4px)';
+        cell.style.background = heat(values[entry], scale) ?? nothing;
         return cell;
       });
     }
