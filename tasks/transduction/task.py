@@ -33,8 +33,15 @@ from treemem.trees.vocabulary import Vocabulary
 def _networks() -> dict[str, NetworkConfig]:
     memory = {"hidden_size": 256, "memory_size": 256}
     found = {
-        f"LSTM+{name}": NetworkConfig("SequenceToSequence", {**memory, "memory": name})
+        f"{cell}+{name}": NetworkConfig("SequenceToSequence", {**memory, **own, "memory": name})
+        for cell, own in (("LSTM", {}), ("GRU", {"cell": "GRU"}), ("RNN", {"cell": "RNN"}))
         for name in ("stack", "queue", "deque", "superposition", "list")
+    }
+    two = {"hidden_size": 256, "encoder": "separate"}
+    found |= {
+        "two LSTMs": NetworkConfig("SequenceToSequence", two),
+        "LSTM+attention": NetworkConfig("SequenceToSequence", {**two, "attention": "additive"}),
+        "LSTM+pointer": NetworkConfig("SequenceToSequence", {**two, "attention": "additive", "output": "pointer"}),
     }
     deep = {
         f"Deep LSTM, {layers} layer{'s' * (layers > 1)}": NetworkConfig(
@@ -65,7 +72,7 @@ class Transduction(Task):
     name: ClassVar[str] = "transduction"
     version: ClassVar[str] = "1"
     group: ClassVar[str] = "length"
-    monitor: ClassVar[Monitor] = Monitor("coarse accuracy")
+    monitor: ClassVar[Monitor] = Monitor("coarse accuracy", keeps_last=True)
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = TransductionDataOptions
     text_columns: ClassVar[tuple[str, ...]] = FIELDS

@@ -92,7 +92,7 @@ def test_what_a_controller_reads_is_what_was_read_before() -> None:
     state = cell.initial(1)
     _, (_, _, read) = cell(torch.ones(1, 2), state)
     hidden, _ = cell.controller(torch.cat([torch.zeros(1, 2), read], 1), torch.zeros(1, 4))
-    output, _ = cell(torch.zeros(1, 2), (torch.zeros(1, 4), cell.initial(1)[1], read))
+    output, _ = cell(torch.zeros(1, 2), cell.initial(1)._replace(read=read))
     torch.testing.assert_close(output, torch.tanh(cell.output(hidden)))
 
 

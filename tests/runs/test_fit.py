@@ -70,11 +70,12 @@ def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float],
     heights = np.unique(examples.group[train])
     torch.manual_seed(options.seed)
     model = Model(MoreX(), NETWORK)
-    adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-    betas = (options.beta1, options.beta2)
-    optimizer = adam(
-        model.parameters(), betas=betas, eps=options.epsilon, weight_decay=options.weight_decay, fused=True
-    )
+    shared = {"eps": options.epsilon, "weight_decay": options.weight_decay}
+    if options.optimizer == "rmsprop":
+        optimizer: torch.optim.Optimizer = torch.optim.RMSprop(model.parameters(), alpha=options.beta2, **shared)
+    else:
+        adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
+        optimizer = adam(model.parameters(), betas=(options.beta1, options.beta2), fused=True, **shared)
     index = SubtreeIndex(examples.forest, model.vocabulary)
     plans = []
     for epoch in range(options.epochs):
@@ -138,6 +139,7 @@ def plainly_trained(options: TrainingOptions) -> tuple[list[float], list[float],
         {"beta2": 0.5},
         {"epsilon": 0.1},
         {"optimizer": "adamw", "beta1": 0.5, "beta2": 0.9, "epsilon": 0.01},
+        {"optimizer": "rmsprop", "beta2": 0.9},
         {**PLATEAU, "plateau_patience": 0},
         {**PLATEAU, "plateau_patience": 1},
     ],

@@ -127,7 +127,9 @@ def plot_training(
         x, y = _points(points, f"validation_{monitor.metric}")
         metrics.plot(x, y, color=line.get_color())
         if y:
-            best = int(np.argmax(y) if monitor.mode == "max" else np.argmin(y))
+            best = 0
+            for place, value in enumerate(y):
+                best = place if monitor.is_better(value, y[best]) else best
             metrics.plot(x[best], y[best], color=line.get_color(), marker="o")
     _finish_axes(losses, "epoch", Monitor("loss (dashed: validation)", percent=False))
     _finish_axes(metrics, "epoch", monitor._replace(metric=f"validation {monitor.metric}"))

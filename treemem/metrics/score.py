@@ -20,11 +20,14 @@ class Monitor(NamedTuple):
         metric: its name in :attr:`Score.metrics`.
         mode: whether a larger or a smaller value is better.
         percent: whether it is a fraction, which tables and plots show in percent.
+        keeps_last: whether the last of equally good epochs is the best one, for a metric that reaches its end while the
+            network still becomes surer. Otherwise it is the first.
     """
 
     metric: str
     mode: Literal["max", "min"] = "max"
     percent: bool = True
+    keeps_last: bool = False
 
     def shown(self, value: float | None, deviation: float | None = None) -> str:
         """Return a value, and its deviation if there is one, as a table shows it."""
@@ -35,7 +38,7 @@ class Monitor(NamedTuple):
 
     def is_better(self, value: float, best: float | None) -> bool:
         """Return whether ``value`` beats the best value so far; any value beats None, and NaN beats no number."""
-        if best is None:
+        if best is None or (self.keeps_last and value == best):
             return True
         return value > best if self.mode == "max" else value < best
 

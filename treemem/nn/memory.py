@@ -127,7 +127,7 @@ class _OneEnded(Memory):
         return strength_step(state, value, push, pop, self.end, self.read_strength)
 
     def controls(self, size: int) -> tuple[Control, ...]:
-        """``value`` by tanh, ``push`` and ``pop`` by sigmoids that begin at 0.73 and 0.27."""
+        """``value`` by tanh, ``push`` and ``pop`` by sigmoids that begin near 0.73 and 0.27."""
         return (
             Control(("value",), size, "tanh"),
             Control(("push",), 0, "sigmoid", bias=1.0),

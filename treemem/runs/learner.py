@@ -22,7 +22,6 @@ from treemem.task import ModelOutput
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 MAIN_LOSS = "loss"
 """The name of the task's loss among the losses of a step."""
 
@@ -54,17 +53,16 @@ class Learner:
 
     def make_optimizers(self) -> list[Optimizer]:
         """Return the optimisers; by default one for all weights, as the options say."""
-        options = self.options
-        return [
-            _OPTIMIZERS[options.optimizer](
-                self.model.parameters(),
-                lr=options.learning_rate,
-                betas=(options.beta1, options.beta2),
-                eps=options.epsilon,
-                weight_decay=options.weight_decay,
-                fused=True,
-            )
-        ]
+        options, weights = self.options, self.model.parameters()
+        shared: dict[str, Any] = {
+            "lr": options.learning_rate,
+            "eps": options.epsilon,
+            "weight_decay": options.weight_decay,
+        }
+        if options.optimizer == "rmsprop":
+            return [torch.optim.RMSprop(weights, alpha=options.beta2, **shared)]
+        adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
+        return [adam(weights, betas=(options.beta1, options.beta2), fused=True, **shared)]
 
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
         """Do one step and return its losses by name for the log; ``"loss"`` is the main one.

@@ -33,7 +33,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 """For each number: the least value, the exclusive upper bound, and both in words."""
 
 _CHOICES = {
-    "optimizer": ("adam", "adamw"),
+    "optimizer": ("adam", "adamw", "rmsprop"),
     "schedule": ("constant", "cosine", "linear", "plateau"),
     "accelerator": ("auto", "cpu", "cuda"),
     "precision": ("32-true", "64-true", "bf16-mixed"),
@@ -50,7 +50,8 @@ class TrainingOptions:
         nodes_per_batch: the most nodes in a step, instead of ``batch_size``; equal subtrees count each time.
         sort_by_height, sort_by_length: make batches of examples of similar height or number of tokens; see
             :class:`treemem.schedule.TreeLoader`.
-        optimizer: ``"adam"`` (Kingma & Ba 2015) or ``"adamw"`` (decoupled weight decay, Loshchilov & Hutter 2019).
+        optimizer: ``"adam"`` (Kingma & Ba 2015), ``"adamw"`` (decoupled weight decay, Loshchilov & Hutter 2019) or
+            ``"rmsprop"`` (torch's, whose ``alpha`` is ``beta2``; it has no ``beta1``).
         learning_rate: the highest learning rate.
         beta1, beta2, epsilon: of Adam.
         schedule: ``"constant"``; ``"cosine"`` or ``"linear"``, which fall to 0 over the whole run, so that ``epochs``
@@ -60,7 +61,7 @@ class TrainingOptions:
         warmup: fraction of all steps over which the rate rises linearly from 0. Not with ``"plateau"``. It fixes
             ``epochs`` too.
         auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; 0 by default.
-        weight_decay: an L2 penalty on all parameters with ``"adam"``, decoupled with ``"adamw"``.
+        weight_decay: an L2 penalty on all parameters with ``"adam"`` and ``"rmsprop"``, decoupled with ``"adamw"``.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.
         curriculum: a number of epochs over which the groups (for equations: depths) come in, the lowest first: with m

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.explore.plots import plot_accuracy, plot_heat_maps
+from treemem.explore.plots import plot_accuracy, plot_heat_maps, plot_training
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, replacing
 from treemem.runs import page_tables
@@ -80,6 +80,13 @@ class _Page:
         """Draw accuracies by group. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_accuracy(scores, place, *published, **options)
+        return place.name
+
+    def curves(self, suffix: str, records: Records, **options: Any) -> str:
+        """Draw how runs learned, from records of :func:`treemem.tasks.training_curves.curve_records`."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
+        runs = {f"{record['row']}, seed {seed_of_record(record)}": record["epochs"] for record in records}
+        plot_training(runs, place, monitor=self._folder.task.monitor, **options)
         return place.name
 
     def heat_maps(self, suffix: str, maps: Mapping[str, Any], **options: Any) -> str:

@@ -192,7 +192,8 @@ class Study:
 class DataSets:
     """The data sets of a study by name, each made once and kept in a folder.
 
-    A file describes a data set by ``options`` of the task's data, or by ``make``, a function of the task's package. Its
+    A file describes a data set by ``options`` of the task's data, and ``task_options`` if the task is not at its
+    defaults, or by ``make``, a function of the task's package. Its
     first argument is the data set ``from``, or the path of the user's file ``file``; other fields are arguments.
     In options, ``{data}`` stands for the user's data folder.
 
@@ -208,7 +209,8 @@ class DataSets:
         self._study, self._folder, self._data = study, folder, data
         self._entries: dict[str, Any] = study.folder.shared.get("data", {})
         if study.recipe is not None:
-            self._entries = {**self._entries, "data": {"options": study.base["data"]}}
+            own = {"options": study.base["data"], "task_options": study.base.get("task_options", {})}
+            self._entries = {**self._entries, "data": own}
         self._made: dict[str, Forest] = {}
 
     def find(self, name: str) -> Forest | None:
@@ -267,6 +269,7 @@ class DataSets:
                 options[name] = value.format(data=self._data)
         task = self._study.folder.task
         content = {"task": task.name, "data": options, "networks": {"any": _any_network(task)}}
+        content["task_options"] = entry.get("task_options", {})
         recipe = parse_recipe(content)
         return recipe.make_task().make_data(recipe.data).forest
 
