@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treemem.runs.study import recorded_scores
+
 SOURCE = 'E. Grefenstette, "Beyond sequence to sequence with augmented RNNs", lecture of 2016'
 MEMORIES = ("Stack", "Queue", "DeQue", "Deep LSTM")
 VERDICTS: dict[str, tuple[str, ...]] = {
@@ -11,3 +16,18 @@ VERDICTS: dict[str, tuple[str, ...]] = {
     "gender": ("converges", "solved", "solved", "converges"),
 }
 """``"solved"``: kept up to twice the longest training length. One verdict for each of ``MEMORIES``."""
+
+SOLVED = 0.99
+"""The coarse accuracy at every length from which a run counts as a solution."""
+
+
+def solved(records: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many runs of a study solve their test, at every length."""
+    return sum(
+        all(
+            (score.metrics["coarse accuracy"] or 0) >= SOLVED
+            for score in recorded_scores(record, "test")
+            if score.examples
+        )
+        for record in records
+    )
