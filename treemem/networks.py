@@ -73,6 +73,16 @@ class NetworkConfig:
             raise RecipeError(f"{self.network} cannot be made with {self.options}: {problem}") from error
 
 
+class NetworkTable(dict[str, NetworkConfig]):
+    """Networks by name. An unknown name is a ``RecipeError`` that names those that are there."""
+
+    def __missing__(self, name: str) -> NetworkConfig:
+        hint = near_names(name, self) or f"; there are {', '.join(self)}"
+        if "," in name:
+            hint = f"; write a space, and no comma, between names{hint}"
+        raise RecipeError(f"no network {name!r}{hint}")
+
+
 NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
     "network",
     "treemem.networks",

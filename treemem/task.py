@@ -24,7 +24,7 @@ from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
 from treemem.metrics.accuracy import class_scores
 from treemem.metrics.calibration import least_loss_temperature
 from treemem.metrics.score import Monitor, PublishedFigure, Score
-from treemem.networks import NetworkConfig
+from treemem.networks import NetworkConfig, NetworkTable
 from treemem.records import read_records
 from treemem.registry import Registry
 from treemem.trees.as_tree import is_sympy
@@ -106,13 +106,17 @@ class Task(ABC):
     group: ClassVar[str] = "group"
     monitor: ClassVar[Monitor] = Monitor("accuracy", "max")
     published: ClassVar[tuple[PublishedFigure, ...]] = ()
-    networks: ClassVar[Mapping[str, NetworkConfig]] = {}
+    networks: ClassVar[Mapping[str, NetworkConfig]] = NetworkTable()
     data_options: ClassVar[type]
     text_columns: ClassVar[tuple[str, ...]] = ()
     record_fields: ClassVar[Mapping[str, str]] = {}
     scoring_options: ClassVar[frozenset[str]] = frozenset()
     reads_roots_only: ClassVar[bool] = False
     learner: ClassVar[Any] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.networks = NetworkTable(cls.networks)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -343,3 +343,9 @@ def test_the_bar_shows_loss_when_asked_for(
 def test_cuda_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no CUDA device"):
         run(tmp_path, accelerator="cuda")
+
+
+def test_a_name_in_the_place_of_a_task_or_network_is_refused(tmp_path: Path) -> None:
+    for task, network in (("listops", NETWORK), (MoreX(), "sum")):
+        with pytest.raises(RecipeError, match="fit takes a task and one of its networks"):
+            fit(task, network, toy_data(), output=tmp_path / "run")  # type: ignore[arg-type]

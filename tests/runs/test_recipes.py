@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -18,7 +18,9 @@ from treemem.runs.recipe import (
     parse_recipe,
     recipe_names,
 )
+from treemem.task import TASKS
 from treemem.trees.vocabulary import Vocabulary
+from treemem.type_words import type_words
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -74,12 +76,12 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
     [
         ({"trainin": {}}, "no field 'trainin'; did you mean training"),
         ({"training": {"epoch": 2}}, r"no field 'training\.epoch'; did you mean epochs"),
-        ({"training": {"epochs": "many"}}, r"training\.epochs must be of type int, not \'many\'$"),
-        ({"training": {"epochs": 2.5}}, r"training\.epochs must be of type int, not \'2\.5\'$"),
+        ({"training": {"epochs": "many"}}, r"training\.epochs must be a whole number, not \'many\'$"),
+        ({"training": {"epochs": 2.5}}, r"training\.epochs must be a whole number, not \'2\.5\'$"),
         ({"training": {"epochs": 0}}, "epochs must be at least 1"),
         ({"training": 3}, "training must be fields"),
         ({"data": {"cuont": 2}}, r"no field 'data\.cuont'; did you mean count"),
-        ({"data": {"count": "x"}}, r"data\.count must be of type int"),
+        ({"data": {"count": "x"}}, r"data\.count must be a whole number"),
         ({"networks": {"a": {"netwrk": "KindSum"}}}, r"no field 'networks\.a\.netwrk'; did you mean network"),
         ({"networks": {"a": {"network": "KindSun"}}}, "no network 'KindSun'; did you mean KindSum"),
         ({"networks": {"a": {"network": "KindSum", "options": {"hidden": 1}}}}, "did you mean hidden_size"),
@@ -91,18 +93,21 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"networks": {"a": {"network": "KindSum", "options": {}}}}, r"networks\.a\.options\.hidden_size is missing"),
         (
             {"networks": {"a": {"network": "KindSum", "options": {"hidden_size": "abc"}}}},
-            "hidden_size must be of type int, not 'abc'",
+            "hidden_size must be a whole number, not 'abc'",
         ),
         ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": -1}}}}, r"networks\.a\.options: .*-1"),
         ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": 10**30}}}}, "'hidden_size': 1000"),
         ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 0}}}}, "hidden_size must be at least 1"),
-        ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 3, "leaf": "x"}}}}, "leaf.*'embedding'"),
-        ({"task_options": {"strict": "maybe"}}, r"task_options\.strict must be of type bool, not 'maybe'"),
+        (
+            {"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 3, "leaf": "x"}}}},
+            "leaf must be one of embedding",
+        ),
+        ({"task_options": {"strict": "maybe"}}, r"task_options\.strict must be true or false, not 'maybe'"),
         ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
-        ({"seeds": ["a"]}, r"seeds must be of type list\[int\]"),
+        ({"seeds": ["a"]}, r"seeds must be a list of whole numbers"),
         ({"seeds": [1, -1]}, r"seeds must be from 0 to 2\^63 - 1, not -1$"),
         ({"seeds": [1, 2, 1]}, r"seeds must differ, not 1, 2, 1$"),
-        ({"seeds": 3}, r"seeds must be of type list\[int\], not \'3\'$"),
+        ({"seeds": 3}, r"seeds must be a list of whole numbers, not \'3\'$"),
     ],
 )
 def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
@@ -122,17 +127,17 @@ def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[st
             "training.epochs=0",
             r"yaml with training\.batch_size=4 training\.epochs=0 data\.seed=3: epochs must be",
         ),
-        ("networks.sum.options.hidden_size=1e2", r"sum\.options\.hidden_size must be of type int, not '100\.0'$"),
+        ("networks.sum.options.hidden_size=1e2", r"sum\.options\.hidden_size must be a whole number, not '100\.0'$"),
         (
             "networks.sum.options={hidden_size: 3, dropout: maybe}",
-            r"sum\.options\.dropout must be of type float, not 'maybe'$",
+            r"sum\.options\.dropout must be a number, not 'maybe'$",
         ),
         ("networks.sum.options={hidden_size: 3, hidden_size: 4}", "the field 'hidden_size' is given twice"),
         ("training.epochs=2024-13-45", "is not a YAML value"),
-        ("training.averaging=often", r"training\.averaging must be of type float \| None, not 'often'$"),
+        ("training.averaging=often", r"training\.averaging must be a number or null, not 'often'$"),
         (
             "training.curriculum=[[5]]",
-            r"must be of type int \| tuple\[tuple\[int, int\], \.\.\.\], not '\[\[5\]\]'$",
+            r"must be a whole number or a list of lists of 2 whole numbers, not '\[\[5\]\]'$",
         ),
     ],
 )
@@ -147,7 +152,7 @@ def test_an_override_mends_a_mistake_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"recipe\.yaml: epochs must be at least 1"):
         load_recipe(path)
     assert load_recipe(path, ["training.epochs=1"]).training.epochs == 1
-    with pytest.raises(RecipeError, match=r"with training\.epochs=1 seeds=x: seeds must be of type"):
+    with pytest.raises(RecipeError, match=r"with training\.epochs=1 seeds=x: seeds must be a list"):
         load_recipe(path, ["training.epochs=1", "seeds=x"])
 
 
@@ -201,8 +206,8 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("task_options.numeric=maybe", "task_options.numeric must be of type bool, not 'maybe'"),
-        ("task_options.decoder_activation=softplus", "task_options.decoder_activation must be of type .*softplus"),
+        ("task_options.numeric=maybe", "task_options.numeric must be true or false, not 'maybe'"),
+        ("task_options.decoder_activation=softplus", "task_options.decoder_activation must be one of .*softplus"),
         ("networks.Tree-LSTM+stack+normalize+no-op.options.stack_size=0", "stack_size must be at least 1, not 0"),
     ],
 )
@@ -257,7 +262,7 @@ def test_options_of_a_tasks_data_are_at_their_defaults_but_for_the_overrides() -
     ("override", "said"),
     [
         ("data.cuont=3", "more_x with data.seed=1 data.cuont=3: no field 'data.cuont'; did you mean count"),
-        ("data.count=many", "data.count must be of type int, not 'many'"),
+        ("data.count=many", "data.count must be a whole number, not 'many'"),
         ("training.epochs=3", "no field 'training'; there are task, task_options, data"),
         ("task_options.strcit=true", "did you mean strict"),
         ("data", "write FIELD=VALUE"),
@@ -287,3 +292,26 @@ def test_fewer_epochs_than_a_curriculum_takes_leave_it_out(caplog: pytest.LogCap
     assert "the curriculum of the recipe takes 10 epochs; with 1 it is left out" in caplog.text
     with pytest.raises(RecipeError, match="which leaves none of epochs=1"):
         load_recipe("listops/small", ["training.epochs=1", "training.curriculum=[[7, 4]]"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        (Literal["a", "b"], "one of a, b"),
+        (int | None, "a whole number or null"),
+        (tuple[str, ...], "a list of texts"),
+        (tuple[int, float], "a list of 2 whole numbers and numbers"),
+        (dict[str, float], "names and numbers"),
+        (bool, "true or false"),
+    ],
+)
+def test_types_are_told_in_words(declared: Any, words: str) -> None:
+    assert type_words(declared) == words
+
+
+def test_a_network_that_is_not_there_is_told_with_near_names() -> None:
+    networks = TASKS.find("listops").networks
+    with pytest.raises(RecipeError, match="no network 'TreeLSTM'; did you mean Tree-LSTM"):
+        networks["TreeLSTM"]
+    with pytest.raises(RecipeError, match="write a space, and no comma"):
+        networks["LSTM,RNN"]

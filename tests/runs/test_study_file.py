@@ -105,7 +105,7 @@ def test_what_is_recorded_is_not_run_again(
     ("old", "new", "message"),
     [
         ("seeds:", "seed:", "a study has no field 'seed'"),
-        ("[sum]", "[sun]", "more_x has no network 'sun'"),
+        ("[sum]", "[sun]", "no network 'sun'; did you mean sum"),
         ("epochs: 1,", "epohcs: 1,", "variant 'whole': no field 'training.epohcs'"),
         ("{data: half,", "{date: half,", "variant 'half': a variant has no field 'date'"),
         ("{data: half,", "{data: third,", "no data set 'third'; there are data, half, other"),

@@ -117,6 +117,8 @@ def parse_words(words: Sequence[str]) -> tuple[Command, Namespace]:
         options = program_parser(parsers).parse_args(words)
     except ArgumentError as error:
         problem = _TYPE.sub(r"\1", " ".join(str(error).split()))
+        if command and "arguments are required" in problem:
+            raise UsageError(f"an argument is missing; write treemem {command.name} {command.usage}") from error
         unknown = _UNKNOWN.search(problem)
         known = parsers[command.name].option_names if command else [*COMMANDS, "--version"]
         near = near_names(unknown[1], known) if unknown else ""

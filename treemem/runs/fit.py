@@ -68,6 +68,11 @@ def fit(
         CellError: the network's outputs are not finite.
         ProcessLostError: another process of the same run ended.
     """
+    if not isinstance(task, Task) or not isinstance(network, NetworkConfig):
+        raise RecipeError(
+            "fit takes a task and one of its networks, such as task = ListOps(); fit(task, task.networks['Tree-LSTM'], "
+            f"...), not {task!r:.60} and {network!r:.60}"
+        )
     options = TrainingOptions() if options is None else options
     folder = RunFolder(output)
     if resume and overwrite:

@@ -14,11 +14,12 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from treemem.errors import RecipeError, near_names
 from treemem.model import weights_of
-from treemem.networks import NETWORKS, NetworkConfig
+from treemem.networks import NETWORKS, NetworkConfig, NetworkTable
 from treemem.plain_yaml import dump_yaml, load_yaml
 from treemem.runs.options import TrainingOptions
 from treemem.task import TASKS, Task, task_folder, task_folders
 from treemem.trees.source_text import shorten
+from treemem.type_words import type_words
 
 _logger = logging.getLogger(__name__)
 _Parsed = TypeVar("_Parsed")
@@ -57,10 +58,7 @@ class Recipe:
         """
         if names is None:
             return self
-        known = {**self.make_task().networks, **self.networks}
-        for name in names:
-            if name not in known:
-                raise RecipeError(f"no network {name!r}{near_names(name, known)}; there are {', '.join(known)}")
+        known = NetworkTable({**self.make_task().networks, **self.networks})
         return dataclasses.replace(self, networks={name: known[name] for name in names})
 
     def named_by_changes(self, before: Recipe) -> Recipe:
@@ -263,8 +261,8 @@ def _read_value(declared: Any, value: Any, place: str) -> Any:
             raise ValueError
         return parser.parse_object({"value": copy.deepcopy(value)}).value
     except (ArgumentError, TypeError, ValueError) as error:
-        kind, shown = inspect.formatannotation(declared), shorten(str(value), _LONGEST_SHOWN)
-        raise RecipeError(f"{place} must be of type {kind}, not {shown}") from error
+        shown = shorten(str(value), _LONGEST_SHOWN)
+        raise RecipeError(f"{place} must be {type_words(declared)}, not {shown}") from error
 
 
 def _check_names(fields: Any, known: Iterable[str], place: str) -> None:

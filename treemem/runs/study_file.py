@@ -139,9 +139,6 @@ class Study:
             return recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
         changed = self.networks if isinstance(self.networks, Mapping) else {name: {} for name in self.networks}
         known = self.folder.task.networks
-        unknown = [name for name in changed if name not in known]
-        if unknown:
-            raise RecipeError(f"{self.folder.name} has no network {unknown[0]!r}{near_names(unknown[0], known)}")
         networks = {
             name: {"network": known[name].network, "options": {**known[name].options, **(options or {})}}
             for name, options in changed.items()
