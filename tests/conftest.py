@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # A file runs in one process (`--dist=loadfile`). Those that take longest begin, so that none is left alone at the end.
 _LONGEST_FILES = (
     "runs/test_study.py", "runs/test_resume.py", "tasks/equation_verification/test_generator.py",
-    "runs/test_data_parallel.py", "predict/test_shards.py", "nn/test_in_parts.py", "ops/test_fused.py",
+    "runs/test_data_parallel.py", "predict/test_shards.py", "nn/test_partitioned_run.py", "ops/test_fused.py",
     "runs/test_kill.py", "test_examples.py", "cli/test_bad_input.py", "tasks/logical_inference/test_task.py",
 )  # fmt: skip
 

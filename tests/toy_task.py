@@ -18,7 +18,8 @@ from treemem.errors import ParseError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import Score
 from treemem.networks import NETWORKS, NetworkConfig
-from treemem.nn.encodings import Encodings, root_encodings
+from treemem.nn.encoder_output import EncoderOutput
+from treemem.nn.encodings import root_encodings
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import TASKS, ClassificationTask
 from treemem.trees.brackets import parse_brackets
@@ -96,7 +97,7 @@ class Logit(nn.Module):
         super().__init__()
         self.read = nn.Linear(hidden_size, 1)
 
-    def forward(self, encodings: Tensor | Encodings) -> Tensor:
+    def forward(self, encodings: Tensor | EncoderOutput) -> Tensor:
         return self.read(root_encodings(encodings, 1)).flatten()
 
 

@@ -19,7 +19,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.encodings import Encodings
+from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
 from treemem.task import ClassificationTask
@@ -202,7 +202,7 @@ class NumericEqualityHead(nn.Module):
         self.equality = equality
         self.decoder = NumberDecoder(hidden_size, activation)
 
-    def forward(self, encodings: Tensor | Encodings) -> Tensor:
+    def forward(self, encodings: Tensor | EncoderOutput) -> Tensor:
         """Map ``[examples, 2, hidden_size]`` to ``[examples, 3]``: the score and the values of both sides."""
         return torch.cat([self.equality(encodings).unsqueeze(1), self.decoder(encodings)], dim=1)
 

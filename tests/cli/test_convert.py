@@ -44,7 +44,7 @@ def test_a_file_of_words_names_the_rows_of_the_table(weights: Path, folder: Path
 
 def test_what_is_wrong_is_said_in_a_line(weights: Path, folder: Path, failing: Failing) -> None:
     file = str(weights)
-    assert "required: convert.output" in failing("convert", file)
+    assert "write treemem convert FILE -o FOLDER" in failing("convert", file)
     assert "do not determine stack_size" in failing("convert", file, "-o", "model")
     assert "--options none.json cannot be read" in failing("convert", file, "-o", "model", "--options", "none.json")
     (folder / "bad.json").write_text("[1]")

@@ -32,7 +32,7 @@ def test_a_page_of_one_example_is_written(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
-    assert "required: explore.output" in failing(*EXPLORE)
+    assert "write treemem explore CHECKPOINT INPUT -o PAGE" in failing(*EXPLORE)
     assert "0 does not conform to restriction v>0" in failing(*EXPLORE, "-o", "page.html", "--most", "0")
     assert "page.txt is not the name of an HTML page" in failing(*EXPLORE, "-o", "page.txt")
     (folder / "own.txt").write_text("x + = x\n")

@@ -87,7 +87,7 @@ def test_a_threshold_and_formats_are_taken(folder: Path) -> None:
 
 
 def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
-    assert "required: predict.output" in failing(*PREDICT)
+    assert "write treemem predict CHECKPOINT INPUT -o OUTPUT" in failing(*PREDICT)
     assert "own.txt, line 2" in failing(*PREDICT, "-o", "answers.jsonl", "--strict")
     assert "own.txt is the input" in failing(*PREDICT, "-o", "own.txt", "--overwrite")
     assert "contradict each other" in failing(*PREDICT, "-o", "new.jsonl", "--overwrite", "--resume")

@@ -100,7 +100,7 @@ def node_gates(
 ) -> dict[str, torch.Tensor]:
     """What lies between a node's inputs and its states, by the names in the files."""
     cell, size = layer.cell, layer.hidden_size
-    products = cell.gates(children, None, 1)
+    products = cell.run_products(children, None, 1)
     if isinstance(layer, TreeLSTM):
         gates = tree_lstm_gates(products["gates"], arity, size)
         forget = {f"f{suffix}": gates["forget"][:, place] for place, suffix in enumerate(suffixes)}
@@ -113,18 +113,18 @@ def node_gates(
         return {"a": action, "u": update, **dict(zip(names, candidates, strict=False))}
     if not isinstance(layer, StackTreeLSTM):
         return {}
-    gates = stack_tree_lstm_gates(products["gates"], arity, size, cell.stack)
+    gates = stack_tree_lstm_gates(products["gates"], arity, size, cell.stack_options)
     found = {f"f{suffix}": gates["forget"][:, place] for place, suffix in enumerate(suffixes)}
     found["S_c"] = (gates["forget"][:, :, None] * children["S"]).sum(1)
     found["u"], found["o"] = gates["update"], gates["output"]
-    if cell.stack.actions == "scalar":
-        found["a"] = torch.cat([gates[name] for name in cell.stack.action_names], dim=1)
+    if cell.stack_options.actions == "scalar":
+        found["a"] = torch.cat([gates[name] for name in cell.stack_options.action_names], dim=1)
     else:
-        found |= {f"a_{name.replace('_', '')}": gates[name] for name in cell.stack.action_names}
-    if cell.stack.input_gate:
+        found |= {f"a_{name.replace('_', '')}": gates[name] for name in cell.stack_options.action_names}
+    if cell.stack_options.input_gate:
         found["inp"] = gates["input"]
-    if cell.stack.top_k > 1:
-        found["p"] = gates["readout"] if cell.stack.gated_top_k else gates["readout"][:, :, 0]
+    if cell.stack_options.top_k > 1:
+        found["p"] = gates["readout"] if cell.stack_options.gated_top_k else gates["readout"][:, :, 0]
     return found
 
 

@@ -37,7 +37,7 @@ def _run(options: Namespace) -> None:
     from treemem.cli.train import logged_in
     from treemem.runs.accelerator import find_device
     from treemem.runs.recipe_run import default_folder
-    from treemem.runs.sweep import TRIALS, check_folder, plan_sweep, run_trials
+    from treemem.runs.sweep import TRIALS, check_sweep_folder, plan_sweep, run_trials
     from treemem.runs.variation import Variation
 
     sweep = plan_sweep(
@@ -52,7 +52,7 @@ def _run(options: Namespace) -> None:
     recipe = sweep.trial(0, {}).recipe
     find_device(recipe.training.accelerator, "training.accelerator")
     output = Path(options.output or f"{default_folder(recipe.task, options.recipe)}-sweep")
-    check_folder(output)
+    check_sweep_folder(output)
     with logged_in(output):
         records = run_trials(sweep, options.trials, output, overwrite=options.overwrite)
     print(_table(sweep, records, options.set))

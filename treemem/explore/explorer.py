@@ -76,7 +76,7 @@ def explore(
     """
     path = Path(path)
     check_writable(path, overwrite=overwrite)
-    if path.suffix.lower() not in (".html", ".htm", ""):
+    if path.suffix.lower() not in (".html", ""):
         raise RecipeError(f"{path} is not the name of an HTML page; choose a name that ends in .html")
     if not isinstance(model, Model):
         model = load(model)

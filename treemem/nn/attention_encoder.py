@@ -12,7 +12,7 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.outside_graphs import outside_graphs
+from treemem.nn.compile_guard import without_compile
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import checked_lengths, entry_of_each, within
@@ -123,7 +123,7 @@ class AttentionEncoder(SequenceEncoder):
         if marks is not None and self.embedding_bound is not None:
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
 
-    @outside_graphs
+    @without_compile
     def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
         """Read every tree of a batch, or with ``joint=True`` every pair.
 

@@ -7,9 +7,6 @@ import torch
 from treemem.errors import GraphError
 from treemem.nn.encoder_output import EncoderOutput
 
-Encodings = EncoderOutput
-"""What heads read, in place of the encodings themselves."""
-
 
 def root_encodings(
     encodings: torch.Tensor | EncoderOutput, trees_per_example: int | None = None, hidden_size: int | None = None

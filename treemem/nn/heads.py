@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
-from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.encodings import check_width, root_encodings
+from treemem.nn.resettable import Resettable
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, activation, checked_activation
 
@@ -105,7 +105,7 @@ class EqualityHead(torch.nn.Module):
         return torch.sigmoid(torch.where(labels.bool(), scores, -scores)) > 0.5
 
 
-class ComparisonHead(DrawnAnew):
+class ComparisonHead(Resettable):
     """Predict whether two trees are equal with a comparison layer: ``z = w . tanh(W [l * r; |l - r|] + b) + bias``.
 
     The features are symmetric (Tai et al. 2015, section 4.2).
@@ -142,7 +142,7 @@ class ComparisonHead(DrawnAnew):
         return self.score(torch.tanh(self.compare(compared))).squeeze(1)
 
 
-class _SoftmaxHead(DrawnAnew):
+class _SoftmaxHead(Resettable):
     """A head whose outputs are the logits of classes."""
 
     @staticmethod
@@ -293,7 +293,7 @@ class ClassifierHead(_SoftmaxHead):
         )
 
 
-class RegressionHead(DrawnAnew):
+class RegressionHead(Resettable):
     """Predict numbers about each tree: ``mean + scale * (W h + b)``.
 
     Args:
@@ -337,7 +337,7 @@ class RegressionHead(DrawnAnew):
         return self.mean + self.scale * self.linear(root_encodings(encodings, 1, self.linear.in_features).squeeze(1))
 
 
-class NumberDecoder(DrawnAnew):
+class NumberDecoder(Resettable):
     """The number that a vector stands for: ``W_2 phi(W_1 h + b_1) + b_2`` (Arabshahi et al. 2018).
 
     Args:

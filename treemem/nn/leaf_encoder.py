@@ -8,8 +8,8 @@ import torch
 
 from treemem.checked_options import checked_choice
 from treemem.errors import GraphError
-from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.number_encoder import NumberEncoder
+from treemem.nn.resettable import Resettable
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.propagate import is_exporting
 from treemem.schedule.schedule import Schedule
@@ -18,7 +18,7 @@ from treemem.trees.vocabulary import NUMBER_KIND, Vocabulary
 LeafForm = Literal["embedding", "two-layer"]
 
 
-class LeafEncoder(DrawnAnew):
+class LeafEncoder(Resettable):
     """The vector of each leaf: symbols from a table, numbers through a :class:`NumberEncoder`.
 
     Args:

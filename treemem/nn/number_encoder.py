@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from treemem.checked_options import checked_count
-from treemem.nn.drawn_anew import DrawnAnew
+from treemem.nn.resettable import Resettable
 from treemem.ops.activation import ActivationName, activation, checked_activation
 
 
-class NumberEncoder(DrawnAnew):
+class NumberEncoder(Resettable):
     """The encoding of a number: ``h = phi(W_2 phi(W_1 v + b_1) + b_2)``.
 
     Args:

@@ -11,8 +11,8 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
-from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.locked_dropout import locked_dropout
+from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
@@ -43,7 +43,7 @@ class StackOutputs(NamedTuple):
     layers: list[OnLSTMOutputs]
 
 
-class OnLSTMLayer(DrawnAnew):
+class OnLSTMLayer(Resettable):
     """The weights of one layer of ON-LSTM, in the order of :class:`treemem.ops.on_lstm.OnLSTMWeights`.
 
     Args:

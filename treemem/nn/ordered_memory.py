@@ -10,8 +10,8 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.evaluation_mode import in_evaluation_mode
-from treemem.nn.drawn_anew import DrawnAnew
 from treemem.nn.recorded_options import SettableOption
+from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.ordered_memory import (
@@ -259,7 +259,7 @@ class OrderedMemory(SequenceEncoder):
         )
 
 
-class MemoryMaps(DrawnAnew):
+class MemoryMaps(Resettable):
     """The parameters of one direction of :class:`OrderedMemory`.
 
     Args:

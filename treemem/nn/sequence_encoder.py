@@ -13,8 +13,8 @@ from treemem.checked_options import checked_choice, checked_count, checked_proba
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder
-from treemem.nn.outside_graphs import outside_graphs
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
@@ -104,7 +104,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             module.reset_parameters()  # type: ignore[operator]
         self.reset_embedding()
 
-    @outside_graphs
+    @without_compile
     def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
         """Read every tree or sequence of a batch.
 

@@ -110,8 +110,8 @@ class SplitTreeCell(torch.nn.Module):
         """The step for nodes with so many children, forwards and backwards."""
         return AutogradStep(self.step, self.reads, random=self.dropout_now > 0)
 
-    def gates(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """The results of the products for ``m`` nodes of one kind."""
+    def run_products(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """Return the result of each product for ``m`` nodes of one kind, before any activation."""
         weights = self.weights()
         results: State = {}
         for product in self.products(children["h"].shape[1]):
@@ -129,4 +129,4 @@ class SplitTreeCell(torch.nn.Module):
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""
-        return self.step(self.gates(children, x, kind), {name: children[name] for name in self.reads})
+        return self.step(self.run_products(children, x, kind), {name: children[name] for name in self.reads})

@@ -29,36 +29,38 @@ class StackTreeLSTMCell(OneProductCell):
 
     reads = ("S",)
 
-    def __init__(self, sets: SetsByArity, options: CellOptions, stack: StackTreeLSTMOptions) -> None:
-        self.stack = stack
+    def __init__(self, sets: SetsByArity, options: CellOptions, stack_options: StackTreeLSTMOptions) -> None:
+        self.stack_options = stack_options
         super().__init__(sets, options)
 
     def outputs(self, arity: int) -> int:
         """What the variant needs."""
-        return self.stack.outputs(arity, self.hidden_size)
+        return self.stack_options.outputs(arity, self.hidden_size)
 
     def leaf_products(self) -> tuple[Product, ...]:
         """The product of features, for variants with a hand-written step."""
-        return super().leaf_products() if StackTreeLSTMStepPair.covers(self.stack) else ()
+        return super().leaf_products() if StackTreeLSTMStepPair.covers(self.stack_options) else ()
 
     @property
     def child_shapes(self) -> dict[str, tuple[int, ...]]:
         """Of each child ``S``."""
-        return {"S": (self.stack.stack_size, self.hidden_size)}
+        return {"S": (self.stack_options.stack_size, self.hidden_size)}
 
     def states(self, preactivation: torch.Tensor, children: State, dropout: float) -> State:
         """Gates, stack and its readout."""
-        hidden, stack = stack_tree_lstm_step(preactivation, children["S"], self.stack, dropout)
+        hidden, stack = stack_tree_lstm_step(preactivation, children["S"], self.stack_options, dropout)
         return {"h": hidden, "S": stack}
 
     def named_gates(self, preactivation: torch.Tensor, arity: int) -> State:
         """See :func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_gates`."""
-        return stack_tree_lstm_gates(preactivation, arity, self.hidden_size, self.stack)
+        return stack_tree_lstm_gates(preactivation, arity, self.hidden_size, self.stack_options)
 
     def step_pair(self, arity: int) -> StepPair:
         """The step; with its backward pass written by hand for the variants of the published tables."""
-        if StackTreeLSTMStepPair.covers(self.stack):
-            return StackTreeLSTMStepPair(arity, self.hidden_size, self.stack, self.dropout_now if arity else 0.0)
+        if StackTreeLSTMStepPair.covers(self.stack_options):
+            return StackTreeLSTMStepPair(
+                arity, self.hidden_size, self.stack_options, self.dropout_now if arity else 0.0
+            )
         return super().step_pair(arity)
 
 

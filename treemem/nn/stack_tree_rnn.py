@@ -133,7 +133,7 @@ class StackTreeRNNCell(SplitTreeCell):
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The weights of the actions and what is pushed; with ``read="own"`` the weights of the rows read, too."""
-        products = self.gates(children, x, kind)
+        products = self.run_products(children, x, kind)
         update, weights = products["control"].tensor_split([self.hidden_size], dim=1)
         actions = torch.softmax(weights, dim=1).split(1, dim=1)
         found = dict(zip(("push", "pop", "no_op"), actions, strict=False)) | {"update": torch.sigmoid(update)}
@@ -155,7 +155,7 @@ class OwnStackTreeRNNCell(StackTreeRNNCell):
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The stack first, then ``h`` with the readout of it (eq. 10-11)."""
-        products = self.gates(children, x, kind)
+        products = self.run_products(children, x, kind)
         by_row, no_op, before_map = self._by_row(products), self.no_op, self.pop_zero_before_map
         stack = stack_update(products["control"], by_row, self.hidden_size, no_op, before_map)
         preactivation, weights = products["hidden"].split([self.hidden_size, self.top_k], dim=1)

@@ -11,11 +11,11 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import ChildOrderWarning, GraphError, RecipeError, VocabularyError
+from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder
-from treemem.nn.in_parts import root_states
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
-from treemem.nn.outside_graphs import outside_graphs
 from treemem.nn.parameter_sets import check_vocabulary
+from treemem.nn.partitioned_run import root_states
 from treemem.nn.recorded_options import RecordedOptions, SettableOption
 from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.tree_states import TreeStates
@@ -166,7 +166,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
     @overload
     def forward(self, batch: dgl.DGLGraph | Data | torch.Tensor, feat: torch.Tensor | None = None) -> torch.Tensor: ...
 
-    @outside_graphs
+    @without_compile
     def forward(
         self,
         batch: TreeBatch | dgl.DGLGraph | Data | torch.Tensor,

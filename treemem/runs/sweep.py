@@ -291,7 +291,7 @@ class _Draws:
                 )
 
 
-def check_folder(output: Path) -> None:
+def check_sweep_folder(output: Path) -> None:
     """Check that a folder is empty or holds a sweep.
 
     Raises:

@@ -34,7 +34,7 @@ class TreeBatch:
 
     An example is one tree, or as many as ``trees_per_example`` says: the two sides of an equation, premise and
     hypothesis. Trees of one example are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``.
-    Nodes are in the node order of ``forest`` or, for a batch made from a graph, of the graph.
+    Outputs have a row for each node, in the order of the forest or graph that the batch was made from.
 
     Attributes:
         schedule: how the batch runs; on the batch's device.

@@ -55,8 +55,7 @@ def _trees_of(items: Iterable[Any], labels: Sequence[str] | None) -> Iterator[Tr
 class Forest(PostorderTrees):
     """Many ordered labelled trees in flat arrays; immutable.
 
-    The nodes of all trees stand in post-order, tree after tree: children from left to right, then their parent. What
-    scales works on these arrays and never on a list of trees.
+    The nodes of all trees stand in post-order, tree after tree: children from left to right, then their parent.
 
     Build one with :meth:`from_trees` or, with every check, :meth:`from_arrays`; the constructor itself trusts its
     arguments.

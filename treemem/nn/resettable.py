@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-class DrawnAnew(torch.nn.Module):
+class Resettable(torch.nn.Module):
     """A module that draws new weights by drawing those of its parts."""
 
     def reset_parameters(self) -> None:

@@ -12,7 +12,7 @@ import torch
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def outside_graphs(function: Function) -> Function:
+def without_compile(function: Function) -> Function:
     """Return a function that ``torch.compile`` does not trace: what is around it is compiled.
 
     The engines choose their own order of steps and compile their own pointwise parts. This does as
