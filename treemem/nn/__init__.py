@@ -12,6 +12,7 @@ from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.recurrent import LSTM, RNN
+from treemem.nn.register_memory import RegisterMemory, RegisterState
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.sequence_to_sequence import SequenceToSequence
@@ -49,6 +50,8 @@ __all__ = [
     "NumberEncoder",
     "ONLSTMCell",
     "OrderedMemory",
+    "RegisterMemory",
+    "RegisterState",
     "RegressionHead",
     "RelationHead",
     "RowCache",
