@@ -13,6 +13,7 @@ from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
 from treemem.nn.read_only_memory import ReadOnlyMemory
 from treemem.nn.recurrent import LSTM, RNN
+from treemem.nn.register_memory import RegisterMemory, RegisterState
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.sequence_to_sequence import SequenceToSequence
@@ -51,6 +52,8 @@ __all__ = [
     "ONLSTMCell",
     "OrderedMemory",
     "ReadOnlyMemory",
+    "RegisterMemory",
+    "RegisterState",
     "RegressionHead",
     "RelationHead",
     "RowCache",
