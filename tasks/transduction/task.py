@@ -35,7 +35,7 @@ def _networks() -> dict[str, NetworkConfig]:
     found = {
         f"{cell}+{name}": NetworkConfig("SequenceToSequence", {**memory, **own, "memory": name})
         for cell, own in (("LSTM", {}), ("GRU", {"cell": "GRU"}), ("RNN", {"cell": "RNN"}))
-        for name in ("stack", "queue", "deque", "superposition", "list")
+        for name in ("stack", "queue", "deque", "superposition", "list", "register")
     }
     two = {"hidden_size": 256, "encoder": "separate"}
     found |= {

@@ -19,6 +19,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"memory": "stack"},
     {"memory": "deque", "cell": "RNN", "num_layers": 2},
     {"encoder": "separate", "memory": "queue"},
+    {"memory": "register", "cell": "GRU"},
     {"encoder": "separate", "attention": "dot"},
     {"encoder": "separate", "attention": "bilinear", "fusion": "late", "cell": "GRU"},
     {"encoder": "separate", "attention": "additive", "memory": "superposition", "num_layers": 2},

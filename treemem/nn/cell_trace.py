@@ -8,20 +8,23 @@ from typing import Any
 import torch
 
 from treemem.nn.read_only_memory import ReadOnlyMemory
+from treemem.nn.register_memory import RegisterState
 from treemem.nn.step_cells import MemoryCell, StepCell, run_cell
 from treemem.ops.strength_memory import StrengthState
 
 TRACE_AXES: Mapping[str, tuple[str, ...]] = {
     "strength": ("sequences", "tokens", "items"),
     "attention": ("sequences", "tokens", "places"),
+    "read_weights": ("sequences", "tokens", "places"),
+    "write_weights": ("sequences", "tokens", "places"),
     **dict.fromkeys(("push", "pop", "no_op", "insert", "left", "right"), ("sequences", "tokens", "ends")),
     "readout": ("sequences", "tokens", "rows", "hidden"),
     "value": ("sequences", "tokens", "rows", "hidden"),
     "memory": ("sequences", "tokens", "slots", "hidden"),
 }
-"""What a trace may hold, and its axes: the strengths of the items in memory from the bottom to the top, the weights of
-attention, strengths and weights of actions (of a deque the top's first), what was read and pushed, and the rows of a
-memory that has rows."""
+"""What a trace may hold, and its axes: the strengths of the items in memory from the bottom to the top; the weights of
+attention, and of reading and writing registers; strengths and weights of actions (of a deque the top's first); what was
+read and pushed; the rows of a memory that has rows."""
 
 
 @torch.no_grad()
@@ -55,11 +58,14 @@ def _did(cell: MemoryCell, x: torch.Tensor, before: Any, after: Any) -> dict[str
             found["attention"] = held.weights
             continue
         names = [name for control in memory.controls(cell.memory_size) for name in control.names]
-        found |= {name: each.reshape(1, -1) for name, each in zip(names, given, strict=True)}
+        acts = {name: each.reshape(1, -1) for name, each in zip(names, given, strict=True)}
+        found |= {name: each for name, each in acts.items() if name in TRACE_AXES}
         found["readout"] = read.reshape(1, -1, cell.memory_size)
         found["value"] = found["value"].reshape(1, -1, cell.memory_size)
         if isinstance(held, StrengthState):
             found["strength"] = held.strength
+        elif isinstance(held, RegisterState):
+            found |= {"memory": held.rows, "read_weights": held.read_weights, "write_weights": held.write_weights}
         elif isinstance(held, torch.Tensor):
             found["memory"] = held
     return {name: each[0] for name, each in found.items()}

@@ -21,6 +21,7 @@ from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
 from treemem.nn.read_only_memory import AttentionForm, ReadOnlyMemory, pointer_logits
 from treemem.nn.recorded_options import RecordedOptions
+from treemem.nn.register_memory import RegisterMemory
 from treemem.nn.step_cells import (
     GRUCell,
     LSTMCell,
@@ -35,7 +36,7 @@ from treemem.nn.step_cells import (
 from treemem.trees.vocabulary import Vocabulary
 
 CellName = Literal["RNN", "GRU", "LSTM", "ONLSTM"]
-MemoryName = Literal["none", "stack", "queue", "deque", "superposition", "list"]
+MemoryName = Literal["none", "stack", "queue", "deque", "superposition", "list", "register"]
 END, BETWEEN = "</s>", "|||"
 """The symbols after the target, and between source and target."""
 
@@ -51,6 +52,7 @@ _MEMORIES: dict[str, type[Memory]] = {
     "deque": NeuralDeque,
     "superposition": SuperpositionStack,
     "list": DoublyLinkedList,
+    "register": RegisterMemory,
 }
 
 

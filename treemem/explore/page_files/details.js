@@ -14,6 +14,8 @@ const WHAT = {
   left: 'weight of going left',
   right: 'weight of going right',
   strength: 'of each item in memory, the oldest first; before it, what was pushed and popped; after it, what was read',
+  read_weights: 'weight of each row in reading',
+  write_weights: 'weight of each row in writing',
   attention: 'weight of each place of the source',
   readout: 'what was read',
   value: 'what was pushed',
