@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import pytest
 import torch
 
@@ -120,6 +123,29 @@ def test_the_state_at_the_end_of_each_sequence_is_that_of_the_sequence_alone(mem
         expected, _ = run_cell(cell, more[row : row + 1], alone)
         torch.testing.assert_close(outputs[row : row + 1], expected)
         torch.testing.assert_close(gradient[row], torch.autograd.grad(expected.square().sum(), more)[0][row])
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_nothing_of_a_run_stays_when_it_is_done(memory: type[Memory]) -> None:
+    """A graph that refers to itself is never let go: the collector of cycles does not see into it."""
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Seen(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+            alive.add(ctx)
+            return given * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient
+
+    cell = MemoryCell(lambda width: VanillaCell(width, 4), [memory()], 3, 3)
+    outputs, state = run_cell(cell, Seen.apply(torch.randn(2, 4, 3, requires_grad=True)))
+    assert len(alive) == 1
+    outputs.sum().backward()
+    del outputs, state
+    assert len(alive) == 0
 
 
 def test_strengths_begin_with_more_push_than_pop() -> None:

@@ -116,7 +116,8 @@ class _Step(torch.autograd.Function):
             boundary = (kept & reached).to(dtype)
             by_nearer = (strength > left).to(dtype).add_((strength == left).to(dtype), alpha=0.5)
             ctx.masks = kept.to(dtype), boundary, _farther(boundary, end), by_nearer, (left > 0).to(dtype)
-            ctx.items, ctx.weight, ctx.end = items, weight, end  # items that come later do not change these
+            # Items that come later do not change these. The output itself would keep this step alive for ever.
+            ctx.items, ctx.weight, ctx.end = items.detach(), weight, end
         return strength, items, torch.bmm(weight[:, None], items).squeeze(1)
 
     @staticmethod
