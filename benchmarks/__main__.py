@@ -12,16 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from benchmarks.agreement import Disagreement
 from benchmarks.measure import available, cost_per_node, measured
+from benchmarks.memories import MEMORIES, MEMORY_BASELINES, QUICK_MEMORIES, MemoryWorkload
 from benchmarks.report import as_markdown, environment, write
 from benchmarks.timing import Budget, Row
 from benchmarks.where import where_time_goes
 from benchmarks.workloads import BASELINES, FORESTS, QUICK_FORESTS, QUICK_WORKLOADS, WORKLOADS, Workload
 
+_Named = TypeVar("_Named", Workload, MemoryWorkload)
 QUICK = Budget(rounds=1, seconds=0.02, examples=256)
 
 
@@ -29,7 +32,12 @@ def main() -> None:
     """Measure, print a Markdown table and write the files that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="the workload of this name, or all whose names contain it")
-    parser.add_argument("--baseline", choices=BASELINES, action="append", help="only against this; may be repeated")
+    parser.add_argument(
+        "--baseline",
+        choices=[*BASELINES, *MEMORY_BASELINES],
+        action="append",
+        help="only against this; may be repeated",
+    )
     parser.add_argument("--threads", type=_positive(int), help="of torch; its own choice by default")
     parser.add_argument("--seconds", type=_positive(float), help="what a turn of one arm lasts at least (0.3)")
     parser.add_argument(
@@ -42,15 +50,17 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     budget = QUICK if options.quick else Budget() if options.seconds is None else Budget(seconds=options.seconds)
-    baselines = [name for name in options.baseline or BASELINES if available(name)]
+    every = [*BASELINES, *MEMORY_BASELINES]
+    baselines = [name for name in options.baseline or every if available(name)]
     workloads = _named(QUICK_WORKLOADS if options.quick else WORKLOADS, options.only)
     first, *others = QUICK_FORESTS if options.quick else FORESTS
     forests = _named(others, options.only)
-    if not workloads and not forests:
-        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others]
+    memories = _named(QUICK_MEMORIES if options.quick else MEMORIES, options.only)
+    if not workloads and not forests and not memories:
+        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others, *MEMORIES]
         parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
     if options.where and (options.json or options.markdown or not workloads):
-        parser.error("--where prints a table of each workload but forests, and writes no file")
+        parser.error("--where prints a table of each workload of trees but forests, and writes no file")
     for path in (options.json, options.markdown):
         if path is not None and not path.parent.is_dir():
             parser.error(f"there is no folder {path.parent} to write {path.name} to")
@@ -64,6 +74,7 @@ def main() -> None:
     if missing:
         print(f"without DGL, which is not here: no {' and no '.join(missing)}")
     parts: list[tuple[str, Iterator[Row]]] = [(each.name, measured(each, baselines, budget)) for each in workloads]
+    parts += [(each.name, each.measured(baselines, budget)) for each in memories]
     if forests:
         parts.append(("cost per node", cost_per_node([first, *forests], budget)))
     rows: list[Row] = []
@@ -89,7 +100,7 @@ def _positive(number: Callable[[str], float]) -> Callable[[str], float]:
     return parse
 
 
-def _named(workloads: Sequence[Workload], name: str | None) -> list[Workload]:
+def _named(workloads: Sequence[_Named], name: str | None) -> list[_Named]:
     """The workload of that name, or else those whose names contain it."""
     exact = [each for each in workloads if each.name == name]
     return exact or [each for each in workloads if (name or "") in each.name]

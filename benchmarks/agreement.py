@@ -34,7 +34,7 @@ def check_agreement(workload: Workload, baselines: Sequence[str]) -> None:
     found |= {name: BASELINES[name](problem).outcome() for name in baselines}
     for name, outcome in found.items():
         if outcome is not None:
-            _compare(f"{workload.name}: {name}", outcome, expected)
+            compare_outcomes(f"{workload.name}: {name}", outcome, expected)
     if "products" in baselines:
         alone, needed = _operations(Products(problem).train), _operations(lambda: _train_by_levels(problem))
         if alone != needed:
@@ -50,7 +50,12 @@ def has_dgl() -> bool:
     return True
 
 
-def _compare(who: str, found: Outcome, expected: Outcome) -> None:
+def compare_outcomes(who: str, found: Outcome, expected: Outcome) -> None:
+    """Compare scores and gradients to 1e-10.
+
+    Raises:
+        Disagreement: they differ.
+    """
     if found.gradients.keys() != expected.gradients.keys():
         raise Disagreement(f"{who} has gradients of {sorted(found.gradients)}, not of {sorted(expected.gradients)}")
     pairs = {"the scores": (found.scores, expected.scores)}
