@@ -32,12 +32,8 @@ def main() -> None:
     """Measure, print a Markdown table and write the files that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="the workload of this name, or all whose names contain it")
-    parser.add_argument(
-        "--baseline",
-        choices=[*BASELINES, *MEMORY_BASELINES],
-        action="append",
-        help="only against this; may be repeated",
-    )
+    every = [*BASELINES, *MEMORY_BASELINES]
+    parser.add_argument("--baseline", choices=every, action="append", help="only against this; may be repeated")
     parser.add_argument("--threads", type=_positive(int), help="of torch; its own choice by default")
     parser.add_argument("--seconds", type=_positive(float), help="what a turn of one arm lasts at least (0.3)")
     parser.add_argument(
@@ -50,7 +46,6 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     budget = QUICK if options.quick else Budget() if options.seconds is None else Budget(seconds=options.seconds)
-    every = [*BASELINES, *MEMORY_BASELINES]
     baselines = [name for name in options.baseline or every if available(name)]
     workloads = _named(QUICK_WORKLOADS if options.quick else WORKLOADS, options.only)
     first, *others = QUICK_FORESTS if options.quick else FORESTS
