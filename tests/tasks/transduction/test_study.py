@@ -1,0 +1,53 @@
+"""The study of transduction: its data sets are of the kinds of their names, and what it says of its runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.tasks.training_curves import curve_records
+from treemem.tasks.transduction import Transduction
+from treemem.tasks.transduction.published import solved
+
+
+@pytest.mark.parametrize("kind", ["copy", "reversal"])
+def test_a_data_set_of_a_study_is_of_its_own_kind(kind: str, tmp_path: Path) -> None:
+    study = StudyFolder.find("transduction").study("small")
+    pairs = DataSets(study, tmp_path)[kind]
+    assert pairs == DataSets(study, tmp_path)[kind], "what is kept is what was made"
+    for record in list(Transduction(kind, 32).records_of(pairs[:50])):
+        source = record["source"].split()
+        assert record["target"].split() == (source if kind == "copy" else source[::-1])
+
+
+def test_a_run_is_solved_if_it_is_at_every_length() -> None:
+    def record(*accuracies: float) -> dict[str, object]:
+        groups = [*(8 * place for place in range(len(accuracies))), "all"]
+        rows = [
+            {"network": "x", "length": group, "examples": 10, "coarse accuracy": value, "deviation": None}
+            for group, value in zip(groups, [*accuracies, 1.0], strict=True)
+        ]
+        return {"run": "x", "scores": {"test": rows}}
+
+    assert solved([record(1.0, 0.99), record(1.0, 0.98), record(0.995, 1.0)]) == 2
+
+
+def test_curves_are_those_of_the_log_and_known_ones_are_not_read_again(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    rows = [{"epoch": 1, "loss": 2.0, "validation_coarse accuracy": 0.5, "seconds": 3}, {"best": 1}]
+    (tmp_path / "a" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = SimpleNamespace(name="a", row="A", training=SimpleNamespace(seed=7))
+    done = SimpleNamespace(task=Transduction(), runs=[run], records=[{"weights": "w"}], folder=tmp_path)
+    (found,) = curve_records(done, [])  # type: ignore[arg-type]
+    assert found == {
+        "run": "a",
+        "row": "A",
+        "training": {"seed": 7},
+        "weights": "w",
+        "epochs": [{"epoch": 1, "loss": 2.0, "validation_coarse accuracy": 0.5}],
+    }
+    assert list(curve_records(done, [found])) == []  # type: ignore[arg-type]
