@@ -86,8 +86,8 @@ def fit(
                 holding.enter_context(folder.locked())
                 if folder.has_run() and not (resume or overwrite):
                     raise RecipeError(
-                        f"{folder.path} holds a run; choose another folder, continue it with resume=True, or replace it "
-                        "with overwrite=True"
+                        f"{folder.path} holds a run; choose another folder, continue it with resume=True, or replace "
+                        "it with overwrite=True"
                     )
         with processes.agreeing():
             run = Trainer(task, network, data, options, folder, progress, networks)
