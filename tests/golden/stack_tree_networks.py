@@ -137,7 +137,7 @@ def places(layer: TreeLayer, kind: int, arity: int) -> dict[str, Place]:
 
 
 def _stack_lstm_places(layer: TreeLayer, arity: int, forgets: list[str], rows: Any) -> dict[str, Place]:
-    size, stack = layer.hidden_size, layer.cell.stack
+    size, stack = layer.hidden_size, layer.cell.stack_options
     begin = {name: block.start for name, block in stack.blocks(arity, size).items()}
     blocks = [(f"U_{name}", f"b_{name}", "forget", position, size) for position, name in enumerate(forgets)]
     blocks += [("U_o", "b_o", "output", 0, size), ("U_u", "b_u", "update", 0, size)]
