@@ -132,9 +132,9 @@ def _ties(twin: RecursiveVerifier, layer: TreeLayer) -> Iterator[Tie]:
         if arity == 0:
             continue
         function: Any = twin.functions[f"function_{name}"]
-        blocks, used = cell.stack.blocks(arity, size), cell.sets.set_of_kind(arity)[kind]
+        blocks, used = cell.stack_options.blocks(arity, size), cell.sets.set_of_kind(arity)[kind]
         maps = [(function.output, blocks["output"].start), (function.update, blocks["update"].start)]
-        for place, action in enumerate(cell.stack.action_names):
+        for place, action in enumerate(cell.stack_options.action_names):
             maps.append((getattr(function, action), blocks["actions"].start + place * size))
         for place, forget in enumerate(function.forget):
             maps.append((forget, blocks["forget"].start + place * size))
