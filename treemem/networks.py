@@ -79,7 +79,7 @@ class NetworkTable(dict[str, NetworkConfig]):
     def __missing__(self, name: str) -> NetworkConfig:
         hint = near_names(name, self) or f"; there are {', '.join(self)}"
         if "," in name:
-            hint = f"; write a space, and no comma, between names{hint}"
+            hint = f"; separate names by spaces, not by commas{hint}"
         raise RecipeError(f"no network {name!r}{hint}")
 
 

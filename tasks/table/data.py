@@ -155,7 +155,7 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str]) -> Tabl
         except (ParseError, VocabularyError) as error:
             raise error.at(line, name.removesuffix(", ")) from error
         except GraphError as error:
-            raise GraphError(f"{name}row {line}: {error}") from error
+            raise GraphError(f"{name}{'line' if name else 'row'} {line}: {error}") from error
         for column, values in zip(target, targets, strict=True):
             value = fields.get(column)
             is_missing = value is None or (isinstance(value, (str, float)) and (value == "" or value != value))

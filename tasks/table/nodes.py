@@ -82,7 +82,7 @@ class TableNodes(TableTask):
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
         table = self._rows()
         forest = table.forest.with_data(
-            node_data={"target": self._targets(table)}, tree_data={"split": divided(table, options)}
+            node_data={"label": self._targets(table)}, tree_data={"split": divided(table, options)}
         )
         return TaskData(forest, f"{len(forest)} rows of {self.path or 'a table'}: {self.tree} -> {self.target[0]}\n")
 
@@ -90,10 +90,10 @@ class TableNodes(TableTask):
         """Return the labelled examples of another table with the same columns."""
         table = read_table(source, self.reader, self.target)
         split = {} if table.split is None else {"split": table.split}
-        return table.forest.with_data(node_data={"target": self._targets(table)}, tree_data=split)
+        return table.forest.with_data(node_data={"label": self._targets(table)}, tree_data=split)
 
     def examples(self, data: Forest) -> Examples:
-        target = data.node_data.get("target", np.full(data.num_nodes, _UNKNOWN))
+        target = data.node_data.get("label", np.full(data.num_nodes, _UNKNOWN))
         known = np.maximum.reduceat(target >= 0, data.begin[:-1]) if len(data) else np.zeros(0, bool)
         height = data.height()[data.begin[1:] - 1].astype(np.int64)
         split = split_numbers(data.tree_data.get("split"))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.data.examples import Examples, TaskData, split_numbers
+from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
 from treemem.metrics.score import Monitor, Score, scores_by_group
@@ -33,8 +33,6 @@ from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import KindsBy, Vocabulary
-
-_TARGET = "target"
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class TableTask(Task):
             that unknown functions are read too.
         classes: names of the classes, in order; by default those of the table.
         mean, scale: of each target of a regression; by default those of the table's rows to train on.
-        table: the rows, if they are not in a file.
+        table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.
     """
 
     version: ClassVar[str] = "1"
@@ -68,7 +66,7 @@ class TableTask(Task):
 
     path: str | None = None
     tree: str = "tree"
-    target: tuple[str, ...] = (_TARGET,)
+    target: tuple[str, ...] = ("target",)
     text: TextForm = "brackets"
     number: str | None = None
     unknown: str | None = None
@@ -76,14 +74,15 @@ class TableTask(Task):
     classes: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    table: Table | None = field(default=None, repr=False, compare=False, kw_only=True)
+    table: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("target", "classes", "mean", "scale"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
-        if self.table is None and self.path is not None:
-            object.__setattr__(self, "table", read_table(self.path, self.reader, self.target))
+        source = self.path if self.table is None else self.table
+        if source is not None and not isinstance(source, Table):
+            object.__setattr__(self, "table", read_table(source, self.reader, self.target))
         if self.table is not None:
             self._describe(self.table)
 
@@ -114,7 +113,8 @@ class TableTask(Task):
     def _rows(self) -> Table:
         if self.table is None:
             raise RecipeError(f"{self.name} has no table; give its file with task_options.path=FILE")
-        return self.table
+        table: Table = self.table
+        return table
 
     @property
     def reader(self) -> TableRecords:
@@ -125,7 +125,7 @@ class TableTask(Task):
 
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
         table = self._rows()
-        tree_data = {"target": self._targets(table), "split": divided(table, options)}
+        tree_data = {"label": self._targets(table), "split": divided(table, options)}
         columns = ", ".join(self.target)
         card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n"
         return TaskData(table.forest.with_data(tree_data=tree_data), card)
@@ -134,7 +134,7 @@ class TableTask(Task):
         """Return the labelled examples of another table with the same columns."""
         table = read_table(source, self.reader, self.target)
         split = {} if table.split is None else {"split": table.split}
-        return table.forest.with_data(tree_data={"target": self._targets(table), **split})
+        return table.forest.with_data(tree_data={"label": self._targets(table), **split})
 
     def _targets(self, table: Table) -> NDArray[Any]:
         """Return the targets as the loss reads them, ``[rows]`` or ``[rows, targets]``; -1 or NaN if not known."""
@@ -143,13 +143,24 @@ class TableTask(Task):
         )
 
     def examples(self, data: Forest) -> Examples:
-        target = data.tree_data.get("target", self._unknown_targets(len(data)))
+        target = self._checked_targets(data)
         known = target >= 0 if target.ndim == 1 else ~np.isnan(target).any(1)
         height = data.height()[data.begin[1:] - 1].astype(np.int64)
         return Examples(data, 1, {"label": target}, height, known, split_numbers(data.tree_data.get("split")))
 
-    def _unknown_targets(self, count: int) -> NDArray[Any]:
-        return np.full((count, len(self.target)), np.nan)
+    def _checked_targets(self, data: Forest) -> NDArray[Any]:
+        """Return the targets of a forest; -1 or NaN if it has none.
+
+        Raises:
+            RecipeError: they are not numbers, or not as many as the task predicts.
+        """
+        shape = (len(data), len(self.target))
+        label = data.tree_data.get("label", np.full(shape, np.nan))
+        label = label[:, None] if label.ndim == 1 else label
+        if label.shape != shape or label.dtype.kind not in "iufb":
+            each = "a number" if shape[1] == 1 else f"{shape[1]} numbers"
+            raise RecipeError(f'labels (tree_data["label"]) must be {each} for each tree')
+        return label.astype(np.float64)
 
 
 class TableClasses(TableTask, ClassificationTask):
@@ -174,8 +185,9 @@ class TableClasses(TableTask, ClassificationTask):
                 raise RecipeError(f"row {place + 1}: no class {str(value)!r:.100}; there are {', '.join(number)}")
         return np.array([-1 if value is None else number[str(value)] for value in table.targets[0]], np.int64)
 
-    def _unknown_targets(self, count: int) -> NDArray[Any]:
-        return np.full(count, -1)
+    def _checked_targets(self, data: Forest) -> NDArray[Any]:
+        meaning = f"numbers of the classes {', '.join(self.classes):.200}, from 0, or -1 (unknown)"
+        return label_numbers(data.tree_data.get("label"), len(data), len(self.classes), meaning)
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, len(self.classes))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from treemem.cli import main
+from treemem.cli.program import COMMANDS
+from treemem.explore import explore
 
 EXPLORE = ["explore", "equation_verification", "own.txt", "--device", "cpu"]
 
@@ -20,6 +23,11 @@ def test_a_page_of_examples_from_all_over_the_file_is_written(folder: Path) -> N
     assert main([*EXPLORE, "-o", "page.html", "--most", "3"]) == 0
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert [number for number in range(9) if f"x + {number} = {number} + x" in page] == [0, 4, 8]
+
+
+def test_a_page_shows_as_many_examples_as_one_of_the_function() -> None:
+    defaults = COMMANDS["explore"].parser().parse_args(["model", "own.txt", "-o", "page.html"])
+    assert defaults.most == signature(explore).parameters["most"].default == 100
 
 
 def test_a_page_of_one_example_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +47,6 @@ def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> Non
     assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
     (folder / "page.html").write_text("mine")
     said = failing("explore", "nowhere", "own.txt", "-o", "page.html")
-    assert "page.html exists; choose another name, or replace it with overwrite (--overwrite)" in said
+    assert "page.html exists; choose another name, or replace it with --overwrite" in said
     assert (folder / "page.html").read_text() == "mine"
     assert "there is no folder away" in failing("explore", "nowhere", "own.txt", "-o", "away/page.html")

@@ -62,7 +62,7 @@ def test_standard_output_takes_examples_too(capfdbinary: pytest.CaptureFixture[b
 def test_what_exists_is_written_over_only_where_asked_for(folder: Path, failing: Callable[..., str]) -> None:
     (folder / "lists.jsonl").write_text("mine")
     said = failing("generate", "listops", "-o", "lists.jsonl", *SMALL)
-    assert "lists.jsonl exists; choose another name, or replace it with overwrite (--overwrite)" in said
+    assert "lists.jsonl exists; choose another name, or replace it with --overwrite" in said
     assert (folder / "lists.jsonl").read_text() == "mine"
     assert main(["generate", "listops", "-o", "lists.jsonl", "--overwrite", *SMALL]) == 0
     assert len(list(read_records("lists.jsonl"))) == 20

@@ -99,7 +99,7 @@ def test_what_is_no_trial_is_neither_deleted_nor_written_among(folder: Path, fai
     ("words", "said"),
     [
         (["--trials", "0"], "trials must be at least 1, not 0"),
-        (["--trials", "two"], 'Parser key "trials": Expected a int. Got value: two'),
+        (["--trials", "two"], 'Parser key "trials": Expected a whole number. Got value: two'),
         (["--trials", "2", "--vary", "training.epochs"], "write FIELD=A,B,C or FIELD=LOW:HIGH"),
         (["--trials", "2", "--vary", "training.epohcs=1,2"], "no field 'training.epohcs'; did you mean epochs"),
         (["--trials", "2", "--vary", "training.clip=0:1:log"], "LOW must be above 0 for :log"),

@@ -83,3 +83,5 @@ def test_heat_maps_have_one_scale_and_leave_what_is_not_known_empty(tmp_path: Pa
 def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"states are \[2, 3\]; a tree of 6 nodes needs \[6, rows, width\]"):
         plot_tree(TREE, np.zeros((2, 3)), tmp_path / "tree.png")
+    with pytest.raises(GraphError, match="plot_tree draws a Tree, not None"):
+        plot_tree(None, np.zeros((2, 3)), tmp_path / "tree.png")  # type: ignore[arg-type]

@@ -315,3 +315,7 @@ def test_states_that_were_looked_at_without_gradients_have_them_afterwards(batch
             assert not states.h.requires_grad
         states.h.square().sum().backward()
     assert states.h is states.h, "gathered once"
+
+
+def test_the_actions_of_a_stack_are_printed() -> None:
+    assert "actions of the stack: push, no_op" in repr(StackTreeLSTM(3, EQUATIONS, no_pop=True))

@@ -105,7 +105,7 @@ def test_a_training_state_of_another_form_is_refused(
     change(state)
     files = {**checkpoint.files_of(treemem.load(tmp_path), records), **checkpoint.training_files_of(state)}
     RunFolder(tmp_path).save(files, best=False)
-    with pytest.raises(CheckpointError, match=rf"cannot resume from .*{problem}.*--output.*--overwrite"):
+    with pytest.raises(CheckpointError, match=rf"cannot resume from .*{problem}.*output folder.*overwrite=True"):
         run(tmp_path, epochs=4, resume=True)
 
 

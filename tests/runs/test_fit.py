@@ -349,3 +349,10 @@ def test_a_name_in_the_place_of_a_task_or_network_is_refused(tmp_path: Path) -> 
     for task, network in (("listops", NETWORK), (MoreX(), "sum")):
         with pytest.raises(RecipeError, match="fit takes a task and one of its networks"):
             fit(task, network, toy_data(), output=tmp_path / "run")  # type: ignore[arg-type]
+
+
+def test_data_and_options_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="data must be a forest or a data set of the task, not list"):
+        fit(MoreX(), NETWORK, [{"tree": "x"}], output=tmp_path / "run")  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="options must be TrainingOptions"):
+        fit(MoreX(), NETWORK, toy_data(), {"epochs": 1}, output=tmp_path / "run")  # type: ignore[arg-type]

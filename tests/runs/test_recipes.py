@@ -309,9 +309,19 @@ def test_types_are_told_in_words(declared: Any, words: str) -> None:
     assert type_words(declared) == words
 
 
+def test_a_misspelt_recipe_is_told_with_near_files_and_packaged_recipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("task: more_x\n")
+    for source, near in (("mien.yaml", "mine.yaml"), ("listops/smal", "listops/small"), ("smal", "listops/small")):
+        with pytest.raises(RecipeError, match=f"no recipe '{source}'.*{near}"):
+            load_recipe(source)
+
+
 def test_a_network_that_is_not_there_is_told_with_near_names() -> None:
     networks = TASKS.find("listops").networks
     with pytest.raises(RecipeError, match="no network 'TreeLSTM'; did you mean Tree-LSTM"):
         networks["TreeLSTM"]
-    with pytest.raises(RecipeError, match="write a space, and no comma"):
+    with pytest.raises(RecipeError, match="separate names by spaces, not by commas"):
         networks["LSTM,RNN"]

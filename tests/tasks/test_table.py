@@ -12,7 +12,7 @@ import pytest
 import treemem
 from treemem.cli.program import main
 from treemem.errors import GraphError, ParseError, RecipeError
-from treemem.predict import TreePredictor
+from treemem.predict import TreePredictor, predict_file
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.tasks.table import TableDataOptions, TableRegression, task_from_table
 from treemem.trees import Tree, parse_brackets
@@ -191,3 +191,31 @@ def test_what_is_wrong_with_a_table_is_said() -> None:
         task_from_table([], tree="expr", target="size")
     with pytest.raises(RecipeError, match="has no table"):
         _ = TableRegression().vocabulary
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("root", "numbers of the classes .*, not 'true'"), (["size", "twice"], "must be 2 numbers for each tree")],
+)
+def test_labels_of_another_form_are_refused(target: Any, problem: str) -> None:
+    task = task_from_table(ROWS, tree="expr", target=target)
+    forest = task.read_examples(ROWS[:2]).with_data(tree_data={"label": ["true", "false"]})
+    with pytest.raises(RecipeError, match=problem):
+        task.examples(forest)
+
+
+def test_a_task_takes_rows_as_its_table() -> None:
+    task = TableRegression(tree="expr", target=("size",), table=ROWS)
+    assert task.mean == task_from_table(ROWS, tree="expr", target="size").mean
+
+
+def test_answers_have_the_line_of_the_file_on_which_a_row_begins(tmp_path: Path) -> None:
+    task = task_from_table(ROWS, tree="expr", target="size")
+    data = task.make_data(TableDataOptions(seed=0))
+    options = TrainingOptions(epochs=1, batch_size=64, threads=1)
+    model = fit(task, task.networks["Tree-RNN"], data, options, output=tmp_path / "run").model
+    (tmp_path / "new.csv").write_text('expr,note\n(f x y),"two\nlines"\n(g x z),one\n(f,bad\n')
+    predict_file(model, tmp_path / "new.csv", tmp_path / "answers.jsonl")
+    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [answer["id"] for answer in answers] == [2, 4, 5]
+    assert answers[2]["error"].startswith("line 5")

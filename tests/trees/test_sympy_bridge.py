@@ -116,7 +116,7 @@ def test_own_functions_go_through_sympy_when_declared() -> None:
         (sympy.Integer(10) ** 1000, "an integer of 3322 bits; at most 1000 digits"),
         (sympy.Integer(10) ** 2000, "an integer of 6644 bits"),
         (sympy.Symbol("x") + sympy.Symbol("x", positive=True), "two different symbols have the name 'x'"),
-        ("x + 1", "not a sympy expression but str"),
+        ("x + 1", "not 'x + 1'; read a text with the parser, parse_equation"),
     ],
 )
 def test_what_equation_trees_do_not_have_is_named(expression: object, said: str) -> None:

@@ -103,7 +103,8 @@ class RunFolder:
         if not pointers["last"]:
             told = "; ".join(problems.values())
             raise CheckpointError(
-                f"cannot resume {self.path}: {told}; choose another output folder, or overwrite it to begin anew"
+                f"cannot resume {self.path}: {told}; choose another output folder, or replace that run "
+                "with overwrite=True"
             )
         _logger.warning("%s; going on from the checkpoint before it", "; ".join(problems.values()))
         self._point(pointers)

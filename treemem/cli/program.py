@@ -53,6 +53,9 @@ COMMANDS: dict[str, Command] = {command.name: command for command in (
 _WRONG, _INTERRUPTED, _BROKEN_PIPE = 2, 130, 141
 _UNKNOWN = re.compile(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)")
 _TYPE = re.compile(r"<class '(\w+)'>")
+_WORDS = {"int": "whole number", "float": "number", "str": "text"}
+_PARAMETER = re.compile(r"(?<![\w.])(overwrite|resume)=True\b|\b(processes)=1\b")
+"""Parameters that messages of the Python functions advise, and that commands have as options."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,9 +119,11 @@ def parse_words(words: Sequence[str]) -> tuple[Command, Namespace]:
     try:
         options = program_parser(parsers).parse_args(words)
     except ArgumentError as error:
-        problem = _TYPE.sub(r"\1", " ".join(str(error).split()))
+        problem = _TYPE.sub(lambda found: _WORDS.get(found[1], found[1]), " ".join(str(error).split()))
         if command and "arguments are required" in problem:
-            raise UsageError(f"an argument is missing; write treemem {command.name} {command.usage}") from error
+            raise UsageError(
+                f"an argument is missing; write treemem {command.name} {command.usage}, such as {command.examples[0]}"
+            ) from error
         unknown = _UNKNOWN.search(problem)
         known = parsers[command.name].option_names if command else [*COMMANDS, "--version"]
         near = near_names(unknown[1], known) if unknown else ""
@@ -197,9 +202,13 @@ def _print_error(error: Exception) -> None:
     """Print an error. The first process prints for all others with the same error."""
     processes = launched_processes()
     if processes.is_first:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_PARAMETER.sub(_as_option, str(error))}", file=sys.stderr)
     if not processes.first_has_told() and not processes.is_first:
         print(f"error in process {processes.rank + 1}: {error}", file=sys.stderr)
+
+
+def _as_option(parameter: re.Match[str]) -> str:
+    return f"--{parameter[1]}" if parameter[1] else f"--{parameter[2]} 1"
 
 
 def _print_interruption(stopped: str) -> None:

@@ -268,9 +268,11 @@ def label_numbers(label: NDArray[Any] | None, count: int, num_classes: int, mean
     """
     if label is None:
         return np.full(count, -1, np.int64)
-    is_right = label.shape == (count,) and label.dtype.kind in "iub"
-    if not is_right or ((label < -1) | (label >= num_classes)).any():
-        raise RecipeError(f'tree_data["label"] must be {meaning}')
+    is_whole = label.dtype.kind in "iub"
+    wrong = label[(label < -1) | (label >= num_classes)] if is_whole else label
+    if wrong.size or label.shape != (count,):
+        found = f"not {wrong.flat[0].item()!r}" if wrong.size else f"not of shape {list(label.shape)}"
+        raise RecipeError(f'labels (tree_data["label"]) must be {meaning}, {found}')
     return np.array(label, np.int64)
 
 
@@ -334,5 +336,15 @@ class TaskData:
 
 
 def forest_of(data: Forest | DataSet) -> Forest:
-    """The forest of a data set, or the forest itself."""
-    return data if isinstance(data, Forest) else data.forest
+    """The forest of a data set, or the forest itself.
+
+    Raises:
+        RecipeError: ``data`` is something else.
+    """
+    forest = getattr(data, "forest", data)
+    if not isinstance(forest, Forest):
+        raise RecipeError(
+            f"data must be a forest or a data set of the task, not {type(data).__name__}; "
+            "task.make_data and task.read_examples return them"
+        )
+    return forest

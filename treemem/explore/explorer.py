@@ -39,7 +39,7 @@ def explore(
     labels: ArrayLike | None = None,
     ids: Sequence[object] | None = None,
     title: str = "",
-    most: int = 500,
+    most: int = 100,
     overwrite: bool = False,
 ) -> Path:
     """Write a page that shows what a model does with each example: trees, states, stacks, gates, outputs.
@@ -93,7 +93,7 @@ def page_data(
     labels: ArrayLike | None = None,
     ids: Sequence[object] | None = None,
     title: str = "",
-    most: int = 500,
+    most: int = 100,
 ) -> dict[str, Any]:
     """Return the data of a page of :func:`explore`, with the same arguments and errors."""
     task = model.task

@@ -218,8 +218,10 @@ def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "s
 
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
-        GraphError: there is not one state for each node.
+        GraphError: ``tree`` is not a tree, or there is not one state for each node.
     """
+    if not isinstance(tree, Tree):
+        raise GraphError(f"plot_tree draws a Tree, not {tree!r:.100}; task.parse makes one of a text")
     maps = np.asarray(states, np.float64)
     maps = maps[:, None] if maps.ndim == 2 else maps
     if maps.ndim != 3 or len(maps) != tree.size:

@@ -33,6 +33,10 @@ class StackTreeLSTMCell(OneProductCell):
         self.stack_options = stack_options
         super().__init__(sets, options)
 
+    def extra_repr(self) -> str:
+        """The actions, for printing: ``no_pop`` has a no-op too."""
+        return f"actions of the stack: {', '.join(self.stack_options.action_names)}"
+
     def outputs(self, arity: int) -> int:
         """What the variant needs."""
         return self.stack_options.outputs(arity, self.hidden_size)
@@ -84,7 +88,7 @@ class StackTreeLSTM(TreeLayer):
         hidden_size: width of ``h`` and of a stack row.
         vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; a leaf's stack is 0.
         stack_size: number of stack rows.
-        no_op: a third action, leaving the stack as it is.
+        no_op: a third action beside push and pop, which leaves the stack as it is.
         normalize: make the actions sum to 1; True for ``"softmax_of_gates"``, as in the published code, or
             ``"divide"`` or ``"softmax"``; see :class:`treemem.ops.StackTreeLSTMOptions`, also for
             ``activation`` to ``queue``.
@@ -94,7 +98,7 @@ class StackTreeLSTM(TreeLayer):
         input_gate: what is pushed is multiplied by an input gate.
         top_k: how many rows are read.
         gated_top_k: a gate for each coordinate of each row read.
-        no_pop: there is no pop, and always a no-op; leave ``no_op`` False.
+        no_pop: the actions are push and no-op, without pop. Leave ``no_op`` False.
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.
         dropout: probability that an entry of ``u`` is dropped in training.

@@ -150,7 +150,7 @@ def read_chunks(
                 yield _read(reader, *waiting.popleft())
     except BrokenProcessPool as error:
         died = "a process that reads records died: it was killed, ran out of memory or crashed"
-        raise RecipeError(f"{died}; free some memory, or read in one process (--processes 1)") from error
+        raise RecipeError(f"{died}; free some memory, or read in one process with processes=1") from error
     if problem is not None:
         raise problem
 

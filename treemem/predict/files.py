@@ -111,8 +111,8 @@ def predict_file(
         check_writable(output, overwrite=resume or overwrite)
         if is_interrupted and not (resume or overwrite):
             raise RecipeError(
-                f"{output}.partial holds the answers of an interrupted run; continue it with resume (--resume), or "
-                "start over with overwrite (--overwrite)"
+                f"{output}.partial holds the answers of an interrupted run; continue it with resume=True, or "
+                "start over with overwrite=True"
             )
         run = _Run(predictor, input, given, strict=strict, progress=progress, threshold=threshold)
         with PartialOutput(place, run.settings(), resume=resume, overwrite=overwrite) as partial:
@@ -240,7 +240,7 @@ class _Run:
         if remaining:
             raise RecipeError(
                 f"cannot resume {partial.path}: the first {partial.num_lines} records of {self.source} have changed; "
-                "start over with overwrite (--overwrite)"
+                "start over with overwrite=True"
             )
 
     def entries(self) -> Iterator[Entry]:
@@ -260,7 +260,7 @@ class _Run:
         if size != self._size:
             raise RecipeError(
                 f"{self.source} changed while it was read, from {self._size} to {size} bytes; wait until it is "
-                "complete, then start over with overwrite (--overwrite)"
+                "complete, then start over with overwrite=True"
             )
 
 

@@ -13,7 +13,7 @@ from treemem.errors import RecipeError
 from treemem.records import bring_to_disk, replacing, temporary_path, write_file, writing
 
 _INT64 = 1 << 63
-_START_OVER = "start over with overwrite (--overwrite)"
+_START_OVER = "start over with overwrite=True"
 
 
 class PartialOutput:
@@ -139,7 +139,7 @@ class PartialOutput:
 
     def _check_output(self) -> None:
         if self.output.exists() and not self._overwrite:
-            remedy = f"move it away and resume (--resume), or {_START_OVER}"
+            remedy = f"move it away and continue with resume=True, or {_START_OVER}"
             raise RecipeError(f"{self.output} exists now and may not be replaced; {remedy}")
 
     def _answers(self) -> Iterator[dict[str, Any]]:

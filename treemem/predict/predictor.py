@@ -37,11 +37,11 @@ class TreePredictor:
     """Predicts records: one answer for each, in order. The answer for a bad record is an error message.
 
     A record is a text line of the task, a mapping with the fields that the task reads, a ``Tree``, a ``DGLGraph``, a
-    sympy expression, or nested data (:func:`~treemem.trees.as_tree`). An answer has the
-    fields ``id`` (the record's ``id``, or its line, from 1), ``prediction``, ``probability`` and ``error``. For binary
-    tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the name of the
-    most likely class, with its probability. ``error`` is None for a good record. A bad record has no prediction and no
-    probability.
+    sympy expression, or nested data (:func:`~treemem.trees.as_tree`). An answer has the fields ``id`` (the record's
+    ``id``, or its place, from 1; in a file the line on which it begins), ``prediction``, ``probability`` and ``error``.
+    For binary tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the
+    name of the most likely class, with its probability. ``error`` is None for a good record. A bad record has no
+    prediction and no probability.
 
     A predictor is also an actor for Ray Data: a call takes columns and returns columns.
 

@@ -32,7 +32,7 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool = False, is_
         if exists and not is_folder and not path.is_file():
             raise RecipeError(f"cannot write {path}: it is a device or a pipe; name a file, or - for standard output")
         if exists and not overwrite and not (is_folder and not any(path.iterdir())):
-            raise RecipeError(f"{path} exists; choose another name, or replace it with overwrite (--overwrite)")
+            raise RecipeError(f"{path} exists; choose another name, or replace it with overwrite=True")
         place = Path(os.path.realpath(path)) if path.is_symlink() else path
         if not place.parent.is_dir():
             raise RecipeError(f"cannot write {path}: there is no folder {place.parent}; make it first")

@@ -74,6 +74,8 @@ def fit(
             f"...), not {task!r:.60} and {network!r:.60}"
         )
     options = TrainingOptions() if options is None else options
+    if not isinstance(options, TrainingOptions):
+        raise RecipeError(f"options must be TrainingOptions(epochs=..., ...), not {options!r:.60}")
     folder = RunFolder(output)
     if resume and overwrite:
         raise RecipeError("resume and overwrite contradict each other; choose one")
@@ -83,8 +85,10 @@ def fit(
             if processes.is_first:
                 holding.enter_context(folder.locked())
                 if folder.has_run() and not (resume or overwrite):
-                    problem = f"{folder.path} holds a run"
-                    raise RecipeError(f"{problem}; choose another folder, go on with it (resume) or overwrite it")
+                    raise RecipeError(
+                        f"{folder.path} holds a run; choose another folder, continue it with resume=True, or replace "
+                        "it with overwrite=True"
+                    )
         with processes.agreeing():
             run = Trainer(task, network, data, options, folder, progress, networks)
         check_same_training(processes.gathered(run.terms))

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -332,5 +333,8 @@ def _recipe_path(source: str) -> Path:
     if folder is not None and (packaged := folder / "recipes" / f"{name}.yaml").is_file():
         return packaged
     names = recipe_names()
-    near = near_names(source, names) or f"; there are {', '.join(names)}"
+    files = [str(file) for file in sorted(path.parent.glob("*.yaml"))]
+    ends = [name.partition("/")[2] for name in names]
+    same_end = [name for name, end in zip(names, ends, strict=True) if get_close_matches(source, [end])]
+    near = near_names(source, [*names, *files]) or f"; there are {', '.join(same_end or names)}"
     raise RecipeError(f"no recipe {source!r}: it is neither a file nor the name of a packaged recipe{near}")

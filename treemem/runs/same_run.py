@@ -14,7 +14,7 @@ from treemem.runs.options import TrainingOptions
 _FREE_TO_CHANGE = frozenset({
     "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
 })  # fmt: skip
-_ANOTHER_RUN = "choose another output folder (--output), or begin anew in place of that run (--overwrite)"
+_ANOTHER_RUN = "choose another output folder, or replace that run with overwrite=True"
 
 
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:

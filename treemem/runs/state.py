@@ -240,5 +240,5 @@ def _reading(folder: Path) -> Iterator[None]:
         problem = f"it has no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:300]
         raise CheckpointError(
             f"cannot resume from {folder}, whose training state is of another form: {problem}; choose another output "
-            "folder (--output), or begin anew in place of that run with overwrite (--overwrite)"
+            "folder, or replace that run with overwrite=True"
         ) from error

@@ -203,8 +203,8 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
         for number, record in records.items():
             if number <= trials and _digest_of(sweep, record) != record["recipe"]:
                 raise RecipeError(
-                    f"{output / TRIALS} has a trial {number} of another sweep; choose another folder (--output), or "
-                    "replace that sweep (--overwrite)"
+                    f"{output / TRIALS} has a trial {number} of another sweep; choose another folder, or "
+                    "replace that sweep with overwrite=True"
                 )
         made: tuple[Any, Forest] | None = None
         draws = _Draws(sweep, output / JOURNAL, records)
@@ -255,8 +255,8 @@ class _Draws:
                 values = drawn.user_attrs["values"]
                 if list(values) != [variation.field for variation in self._sweep.variations]:
                     raise RecipeError(
-                        f"trial {number} was drawn for another sweep; choose another folder (--output), or "
-                        "replace that sweep (--overwrite)"
+                        f"trial {number} was drawn for another sweep; choose another folder, or "
+                        "replace that sweep with overwrite=True"
                     )
                 return self._sweep.trial(number, values)
         taken = {str(drawn.user_attrs["values"]) for drawn in self._study.trials if "values" in drawn.user_attrs}

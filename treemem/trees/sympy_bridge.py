@@ -60,7 +60,8 @@ def tree_from_sympy(
 
     if not isinstance(expression, sympy.Basic):
         raise GraphError(
-            f"not a sympy expression but {type(expression).__name__}: {expression!r:.100}; parse_equation reads text"
+            f"from_sympy takes a sympy expression, not {expression!r:.100}; read a text with the parser, "
+            "parse_equation or, without =, parse_expression"
         )
     calls = Functions(functions)
     nodes: list[sympy.Basic] = []

@@ -112,8 +112,8 @@ def test_records_have_the_number_that_groups_count_and_not_the_bin() -> None:
 @pytest.mark.parametrize(
     ("tree_data", "problem"),
     [
-        ({"label": [10]}, r'tree_data\["label"\] must be a digit'),
-        ({"label": ["7"]}, r'tree_data\["label"\] must be a digit'),
+        ({"label": [10]}, r'labels \(tree_data\["label"\]\) must be a digit.* not 10$'),
+        ({"label": ["true"]}, "must be a digit, or .* not 'true'$"),
         ({"label": [7], "split": ["dev"]}, r"tree_data\[\"split\"\] holds 'dev'"),
     ],
 )

@@ -26,8 +26,8 @@ class StackTreeLSTMOptions:
         normalize: how element-wise actions are made to sum to 1: ``"none"``; ``"softmax_of_gates"``, a softmax over
             the sigmoid gates, as in the published code; ``"divide"``, the gates divided by their sum; ``"softmax"``,
             a softmax in place of the sigmoids. The paper's text fits the last three alike.
-        no_op: a third action, leaving the stack as it is.
-        no_pop: push and no-op only.
+        no_op: a third action beside push and pop, which leaves the stack as it is.
+        no_pop: the actions are push and no-op, without pop. Leave ``no_op`` False.
         input_gate: what is pushed is gated as in an LSTM.
         top_k: how many rows are read.
         gated_top_k: every row read has a gate for each coordinate, not one weight.
@@ -61,7 +61,9 @@ class StackTreeLSTMOptions:
         if not 1 <= self.top_k <= self.stack_size:
             raise RecipeError(f"top_k={self.top_k} must lie between 1 and stack_size={self.stack_size}")
         if self.no_op and self.no_pop:
-            raise RecipeError("no_pop already means push and no-op; it does not go with no_op")
+            raise RecipeError(
+                "no_pop=True does not go with no_op=True: its actions are push and no-op; leave no_op out"
+            )
         if self.gated_top_k and self.top_k == 1:
             raise RecipeError("gated_top_k needs top_k of at least 2")
         if self.actions == "scalar" and self.normalize != "none":
