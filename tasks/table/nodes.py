@@ -84,7 +84,8 @@ class TableNodes(TableTask):
         forest = table.forest.with_data(
             node_data={"label": self._targets(table)}, tree_data={"split": divided(table, options)}
         )
-        return TaskData(forest, f"{len(forest)} rows of {self.path or 'a table'}: {self.tree} -> {self.target[0]}\n")
+        card = f"{len(forest)} rows of {self.path or 'a table'}: {self.tree} -> {self.target[0]}\n"
+        return self._labelled(forest, card)
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
         """Return the labelled examples of another table with the same columns."""

@@ -128,7 +128,20 @@ class TableTask(Task):
         tree_data = {"label": self._targets(table), "split": divided(table, options)}
         columns = ", ".join(self.target)
         card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n"
-        return TaskData(table.forest.with_data(tree_data=tree_data), card)
+        return self._labelled(table.forest.with_data(tree_data=tree_data), card)
+
+    def _labelled(self, data: Forest, card: str) -> TaskData:
+        """Return the rows with a target.
+
+        Raises:
+            RecipeError: no row has one.
+        """
+        known = self.examples(data).labelled
+        if known.all():
+            return TaskData(data, card)
+        if not known.any():
+            raise RecipeError(f"no row has a value in {', '.join(self.target)}")
+        return TaskData(data[np.flatnonzero(known)], f"{card}{(~known).sum()} rows without a target are left out.\n")
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
         """Return the labelled examples of another table with the same columns."""
