@@ -142,7 +142,7 @@ def test_without_labels_nothing_is_said_of_any_example() -> None:
     ],
 )
 def test_labels_that_mean_nothing_are_refused(label: np.ndarray) -> None:
-    with pytest.raises(RecipeError, match=r'tree_data\["label"\] must be one of three, for each tree'):
+    with pytest.raises(RecipeError, match=r'labels \(tree_data\["label"\]\) must be one of three, for each tree, not '):
         label_numbers(label, 2, 3, "one of three, for each tree")
 
 
