@@ -89,8 +89,8 @@ class OrderedMemory(SequenceEncoder):
         memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
         bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
             second.
-        padding: whether the other sequences of a batch change a result. ``"right"``: no. ``"left"``, for results
-            comparable with the published ones on ListOps: sequences shorter than the longest of their batch begin
+        padding: ``"right"``: results do not depend on the other sequences of a batch. ``"left"``: they do, as in the
+            published code for ListOps: sequences shorter than the longest of their batch begin
             empty, with ``cell(x, 0)`` in the last slot, so their encodings depend on the batch; if ``bidirectional``,
             the second half of their encoding is 0, as in the authors' code. ``"right flipped"``: only the backward
             direction begins so, as in the authors' code with padding on the right.
