@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         VocabularyError,
     )
     from treemem.predict import TreePredictor, predict_file, predict_shards
+    from treemem.runs.evaluate import evaluate
+    from treemem.runs.fit import fit
     from treemem.schedule.tree_batch import TreeBatch
     from treemem.trees.forest import Forest
     from treemem.trees.tree import Tree
@@ -37,6 +39,8 @@ _HOME = {
     "TreememError": "treemem.errors",
     "Vocabulary": "treemem.trees.vocabulary",
     "VocabularyError": "treemem.errors",
+    "evaluate": "treemem.runs.evaluate",
+    "fit": "treemem.runs.fit",
     "load": "treemem.checkpoint",
     "load_pretrained": "treemem.checkpoint",
     "predict_file": "treemem.predict",
@@ -61,6 +65,8 @@ __all__ = [
     "Vocabulary",
     "VocabularyError",
     "__version__",
+    "evaluate",
+    "fit",
     "load",
     "load_pretrained",
     "predict_file",

@@ -75,6 +75,8 @@ def test_a_long_chain_and_a_wide_node() -> None:
     ("source", "target", "position", "message"),
     [
         ([0, 0], [1, 2], None, r"node 0 has 2 parents \(node 1, node 2\); in a tree it has one"),
+        ([0, 0], [0, 1], None, "node 0 has an edge to itself"),
+        ([2, 0, 2], [0, 2, 1], None, "node 2 has edges to and from node 0"),
         ([0, 0], [1, 1], [0, 1], r"node 0 has 2 parents \(node 1, node 1\)"),
         ([0, 1], [2, 2], [0, 2], "node 2 has 2 children at the positions 0, 2; they must be 0 to 1, each once"),
         ([0, 1], [2, 2], [1, 2], "node 2 has 2 children at the positions 1, 2"),

@@ -78,14 +78,17 @@ class Examples:
         """
         chosen = self.part(split)
         if not len(chosen):
-            raise RecipeError(f"there is no example to {purpose}" + (f" in the split {split!r}" if split else ""))
+            there = ", ".join(f"{len(self.part(each))} {each}" for each in SPLITS) if split else ""
+            where = f" in the split {split!r}; the data have {there}, and a field split divides them otherwise"
+            raise RecipeError(f"there is no example to {purpose}{where if split else ''}")
         self.check_labelled(chosen)
         return chosen
 
     def check_labelled(self, chosen: NDArray[np.int64]) -> None:
         """Raise ``RecipeError`` if one of the examples has no label."""
         if not self.labelled[chosen].all():
-            raise RecipeError(f"example {int(chosen[np.argmin(self.labelled[chosen])])} has no label to compare with")
+            first = int(chosen[np.argmin(self.labelled[chosen])]) + 1
+            raise RecipeError(f"example {first} of {len(self)} has no label to learn from or compare with")
 
     def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the targets of some examples, in their order; those of nodes one example after the other.

@@ -86,6 +86,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             symbols.
 
     Example:
+        >>> from treemem.data.token_batch import TokenBatch
         >>> vocabulary = Vocabulary(["</s>", "|||", "a", "b"], [])
         >>> network = SequenceToSequence(8, vocabulary, memory="stack", memory_size=4).eval()
         >>> len(network(TokenBatch.from_sequences([[2, 3, 3], [2]])).decoded)

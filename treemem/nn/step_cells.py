@@ -229,7 +229,7 @@ class MemoryCell(StepCell):
     def __init__(
         self,
         controller: Any,
-        memories: Sequence[Memory],
+        memories: Memory | Sequence[Memory],
         input_size: int,
         memory_size: int,
         output_size: int | None = None,
@@ -237,6 +237,7 @@ class MemoryCell(StepCell):
     ) -> None:
         super().__init__()
         checked_choice("fusion", fusion, ("early", "late"))
+        memories = [memories] if isinstance(memories, Memory) else memories
         self.input_size, self.memory_size = input_size, checked_count("memory_size", memory_size)
         self.fusion = fusion
         readouts = sum(memory.readout_size(memory_size) for memory in memories)

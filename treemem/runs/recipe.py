@@ -100,7 +100,8 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     except (OSError, UnicodeDecodeError, RecipeError) as error:
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
-        raise RecipeError(f"the recipe {path} must be fields and their values, not {type(content).__name__}")
+        found = "is empty" if content is None else f"is {type(content).__name__}"
+        raise RecipeError(f"the recipe {path} {found}; it must be fields and their values")
     return _parsed(parse_recipe, _without_longer_curriculum(content, overrides), overrides, os.fspath(source))
 
 
@@ -152,6 +153,10 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     networks = content["networks"]
     if not isinstance(networks, Mapping):
         raise RecipeError("networks must be names, each with the fields network and options")
+    for name, fields in networks.items():
+        if isinstance(fields, Mapping) and set(fields) <= {"options"}:
+            near = near_names(str(name), [each for each in networks if each != name])
+            raise RecipeError(f"networks.{name} has no field 'network'{near}")
     networks = {name: _parse_network(name, fields) for name, fields in networks.items()}
     seeds = _parse_seeds(content.get("seeds") or [])
     recipe = Recipe(content["task"], task_options, data, networks, training, seeds)
@@ -274,6 +279,8 @@ def _check_names(fields: Any, known: Iterable[str], place: str) -> None:
     for name in fields:
         if name not in names:
             near = near_names(str(name), names) or f"; there are {', '.join(names)}"
+            if not place and str(name) in {each.name for each in dataclasses.fields(TrainingOptions)}:
+                near = f"; did you mean training.{name}?"
             raise RecipeError(f"no field {shorten(f'{place}.{name}' if place else str(name), _LONGEST_SHOWN)}{near}")
 
 

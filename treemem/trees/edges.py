@@ -115,6 +115,10 @@ def _check_parents(num_nodes: int, source: NDArray[np.int64], target: NDArray[np
     if (num_parents > 1).any():
         node = int(np.argmax(num_parents > 1))
         parents = [name(int(parent)) for parent in target[source == node][:3]]
+        if node in target[source == node]:
+            raise GraphError(f"{name(node)} has an edge to itself; remove such edges (dgl.remove_self_loop)")
+        if ((source == target[source == node][0]) & (target == node)).any():
+            raise GraphError(f"{name(node)} has edges to and from {parents[0]}; keep those from child to parent alone")
         raise GraphError(
             f"{name(node)} has {int(num_parents[node])} parents ({', '.join(parents)}); in a tree it has one, and "
             "edges run from child to parent"
