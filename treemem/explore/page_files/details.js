@@ -13,7 +13,7 @@ const WHAT = {
   insert: 'weight of inserting',
   left: 'weight of going left',
   right: 'weight of going right',
-  strength: 'of each item in memory, the oldest first; before it, what was pushed and popped; after it, what was read',
+  strength: 'of each item in memory, the oldest first, beside what was pushed, popped and read',
   read_weights: 'weight of each row in reading',
   write_weights: 'weight of each row in writing',
   attention: 'weight of each place of the source',

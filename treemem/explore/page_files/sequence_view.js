@@ -49,17 +49,17 @@ class SequenceView {
     const table = element('table', { class: 'tokens' }, element('caption', {}, name));
     if (field && !isBars(field) && field.sort === 'step' && field.width <= 64) {
       const head = element('tr', {}, element('th'), element('th'));
-      for (const other of this.shownBefore(field)) {
-        for (let entry = 0; entry < other.width; entry += 1) head.append(element('th', { scope: 'col', class: 'beside' }, titleOf(other)));
+      for (const other of this.besides(field)) {
+        const columns = other.sort === 'step' ? other.width : 1;
+        for (let entry = 0; entry < columns; entry += 1) head.append(element('th', { scope: 'col' }, titleOf(other)));
       }
       for (let entry = 0; entry < field.width; entry += 1) head.append(element('th', { scope: 'col' }, String(entry + 1)));
-      for (const other of this.shownAfter(field)) head.append(element('th', { scope: 'col', class: 'beside' }, titleOf(other)));
       table.append(element('thead', {}, head));
     }
     const body = element('tbody');
     sequence.token.forEach((token, place) => {
       const row = this.tokenRow(token, number, place);
-      const fields = field ? [...this.shownBefore(field), field, ...this.shownAfter(field)] : [];
+      const fields = field ? [...this.besides(field), field] : [];
       for (const other of fields) row.append(...this.cells(other, sequence.row[place]));
       body.append(row);
     });
@@ -67,13 +67,11 @@ class SequenceView {
     return table;
   }
 
-  /** The weights of actions stand before the strengths of items, what was read after them. */
-  shownBefore(field) {
-    return field.axis === 'items' ? this.page.data.fields.filter((other) => other.axis === 'ends') : [];
-  }
-
-  shownAfter(field) {
-    return field.axis === 'items' ? this.page.data.fields.filter((other) => other.name === 'readout') : [];
+  /** What stands before the strengths of items: the weights of actions, and what was read. */
+  besides(field) {
+    if (field.axis !== 'items') return [];
+    const { fields } = this.page.data;
+    return [...fields.filter((other) => other.axis === 'ends'), ...fields.filter((other) => other.name === 'readout')];
   }
 
   /** A row with the place of a token and the button that chooses it. */
