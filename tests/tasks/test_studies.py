@@ -13,7 +13,7 @@ from treemem.runs.study import check_same
 from treemem.runs.study_file import StudyFolder
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-FOLDERS = ("equation_verification", "equation_verification/completion", "listops", "logical_inference")
+FOLDERS = ("equation_verification", "equation_verification/completion", "listops", "logical_inference", "transduction")
 
 
 @pytest.mark.parametrize("name", FOLDERS)

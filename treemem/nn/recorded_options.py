@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from treemem.errors import RecipeError, near_names
 
@@ -20,11 +20,22 @@ class RecordedOptions:
     """
 
     options: dict[str, Any]
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Say the signature of the constructor, which ``inspect`` looks for in ``__new__`` up to Python 3.11.3.
+
+        That of a constructor which takes ``*args`` or ``**kwargs`` is that of its base class.
+        """
+        super().__init_subclass__(**options)
+        _, *parameters = inspect.signature(cls.__init__).parameters.values()
+        if not any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
+            cls.__signature__ = inspect.Signature(parameters)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Record the arguments that there are; copying and unpickling give none."""
         layer = super().__new__(cls)
-        signature = _signature(cls)
+        signature = cls.__signature__
         for name in kwargs:
             if name not in signature.parameters:
                 raise RecipeError(f"{cls.__name__} has no option {name!r}{near_names(name, signature.parameters)}")
@@ -57,14 +68,6 @@ class SettableOption(Generic[Value]):
 
     def __set__(self, layer: RecordedOptions, value: Value) -> None:
         layer.options[self._name] = self._check(self._name, value)
-
-
-def _signature(layer_class: type) -> inspect.Signature:
-    """Return the signature of the constructor; of one that takes ``*args`` or ``**kwargs``, that of its base class."""
-    signature = inspect.signature(layer_class)
-    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in signature.parameters.values()):
-        return _signature(layer_class.__mro__[1])
-    return signature
 
 
 def _plain(value: object) -> object:
