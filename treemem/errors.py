@@ -132,7 +132,7 @@ def _place(source: str, line: int | None, text_line: int | None, column: int | N
             parts.append(f"line {text_line} of the text")
     elif text_line is not None:
         parts.append(f"line {text_line}")
-    if column is not None:
+    if column is not None and (text or line is None):
         parts.append(f"column {column}")
     return ", ".join(parts)
 
@@ -151,5 +151,6 @@ def near_names(name: str, known: Iterable[str]) -> str:
     """A clause that names the known names nearest to ``name``, or nothing where none is near."""
     candidates = list(known)
     lowered = {candidate.lower(): candidate for candidate in candidates}
-    near = difflib.get_close_matches(name[:200].lower(), lowered, n=3, cutoff=0.6)
+    near = [each for each in lowered if each.startswith(f"{name.lower()}_")]
+    near = near or difflib.get_close_matches(name[:200].lower(), lowered, n=3, cutoff=0.65)
     return f"; did you mean {' or '.join(lowered[candidate] for candidate in near)}?" if near else ""

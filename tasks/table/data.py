@@ -120,8 +120,11 @@ class TableRecords(RecordReader):
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         cell = fields.get(self.tree)
         if cell is None:
+            if self.tree in fields:
+                raise ParseError(f"the field {self.tree!r} is empty")
             there = ", ".join(map(str, fields)) or "(none)"
-            raise ParseError(f"no {self.tree!r} among the fields {there:.200}")
+            near = near_names(self.tree, [*map(str, fields)])
+            raise ParseError(f"no field {self.tree!r} among {there:.200}{near}")
         return tree_nodes(self.parse(cell) if isinstance(cell, str) else self.tree_of(cell))
 
     def tree_of(self, example: object) -> Tree:

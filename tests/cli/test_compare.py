@@ -92,6 +92,6 @@ def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[.
     assert "these networks are of different tasks" in said
     assert "or of one whose scores were told apart by different things" in said
     (trained / "sum" / "answers.jsonl").write_text('{"seed": 1}\n')
-    assert "answers.jsonl, line 1, column 1: this record has no data and no right" in failing("compare", "run")
+    assert "answers.jsonl, line 1: this record has no data and no right" in failing("compare", "run")
     results.write_text("{")
     assert "results.jsonl, line 1" in failing("compare", "run")

@@ -122,7 +122,7 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
         ("equation\nx = x\n", "example 1 of 1 has no label"),
         ("equation,label\nx + = x,1\n", "own.csv, line 2, column 5: "),
         ("equation,label\nx = x,maybe\n", "the label is 'maybe'"),
-        ("equation,label,split\nx = x,1,tset\n", "line 2, column 1: the split is 'tset'; did you mean test"),
+        ("equation,label,split\nx = x,1,tset\n", "line 2: the split is 'tset'; did you mean test"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_told(content: str, said: str, folder: Path, failing: Callable[..., str]) -> None:

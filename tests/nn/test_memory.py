@@ -156,7 +156,7 @@ def test_wrong_actions_are_refused() -> None:
     with pytest.raises(GraphError, match=r"values \[2, 3, 4\] need actions \[2, 3, \.\.\.\], not \[2, 2\]"):
         stack(value, torch.rand(2, 2), torch.rand(2, 3))
     for wrong in (-0.1, float("nan")):
-        with pytest.raises(GraphError, match="strengths of push and pop are numbers of at least 0"):
+        with pytest.raises(GraphError, match="a strength of push or pop is negative or NaN"):
             stack(value, torch.full((2, 3), wrong), torch.rand(2, 3))
     for memory in (stack, NeuralQueue(), SuperpositionStack(5)):
         assert memory(value[:, :0], torch.rand(2, 0), torch.rand(2, 0)).shape == (2, 0, 4)

@@ -41,7 +41,7 @@ def test_every_record_has_one_answer_in_order_and_a_bad_one_says_why() -> None:
     assert [answer["id"] for answer in answers] == [*range(1, 6), "a", *range(7, len(records) + 1)]
     expected = {
         2: "line 2, column 4: unexpected end of the text; expected a number, a name, '(' or '-'",
-        4: "line 4, column 1: the text is empty; expected an equation",
+        4: "line 4: the text is empty; expected an equation",
         5: "line 5, column 8: 3 parts between tabs; expected equation<TAB>label",
         8: "no equation among the fields lhs; expected equation, lhs and rhs",
         9: "no equation among the fields (none)",
@@ -132,7 +132,7 @@ def test_a_label_that_the_model_does_not_know_is_an_error_of_its_record() -> Non
     answers = list(TreePredictor(model).predict(texts))
     assert [answer["error"] for answer in answers] == [
         None,
-        "line 2: node 1 (in post-order): unknown function 'sin'",
+        "line 2: node 1 (in post-order): unknown function 'sin'; known are Add",
         None,
         "line 4: node 2 (in post-order): unknown leaf 'Symbol:var_2'; did you mean Symbol:var_1 or Symbol:var_0?",
         None,

@@ -19,8 +19,8 @@ def test_examples_are_read_one_by_one_and_bad_ones_are_told() -> None:
     assert found.places == [0, 2, 3, 4]
     assert found.errors == {
         1: "line 12, column 3: the node 'f' is not closed; expected a child or ')'",
-        5: "line 16, column 1: no example among the fields (none); expected text or tree",
-        6: "line 17, column 1: the field 'text' is 3; expected a text",
+        5: "line 16: no example among the fields (none); expected text or tree",
+        6: "line 17: the field 'text' is 3; expected a text",
         7: "line 18, column 2: 2 parts between tabs; expected text",
     }
 

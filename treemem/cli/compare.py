@@ -57,7 +57,7 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
     for name, network in others:
         found = compare_networks(reference, network)
         if isinstance(found, str):
-            missing.append(f"{first} and {name} are not compared: {found}")
+            missing.append(f"no paired statistics for {first} and {name}: {found}")
             continue
         low, high = found.interval
         p_values = ", ".join(f"{value:.2g}" for value in found.p_values)

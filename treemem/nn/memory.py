@@ -1,6 +1,6 @@
-"""Memories that a controller drives: what they have in common, and those with strengths or superpositions.
+"""Memories for controllers: the base class, and the memories with strengths or superpositions.
 
-A memory has no parameters. At each step it takes a value and actions, and gives its next state and what is read.
+A memory has no parameters. A step takes a state, a value and actions, and returns the next state and the readout.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Control(NamedTuple):
     """Arguments of a memory's step that a controller computes together.
 
     Attributes:
-        names: of the arguments.
-        size: of each, ``[batch, size]``; 0 for a number, ``[batch]``.
-        form: what makes them out of a linear map; ``"softmax"`` over all arguments of numbers. ``"output"`` is the
-            controller's output itself, without a linear map.
-        bias: of the linear map at the beginning of training; None for torch's.
+        names: the names of the arguments.
+        size: their width: ``[batch, size]`` each, or ``[batch]`` if it is 0.
+        form: the function after the controller's linear map. ``"softmax"`` is over the arguments of width 0.
+            ``"output"`` is the controller's output itself, without a linear map.
+        bias: the initial bias of the linear map; None for torch's default.
     """
 
     names: tuple[str, ...]
@@ -38,8 +38,8 @@ class Control(NamedTuple):
 class Memory(torch.nn.Module, ABC):
     """A differentiable data structure, batch first, for any controller.
 
-    A subclass defines :meth:`initial`, :meth:`step` and :meth:`controls`, and ``readout_size`` if what is read is not
-    of the values' size.
+    A subclass defines :meth:`initial`, :meth:`step` and :meth:`controls`, and ``readout_size`` if the readout is not
+    as wide as the values.
     """
 
     @abstractmethod
@@ -47,32 +47,32 @@ class Memory(torch.nn.Module, ABC):
         """Return the empty memory.
 
         Args:
-            batch_size: how many memories.
+            batch_size: number of memories.
             size: width of the values.
-            like: a tensor of the device and type of the values; by default torch's defaults.
+            like: a tensor with the device and type of the values; torch's defaults without it.
         """
 
     @abstractmethod
     def step(self, state: Any, value: torch.Tensor, *actions: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        """Return the next state and what is then read, ``[batch, readout_size]``."""
+        """Return the next state and its readout, ``[batch, readout_size]``."""
 
     @abstractmethod
     def controls(self, size: int) -> tuple[Control, ...]:
-        """Return what :meth:`step` takes after the state, for values of a width, in its order."""
+        """Return the arguments of :meth:`step` after the state, in order, for values of width ``size``."""
 
     def readout_size(self, size: int) -> int:
-        """Return the width of what is read, for values of a width."""
+        """Return the width of the readout for values of width ``size``."""
         return size
 
     def forward(self, value: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
-        """Return what is read after each step of sequences of known actions, ``[batch, time, readout_size]``.
+        """Return the readout after each step of sequences of known actions, ``[batch, time, readout_size]``.
 
         Args:
             value: ``[batch, time, size]``.
-            actions: as :meth:`step` takes them, with a second axis of time.
+            actions: those of :meth:`step`, with time as the second axis.
 
         Raises:
-            GraphError: actions of other shapes.
+            GraphError: an action of the wrong shape.
         """
         self._check(value, actions)
         state = self.initial(len(value), value.shape[-1], value)
@@ -93,6 +93,16 @@ class Memory(torch.nn.Module, ABC):
                 )
 
 
+def _check_step(stored: torch.Tensor, value: torch.Tensor, *actions: torch.Tensor) -> None:
+    """Refuse shapes that would be broadcast over the batch."""
+    batch, size = stored.shape[0], stored.shape[-1]
+    if value.shape != (batch, size):
+        raise GraphError(f"this memory takes values of the shape [{batch}, {size}], not {[*value.shape]}")
+    for action in actions:
+        if action.shape != (batch,):
+            raise GraphError(f"this memory takes actions of the shape [{batch}], not {[*action.shape]}")
+
+
 def _like(like: torch.Tensor | None) -> torch.Tensor:
     return torch.empty(0) if like is None else like
 
@@ -101,7 +111,7 @@ class _OneEnded(Memory):
     """A memory that pops and reads at one end and pushes at the top.
 
     Args:
-        read_strength: how much strength is read at a time; 1 in the paper.
+        read_strength: the total strength of a readout; 1 in the paper.
     """
 
     end: ClassVar[End]
@@ -120,14 +130,18 @@ class _OneEnded(Memory):
         """Pop, push, then read.
 
         Args:
-            state: of the step before; it stays as it is.
+            state: the state of the previous step, which does not change.
             value: ``[batch, size]``.
-            push, pop: strengths, ``[batch]``. They are not checked: what is above 1 counts as it is.
+            push, pop: strengths, ``[batch]``. Their values are not checked.
+
+        Raises:
+            GraphError: a wrong shape.
         """
+        _check_step(state.items, value, push, pop)
         return strength_step(state, value, push, pop, self.end, self.read_strength)
 
     def controls(self, size: int) -> tuple[Control, ...]:
-        """``value`` by tanh, ``push`` and ``pop`` by sigmoids that begin near 0.73 and 0.27."""
+        """``value`` by tanh, ``push`` and ``pop`` by sigmoids with initial biases 1 and -1 (0.73 and 0.27)."""
         return (
             Control(("value",), size, "tanh"),
             Control(("push",), 0, "sigmoid", bias=1.0),
@@ -135,29 +149,29 @@ class _OneEnded(Memory):
         )
 
     def forward(self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        """Return what is read after each step, ``[batch, time, size]``, in one pass without a loop over steps.
+        """Return the readout after each step, ``[batch, time, size]``, without a Python loop over steps.
 
         Args:
             value: ``[batch, time, size]``.
             push, pop: ``[batch, time]``, not negative.
 
         Raises:
-            GraphError: other shapes, or a strength that is negative or no number.
+            GraphError: a wrong shape, or a strength that is negative or NaN.
         """
         self._check(value, (push, pop))
         if not bool((push >= 0).all() & (pop >= 0).all()):
-            raise GraphError("strengths of push and pop are numbers of at least 0")
+            raise GraphError("a strength of push or pop is negative or NaN; strengths must be at least 0")
         return run_sequence(value, push, pop, self.end, self.read_strength)
 
 
 class NeuralStack(_OneEnded):
     """The neural stack (Grefenstette et al. 2015, eq. 1-3).
 
-    Items have strengths. A step takes ``pop`` of strength away from the top, pushes a value with strength ``push``, and
-    reads a strength of 1 from the top down: the sum of the values that it meets, weighted by their strengths.
+    Each item has a strength. A step removes strength ``pop`` from the top, pushes a value with strength ``push``, and
+    reads from the top down to a total strength of 1: the readout is the sum of these values, weighted by strength.
 
     Args:
-        read_strength: how much strength is read; 1 in the paper.
+        read_strength: the total strength of a readout; 1 in the paper.
 
     Example:
         >>> stack = NeuralStack()
@@ -172,10 +186,10 @@ class NeuralStack(_OneEnded):
 
 
 class NeuralQueue(_OneEnded):
-    """The neural queue (Grefenstette et al. 2015, eq. 6-7): as :class:`NeuralStack`, popped and read at its old end.
+    """The neural queue (Grefenstette et al. 2015, eq. 6-7): a :class:`NeuralStack` that pops and reads its oldest items.
 
     Args:
-        read_strength: how much strength is read; 1 in the paper.
+        read_strength: the total strength of a readout; 1 in the paper.
 
     Example:
         >>> push, pop = torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
@@ -187,10 +201,10 @@ class NeuralQueue(_OneEnded):
 
 
 class NeuralDeque(Memory):
-    """The neural deque (Grefenstette et al. 2015, section 3.3): pushed, popped and read at both ends.
+    """The neural deque (Grefenstette et al. 2015, section 3.3): it pushes, pops and reads at both ends.
 
-    A step pops at the top, pops at the bottom, pushes at both ends, and reads both, as two of everything: values
-    ``[batch, 2, size]``, strengths ``[batch, 2]``, the top first. What is read is ``[batch, 2 * size]``, the top first.
+    A step pops at the top, pops at the bottom, pushes at both ends, and reads both. Values are ``[batch, 2, size]``,
+    strengths ``[batch, 2]``, and the readout ``[batch, 2 * size]``, the top first.
 
     Example:
         >>> deque, both = NeuralDeque(), torch.ones(1, 2)
@@ -200,7 +214,7 @@ class NeuralDeque(Memory):
     """
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> StrengthState:
-        """Return a memory without items; its items are bottom first."""
+        """Return a memory without items. The items of a state are bottom first."""
         return StrengthState.empty(batch_size, size, _like(like))
 
     def step(  # type: ignore[override]
@@ -209,7 +223,7 @@ class NeuralDeque(Memory):
         """Pop at both ends, push at both, then read both.
 
         Args:
-            state: of the step before; it stays as it is.
+            state: the state of the previous step, which does not change.
             value: ``[batch, 2, size]`` or ``[batch, 2 * size]``.
             push, pop: strengths, ``[batch, 2]``. They are not checked.
         """
@@ -221,7 +235,7 @@ class NeuralDeque(Memory):
         return StrengthState(strength, items, below=state.below + 1), torch.bmm(weight, items).flatten(1)
 
     def controls(self, size: int) -> tuple[Control, ...]:
-        """Two of each of those of the stack."""
+        """The controls of the stack, two of each."""
         return (
             Control(("value",), 2 * size, "tanh"),
             Control(("push",), 2, "sigmoid", bias=1.0),
@@ -229,7 +243,7 @@ class NeuralDeque(Memory):
         )
 
     def readout_size(self, size: int) -> int:
-        """Both ends."""
+        """Twice the values' width."""
         return 2 * size
 
 
@@ -237,9 +251,9 @@ class SuperpositionStack(Memory):
     """The stack of Joulin & Mikolov 2015: the next stack is the mixture of a pushed, a popped and an unchanged one.
 
     Args:
-        depth: number of rows; what is pushed beyond them is lost.
-        top_k: how many rows are read, ``[batch, top_k * size]``.
-        no_op: whether leaving the stack is an action.
+        depth: number of rows. Values pushed below the last row are lost.
+        top_k: number of rows in the readout, ``[batch, top_k * size]``.
+        no_op: whether there is a third action that leaves the stack unchanged.
         empty: the value of an empty row: -1 in the paper, 0 in later code.
 
     Example:
@@ -272,8 +286,12 @@ class SuperpositionStack(Memory):
         Args:
             state: ``[batch, depth, size]``.
             value: ``[batch, size]``.
-            push, pop, no_op: weights of the actions, ``[batch]``; ``no_op`` is by default what the others leave of 1.
+            push, pop, no_op: weights of the actions, ``[batch]``. The default of ``no_op`` is ``1 - push - pop``.
+
+        Raises:
+            GraphError: a wrong shape.
         """
+        _check_step(state, value, push, pop, *(() if no_op is None else (no_op,)))
         no_op = 1 - push - pop if no_op is None else no_op
         state = stack_step(state, value, push, pop, no_op, self.empty)
         return state, state[:, : self.top_k].flatten(1)
@@ -284,7 +302,7 @@ class SuperpositionStack(Memory):
         return Control(("value",), size, "sigmoid"), Control(actions, 0, "softmax")
 
     def readout_size(self, size: int) -> int:
-        """That of the rows that are read."""
+        """``top_k`` times the values' width."""
         return self.top_k * size
 
 
@@ -292,8 +310,8 @@ class DoublyLinkedList(Memory):
     """The list of Joulin & Mikolov 2015: its head inserts, and moves to the left and to the right.
 
     Args:
-        length: number of cells, half of them on each side of the head; what leaves at an end is lost.
-        no_op: whether leaving the list is an action.
+        length: number of cells, half of them on each side of the head. Values that leave at an end are lost.
+        no_op: whether there is a fourth action that leaves the list unchanged.
         empty: the value of an empty cell.
 
     Example:
@@ -325,9 +343,12 @@ class DoublyLinkedList(Memory):
         Args:
             state: ``[batch, length, size]``.
             value: ``[batch, size]``.
-            insert, left, right, no_op: weights of the actions, ``[batch]``; ``no_op`` is by default what the others
-                leave of 1.
+            insert, left, right, no_op: weights of the actions, ``[batch]``. By default ``no_op`` is 1 minus the others.
+
+        Raises:
+            GraphError: a wrong shape.
         """
+        _check_step(state, value, insert, left, right, *(() if no_op is None else (no_op,)))
         no_op = 1 - insert - left - right if no_op is None else no_op
         state = list_step(state, value, insert, left, right, no_op, self.empty)
         return state, state[:, self.length // 2]

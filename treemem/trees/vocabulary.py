@@ -286,7 +286,8 @@ class Vocabulary:
             known += (" or " if known else "") + children_in_words(arities[-1])
             return f"{label!r} is known with {known} and has {arity or 'none'} here"
         names = [*self.leaves] if arity == 0 else [name for name, _ in self.functions]
-        return f"unknown {sort} {label!r}{near_names(label, names)}"
+        near = near_names(label, names) or f"; known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+        return f"unknown {sort} {label!r}{near}"
 
     def to_dict(self) -> dict[str, Any]:
         """The vocabulary as JSON can hold it; :meth:`from_dict` reads it back."""

@@ -128,9 +128,9 @@ def test_a_wrong_label_far_down_is_named_by_its_line(tmp_path: Path) -> None:
 
 
 def test_swapped_columns_need_their_header(tmp_path: Path) -> None:
-    with pytest.raises(ParseError, match=r"line 1, .*the label is '\[MAX 2 9 \]'"):
+    with pytest.raises(ParseError, match=r"line 1.*the label is '\[MAX 2 9 \]'"):
         read_listops(write(tmp_path, f"{NINE}\t9\n"))
-    with pytest.raises(ParseError, match=r"line 2, .*the label is '\[MAX 2 9 \]'.* in tree<TAB>label"):
+    with pytest.raises(ParseError, match=r"line 2: the label is '\[MAX 2 9 \]'.* in tree<TAB>label"):
         read_listops(write(tmp_path, f"Source\tTarget\n9\t{NINE}\n"))
 
 
@@ -175,7 +175,7 @@ def test_where_labels_may_be_missing_a_given_one_must_be_right_and_so_must_the_e
     with pytest.raises(ParseError, match="line 2, column 1: the label is 8, and the expression comes to 9"):
         read_listops(path, labelled=False)
     path = write(tmp_path, json.dumps({"label": "7"}), "file.jsonl")
-    with pytest.raises(ParseError, match=r"file\.jsonl, line 1, .*no tree"):
+    with pytest.raises(ParseError, match=r"file\.jsonl, line 1: no tree"):
         read_listops(path, labelled=False)
 
 

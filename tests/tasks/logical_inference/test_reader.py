@@ -67,7 +67,7 @@ def test_csv_may_have_blank_lines_and_either_names_of_the_sides(tmp_path: Path, 
 def test_a_record_of_blank_fields_is_refused(tmp_path: Path, record: str, said: str) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"label": "=", "lhs": "a", "rhs": "a"}\n' + record + "\n")
-    with pytest.raises(ParseError, match=rf"pairs\.jsonl, line 2, .*{said}"):
+    with pytest.raises(ParseError, match=rf"pairs\.jsonl, line 2: .*{said}"):
         read_logic(path)
 
 
