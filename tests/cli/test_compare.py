@@ -37,7 +37,7 @@ def test_a_network_compared_with_itself_differs_in_nothing(trained: Path, capsys
 def test_networks_without_answers_are_not_compared(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (trained / "sum" / "answers.jsonl").unlink()
     assert main(["compare", "run"]) == 0
-    assert "sum and small sum are not compared: answers to single examples are not known" in capsys.readouterr().out
+    assert "no paired statistics for sum and small sum: answers to single examples are not known" in capsys.readouterr().out
 
 
 def test_answers_of_other_weights_do_not_count(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_networks_that_were_tested_on_other_data_are_not_compared(
     capsys.readouterr()
     assert main(["compare", "run/sum", "other"]) == 0
     printed = capsys.readouterr().out
-    assert "sum (run) and sum (other) are not compared: the networks were tested on different data" in printed
+    assert "no paired statistics for sum (run) and sum (other): the networks were tested on different data" in printed
     rows = [line.split("|")[1].strip() for line in printed.splitlines() if line.startswith("| ")]
     assert rows == [
         "network",
