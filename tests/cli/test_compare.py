@@ -37,7 +37,8 @@ def test_a_network_compared_with_itself_differs_in_nothing(trained: Path, capsys
 def test_networks_without_answers_are_not_compared(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (trained / "sum" / "answers.jsonl").unlink()
     assert main(["compare", "run"]) == 0
-    assert "no paired statistics for sum and small sum: answers to single examples are not known" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "no paired statistics for sum and small sum: answers to single examples are not known" in printed
 
 
 def test_answers_of_other_weights_do_not_count(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,8 @@ def _run(options: Namespace) -> None:
     given += [] if options.epochs is None else [f"training.epochs={options.epochs}"]
     with processes.agreeing():
         overrides = [*given, *options.set]
-        before = load_recipe(options.recipe, [each for each in overrides if not each.startswith(("networks.", "training."))])
+        of_others = [each for each in overrides if not each.startswith(("networks.", "training."))]
+        before = load_recipe(options.recipe, of_others)
         recipe = load_recipe(options.recipe, overrides).with_networks(options.networks).named_by_changes(before)
         find_device(recipe.training.accelerator, "training.accelerator")
         output = Path(options.output or default_folder(recipe.task, options.recipe))

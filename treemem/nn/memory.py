@@ -186,7 +186,7 @@ class NeuralStack(_OneEnded):
 
 
 class NeuralQueue(_OneEnded):
-    """The neural queue (Grefenstette et al. 2015, eq. 6-7): a :class:`NeuralStack` that pops and reads its oldest items.
+    """The neural queue (Grefenstette et al. 2015, eq. 6-7): a :class:`NeuralStack` that pops and reads its old end.
 
     Args:
         read_strength: the total strength of a readout; 1 in the paper.
