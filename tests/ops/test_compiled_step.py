@@ -18,7 +18,7 @@ from treemem.trees.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
 SMALL = Vocabulary(["x", "y"], [("f", 1), ("g", 2), ("h", 2)])
-needs_compiler = pytest.mark.skipif(not compile_mode._has_compiler(""), reason="there is no C++ compiler")
+needs_compiler = pytest.mark.skipif(not compile_mode._has_compiler(), reason="there is no C++ compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def test_where_compiling_fails_steps_run_uncompiled(monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise OSError("Python.h is missing")
 
-    monkeypatch.setattr(compile_mode, "_has_compiler", lambda _: True)
+    monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
     monkeypatch.setattr(compiled_step, "_compiled", fail)
     layer, batch = TreeLSTM(3, SMALL).double(), small_batch()
     with compile_steps(True), pytest.warns(RuntimeWarning, match=r"Python\.h is missing"):
@@ -190,7 +190,7 @@ def test_where_compiling_fails_steps_run_uncompiled(monkeypatch: pytest.MonkeyPa
 def test_an_argument_goes_before_the_environment_and_both_before_the_length_of_the_run(
     variable: str | None, forced: bool | None, nodes: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_mode, "_has_compiler", lambda _: True)
+    monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
     if variable is not None:
         monkeypatch.setenv("TREEMEM_COMPILE", variable)
     with announced_run(nodes):
@@ -202,7 +202,7 @@ def test_an_argument_goes_before_the_environment_and_both_before_the_length_of_t
 
 
 def test_a_short_run_within_a_long_one_is_compiled_as_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_mode, "_has_compiler", lambda _: True)
+    monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
     with announced_run(compile_mode.WORTH_NODES), announced_run(1):
         assert compile_mode.compiling(CPU)
     with announced_run(compile_mode.WORTH_NODES - 1):

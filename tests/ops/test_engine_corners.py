@@ -22,7 +22,7 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["x", "y"], [("f", 1), ("g", 1), ("h", 2)])
-needs_compiler = pytest.mark.skipif(not compile_mode._has_compiler(""), reason="there is no C++ compiler")
+needs_compiler = pytest.mark.skipif(not compile_mode._has_compiler(), reason="there is no C++ compiler")
 
 
 @pytest.fixture

@@ -5,64 +5,13 @@ import torch
 from engine_parity import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ordered_memory_runs import SIZE, new_inputs, new_maps, results
 
-from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell
+from treemem.nn.ordered_memory import OrderedMemoryCell
 from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, naive, ordered_memory, stepwise
 from treemem.ops.ordered_memory.dropout import dropped_by_bits
 
-INPUT_SIZE, SIZE = 3, 4
-ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise")
-
-
-def new_maps(cell: OrderedMemoryCell = "gated", sharpness: float = 1.0, seed: int = 0) -> MemoryMaps:
-    """Maps in float64; the greater ``sharpness``, the more of the attention is on one slot."""
-    torch.manual_seed(seed)
-    maps = MemoryMaps(INPUT_SIZE, SIZE, cell).double()
-    with torch.no_grad():
-        for norm in (maps.norm, maps.query_norm, maps.key_norm):
-            norm.weight.uniform_(0.5, 1.5)
-            norm.bias.uniform_(-0.5, 0.5)
-        maps.score_map.weight.mul_(sharpness)
-    return maps
-
-
-def new_inputs(lengths: list[int], seed: int = 1) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(len(lengths), max(lengths, default=0), INPUT_SIZE, generator=generator, dtype=torch.float64)
-
-
-def results(
-    maps: MemoryMaps,
-    inputs: torch.Tensor,
-    lengths: list[int],
-    slots: int,
-    engine: OrderedMemoryEngine,
-    begins_empty: list[bool] | None = None,
-    dropouts: Dropouts = NO_DROPOUT,
-) -> dict[str, torch.Tensor]:
-    """Every output, and every gradient of a loss that reads them all."""
-    maps.zero_grad()
-    inputs = inputs.clone().requires_grad_()
-    steps = ordered_memory(
-        inputs,
-        torch.tensor(lengths, dtype=torch.int64),
-        maps.weights(),
-        slots,
-        engine=engine,
-        begins_empty=None if begins_empty is None else torch.tensor(begins_empty),
-        dropouts=dropouts,
-        trace=True,
-    )
-    assert steps.pointers is not None
-    assert steps.cumulative is not None
-    found = {"outputs": steps.outputs, "pointers": steps.pointers, "cumulative": steps.cumulative}
-    losses = [(value * torch.cos(torch.arange(value.numel()).view(value.shape))).sum() for value in found.values()]
-    if losses[0].requires_grad:
-        torch.stack(losses).sum().backward()
-    for name, parameter in [("inputs", inputs), *maps.named_parameters()]:
-        found[f"gradient of {name}"] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
-    return {name: value.detach() for name, value in found.items()}
-
+ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise", "fused")
 
 LENGTHS = {
     "ragged": [5, 9, 1, 3, 9, 2],
@@ -79,14 +28,16 @@ LENGTHS = {
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("cell", ["gated", "rnn"])
-def test_stepwise_is_naive_in_every_output_and_gradient(
+def test_engines_are_naive_in_every_output_and_gradient(
     lengths: list[int], slots: int, cell: OrderedMemoryCell
 ) -> None:
     for sharpness in (1.0, 40.0):
         maps, inputs = new_maps(cell, sharpness), new_inputs(lengths)
         for begins_empty in (None, [bool(index % 2) for index in range(len(lengths))]):
             found = {engine: results(maps, inputs, lengths, slots, engine, begins_empty) for engine in ENGINES}
-            assert_same(found["stepwise"], found["naive"], f"sharpness {sharpness}, begins_empty {begins_empty}")
+            for engine in ("stepwise", "fused"):
+                what = f"{engine}, sharpness {sharpness}, begins_empty {begins_empty}"
+                assert_same(found[engine], found["naive"], what)
 
 
 @settings(max_examples=40)
@@ -96,14 +47,15 @@ def test_stepwise_is_naive_in_every_output_and_gradient(
     sharpness=st.sampled_from([1.0, 10.0, 100.0, 1000.0]),
     seed=st.integers(0, 1000),
 )
-def test_stepwise_is_naive_for_any_lengths_slots_and_sharpness(
+def test_engines_are_naive_for_any_lengths_slots_and_sharpness(
     lengths: list[int], slots: int, sharpness: float, seed: int
 ) -> None:
     maps, inputs = new_maps("gated", sharpness, seed), new_inputs(lengths, seed)
     found = {engine: results(maps, inputs, lengths, slots, engine) for engine in ENGINES}
     for name, value in found["naive"].items():
         scale = max(1.0, float(value.abs().max())) if value.numel() else 1.0
-        torch.testing.assert_close(found["stepwise"][name], value, rtol=0, atol=1e-10 * scale * max(1.0, sharpness))
+        for engine in ("stepwise", "fused"):
+            torch.testing.assert_close(found[engine][name], value, rtol=0, atol=1e-10 * scale * max(1.0, sharpness))
 
 
 @pytest.mark.parametrize("cell", ["gated", "rnn"])

@@ -72,14 +72,44 @@ def compiling(device: torch.device) -> bool:
         forced = _from_environment()
     if forced is None:
         forced = _announced.get() >= WORTH_NODES
-    if forced and device.type == "cpu" and not _has_compiler(named := os.environ.get("CXX", "")):
-        give_up(
-            f"the C++ compiler that CXX names, {named!r}, is not there"
-            if named
-            else "there is no C++ compiler; install g++ or name one in CXX"
-        )
+    return bool(forced) and (device.type != "cpu" or _has_compiler())
+
+
+def native_wanted() -> bool:
+    """Whether operations in C++ may be compiled: unless steps are switched off, or compiling has failed.
+
+    Raises:
+        RecipeError: as of :func:`compiling`.
+    """
+    forced = _forced.get()
+    if _broken or forced is False or (forced is None and _from_environment() is False):
         return False
-    return forced
+    return _has_compiler()
+
+
+def compiler() -> list[str]:
+    """Return the command of the C++ compiler, ``CXX`` or ``g++`` or ``clang++``; empty if there is none."""
+    return _compiler(os.environ.get("CXX", ""))
+
+
+@cache
+def _compiler(named: str) -> list[str]:
+    """Return the command ``named``, or else a usual one; looking takes longer than a small step."""
+    commands = [named.split()] if named.strip() else [["g++"], ["clang++"]]
+    return next((each for each in commands if shutil.which(each[0])), [])
+
+
+def _has_compiler() -> bool:
+    """Return whether there is a C++ compiler; if not, warn and compile nothing more."""
+    if compiler():
+        return True
+    named = os.environ.get("CXX", "")
+    give_up(
+        f"the C++ compiler that CXX names, {named!r}, is not there"
+        if named
+        else "there is no C++ compiler; install g++ or name one in CXX"
+    )
+    return False
 
 
 def give_up(reason: str) -> None:
@@ -100,10 +130,3 @@ def _from_environment() -> bool | None:
     if value not in known:
         raise RecipeError(f"{ENVIRONMENT_VARIABLE}={value!r} is none of {', '.join(known)}")
     return known[value]
-
-
-@cache
-def _has_compiler(named: str) -> bool:
-    """Return whether the command ``named`` is there, or else a usual one; looking takes longer than a small step."""
-    commands = named.split()[:1] or ["g++", "clang++", "cl"]
-    return any(shutil.which(command) for command in commands)

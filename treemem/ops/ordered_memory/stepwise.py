@@ -43,13 +43,13 @@ def stepwise(
     slots: int,
     dropouts: Dropouts,
     trace: bool,
+    skip: float = 0.0,
 ) -> PackedSteps:
     """The equations of :func:`treemem.ops.ordered_memory.naive.naive_steps`, arranged for speed.
 
     Inputs, queries, and the scores of slots that hold nothing but the last element, are computed for all steps at once;
     keys, and the half of the cell's first product that reads the memory, for all slots of a step. Sequences that have
-    ended are no longer there. Slots whose ``cp`` is exactly 0 in a sequence are not composed there: their candidate is
-    the element.
+    ended are no longer there. Slots whose ``cp`` is 0 in a sequence are not composed: their candidate is the element.
 
     Args:
         inputs: step after step, ``[tokens, input_size]``.
@@ -59,6 +59,7 @@ def stepwise(
         slots: how many there are.
         dropouts: draws anew at each step and slot.
         trace: whether to return pointers.
+        skip: slots with a smaller ``cp`` are not composed either.
     """
     projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
     attention = _Attention(weights, dropouts, projected, sizes)
@@ -75,7 +76,7 @@ def stepwise(
             cumulative = pointers.cumsum(0)
             onward = cumulative[-1] - cumulative + pointers
             memory = torch.lerp(memory[:, :size], candidates[:, :size], onward[:, :, None])
-        chosen = choose(cumulative)
+        chosen = choose(cumulative, skip)
         composed = composer(new, memory, cumulative, chosen)
         whole = new.expand(slots, *new.shape).flatten(0, 1)
         candidates = whole.index_copy(0, chosen.place, composed).unflatten(0, (slots, size))
@@ -91,6 +92,38 @@ def stepwise(
         torch.cat([pointers for pointers, _ in traced], 1).t() if trace else None,
         torch.cat([cumulative for _, cumulative in traced], 1).t() if trace else None,
     )
+
+
+class Hoisted(NamedTuple):
+    """What the attention computes for all steps at once, from the second step on.
+
+    Attributes:
+        score: the map of the scores, divided by the root of ``hidden_size``.
+        queries: ``[tokens - sizes[0], hidden_size]``.
+        untouched: scores of slots that hold nothing but the element before, ``[tokens - sizes[0]]``.
+    """
+
+    score: Affine
+    queries: torch.Tensor
+    untouched: torch.Tensor
+
+
+def hoisted(weights: OrderedMemoryWeights, dropouts: Dropouts, projected: torch.Tensor, sizes: list[int]) -> Hoisted:
+    """Return queries and scores of the elements ``[tokens, hidden_size]`` of steps of these sizes."""
+    scale = 1 / math.sqrt(projected.shape[1])
+    score = Affine(weights.score.weight * scale, weights.score.bias * scale)
+    queries = linear(dropped_by_bits(projected[sizes[0] :], dropouts.memory), weights.query)
+    queries = layer_norm(queries, weights.query_norm)
+    before = [part[:size] for part, size in zip(projected.split(sizes), [*sizes[1:], 0], strict=True)]
+    return Hoisted(score, queries, scores_of(queries, torch.cat(before), weights, score, dropouts.memory))
+
+
+def scores_of(
+    queries: torch.Tensor, candidates: torch.Tensor, weights: OrderedMemoryWeights, score: Affine, rate: float
+) -> torch.Tensor:
+    """Return scores, ``[count]``, of candidates and their queries, each ``[count, hidden_size]``."""
+    key = layer_norm(linear(dropped_by_bits(candidates, rate), weights.key), weights.key_norm)
+    return linear(dropped_by_bits((key + queries).relu_(), rate), score).squeeze(1)
 
 
 class ChosenSlots(NamedTuple):
@@ -109,10 +142,10 @@ class ChosenSlots(NamedTuple):
     sequence: torch.Tensor
 
 
-def choose(cumulative: torch.Tensor) -> ChosenSlots:
+def choose(cumulative: torch.Tensor, skip: float = 0.0) -> ChosenSlots:
     """The slots that something reaches, and the last one of each sequence; ``cumulative``, ``[slots, sequences]``."""
     slots, size = cumulative.shape
-    reached = cumulative.detach() > 0
+    reached = (cumulative.detach() > 0) & (cumulative.detach() >= skip)
     reached[-1] = True
     order = reached.sum(0).argsort(descending=True)
     reached = reached.index_select(1, order)
@@ -134,19 +167,8 @@ class _Attention:
         self, weights: OrderedMemoryWeights, dropouts: Dropouts, projected: torch.Tensor, sizes: list[int]
     ) -> None:
         self.weights, self.rate = weights, dropouts.memory
-        scale = 1 / math.sqrt(projected.shape[1])
-        self.score = Affine(weights.score.weight * scale, weights.score.bias * scale)
-        later = sizes[1:]
-        queries = linear(dropped_by_bits(projected[sizes[0] :], self.rate), weights.query)
-        queries = layer_norm(queries, weights.query_norm)
-        before = [part[:size] for part, size in zip(projected.split(sizes), later, strict=False)]
-        self.queries = queries.split(later)
-        self.untouched = self._scores(queries, torch.cat(before)).split(later) if later else ()
-
-    def _scores(self, queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-        """``[count]``, of candidates and their queries ``[count, hidden_size]``."""
-        key = layer_norm(linear(dropped_by_bits(candidates, self.rate), self.weights.key), self.weights.key_norm)
-        return linear(dropped_by_bits((key + queries).relu_(), self.rate), self.score).squeeze(1)
+        self.score, queries, untouched = hoisted(weights, dropouts, projected, sizes)
+        self.queries, self.untouched = queries.split(sizes[1:]), untouched.split(sizes[1:])
 
     def __call__(
         self, step: int, cumulative: torch.Tensor, composed: torch.Tensor, chosen: ChosenSlots
@@ -165,7 +187,8 @@ class _Attention:
             untouched = torch.cat([untouched, untouched.new_zeros(before - size)])
         else:
             queries = queries.index_select(0, chosen.sequence)
-        scores = untouched.expand(slots, before).flatten().index_copy(0, chosen.place, self._scores(queries, composed))
+        own = scores_of(queries, composed, self.weights, self.score, self.rate)
+        scores = untouched.expand(slots, before).flatten().index_copy(0, chosen.place, own)
         scores = scores.unflatten(0, (slots, before))[:, :size]
         reach = torch.cat([cumulative[1:, :size], scores.new_ones(1, size)])
         within = torch.exp(scores - scores.amax(0)) * functional.threshold(reach, _BELOW_THRESHOLD, 0.0)

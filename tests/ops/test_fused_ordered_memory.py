@@ -1,0 +1,139 @@
+"""What only the fused Ordered Memory has: threads, its own dropout, skipped slots, and when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from engine_parity import assert_same
+from ordered_memory_runs import SIZE, new_inputs, new_maps, results
+
+from treemem.ops import compile_mode, compile_steps, native
+from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, ordered_memory
+from treemem.ops.ordered_memory.fused import fused
+from treemem.ops.threads import torch_threads
+
+pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+LENGTHS = [1 + 7 * index % 11 for index in range(40)]
+
+
+@pytest.fixture
+def no_library() -> Iterator[None]:
+    """Compile anew; afterwards too."""
+    native._library.cache_clear()
+    yield
+    native._library.cache_clear()
+    compile_mode._broken = False
+
+
+def is_fused(inputs: torch.Tensor, cell: str = "gated") -> bool:
+    weights = new_maps(cell).to(inputs.dtype).weights()  # type: ignore[arg-type]
+    return fused(inputs, [2, 1], torch.zeros(2, dtype=torch.bool), weights, 3, NO_DROPOUT, False) is not None
+
+
+def test_it_is_used_where_it_can_be() -> None:
+    inputs = new_inputs([3])[0]
+    assert is_fused(inputs)
+    assert is_fused(inputs.float())
+    assert not is_fused(inputs, "rnn")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not is_fused(inputs)
+    with compile_steps(False):
+        assert not is_fused(inputs)
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_take_sequences_and_change_nothing(threads: int) -> None:
+    maps, inputs = new_maps(sharpness=5.0), new_inputs(LENGTHS)
+    with torch_threads(threads):
+        assert_same(results(maps, inputs, LENGTHS, 6, "fused"), results(maps, inputs, LENGTHS, 6, "naive"), "")
+
+
+def test_gradients_with_dropout_are_those_of_the_same_masks() -> None:
+    maps, lengths = new_maps(), torch.tensor([4, 2])
+    inputs = new_inputs([4, 2]).requires_grad_()
+
+    def run(values: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return ordered_memory(values, lengths, maps.weights(), 3, dropouts=Dropouts(0.4, 0.3)).outputs
+
+    assert torch.autograd.gradcheck(run, (inputs, *maps.parameters()))
+
+
+def test_dropout_has_its_rate_and_its_mean() -> None:
+    maps, size = new_maps(), 4000
+    inputs = new_inputs([2])[:, :2].expand(size, 2, -1)
+    lengths = torch.full((size,), 2)
+    with torch.no_grad():
+        found = {
+            engine: ordered_memory(
+                inputs, lengths, maps.weights(), 2, dropouts=Dropouts(0.5, 0.0), engine=engine
+            ).outputs
+            for engine in ("fused", "naive")
+        }
+    assert len(found["fused"][:, 1].unique(dim=0)) > size / 2, "sequences have masks of their own"
+    for moment in (1, 2):
+        means = [found[engine][:, 1].pow(moment).mean(0) for engine in ("fused", "naive")]
+        torch.testing.assert_close(*means, rtol=0, atol=0.08)
+
+
+def test_a_second_backward_pass_gives_the_same_gradients() -> None:
+    maps, inputs = new_maps(), new_inputs(LENGTHS)
+    steps = ordered_memory(inputs, torch.tensor(LENGTHS), maps.weights(), 6, dropouts=Dropouts(0.2, 0.2))
+    first, second = (
+        torch.autograd.grad(steps.outputs.sin().sum(), [*maps.parameters()], retain_graph=True) for _ in range(2)
+    )
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_there_is_no_second_derivative() -> None:
+    maps, inputs = new_maps(), new_inputs([3]).requires_grad_()
+    outputs = ordered_memory(inputs, torch.tensor([3]), maps.weights(), 3).outputs
+    (gradient,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["fused", "stepwise"])
+def test_skipping_slots_hardly_changes_anything(engine: str) -> None:
+    lengths = [30] * 8
+    for sharpness in (1.0, 10.0, 60.0):
+        maps, inputs = new_maps(sharpness=sharpness), new_inputs(lengths)
+        given = (inputs, torch.tensor(lengths), maps.weights(), 9)
+        found, expected = (ordered_memory(*given, engine=engine, skip=skip) for skip in (1e-5, 0.0))  # type: ignore[arg-type]
+        torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-6 * SIZE)
+        for name, parameter in maps.named_parameters():
+            gradients = [
+                torch.autograd.grad(each.outputs.mean(), parameter, retain_graph=True)[0] for each in (found, expected)
+            ]
+            torch.testing.assert_close(*gradients, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_compiled_library_is_kept_for_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with caplog.at_level("INFO"):
+        assert is_fused(new_inputs([3])[0])
+        native._library.cache_clear()
+        assert is_fused(new_inputs([3])[0])
+    assert [record.message[:23] for record in caplog.records] == ["compiled ordered_memory"]
+    assert len(list(tmp_path.rglob("*"))) == 2, "the folder and the library"
+
+
+def test_where_compiling_fails_it_is_stepwise_after_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\ncase $1 in --version) echo 1;; *) echo 'no header' >&2; exit 1;; esac\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    maps, inputs = new_maps(), new_inputs([4, 2])
+    with pytest.warns(RuntimeWarning, match="no header"):
+        found = results(maps, inputs, [4, 2], 3, "fused")
+    assert_same(found, results(maps, inputs, [4, 2], 3, "fused"), "without another warning")

@@ -1,0 +1,173 @@
+// What the compiled operations share: matrix products, rows, exponentials and dropout.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#define PRAGMA(text) _Pragma(#text)
+#define SIMD PRAGMA(omp simd)
+#define SIMD_SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+
+namespace {
+
+// Memory without initial values, aligned to cache lines.
+template <typename T>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(int64_t count) { allocate(count); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  Buffer(Buffer&& other) noexcept : values(other.values) { other.values = nullptr; }
+  ~Buffer() { free(); }
+
+  void allocate(int64_t count) {
+    free();
+    const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64;
+    values = static_cast<T*>(std::aligned_alloc(64, bytes));
+    if (!values) throw std::bad_alloc();
+  }
+  void allocate_zero(int64_t count) {
+    allocate(count);
+    std::memset(values, 0, static_cast<size_t>(count) * sizeof(T));
+  }
+  void free() {
+    std::free(values);
+    values = nullptr;
+  }
+  T* get() const { return values; }
+  T& operator[](int64_t at) const { return values[at]; }
+
+ private:
+  T* values = nullptr;
+};
+
+// sgemm or dgemm of Fortran: column by column.
+template <typename T>
+using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,
+                      const T*, const int*, const T*, T*, const int*);
+
+template <typename T>
+void gemm_columns(Gemm<T> gemm, char first, char second, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda,
+                  const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
+  if (!m || !n) return;
+  const int sizes[] = {int(m), int(n), int(k), int(lda), int(ldb), int(ldc)};
+  const T one = 1;
+  gemm(&first, &second, sizes, sizes + 1, sizes + 2, &one, a, sizes + 3, b, sizes + 4, &beta, c, sizes + 5);
+}
+
+// out [rows, outputs] = (out if add else 0) + in [rows, inputs] weight^T, with weight [outputs, inputs].
+template <typename T>
+void product(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
+             const T* weight, int64_t weight_stride, T* out, int64_t out_stride, bool add) {
+  gemm_columns<T>(gemm, 'T', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(add), out, out_stride);
+}
+
+// out [rows, outputs] = in [rows, inputs] weight, with weight [inputs, outputs].
+template <typename T>
+void product_plain(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
+                   const T* weight, int64_t weight_stride, T* out, int64_t out_stride) {
+  gemm_columns<T>(gemm, 'N', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(0), out, out_stride);
+}
+
+// out [left, right] += a^T b, with a [rows, left] and b [rows, right].
+template <typename T>
+void outer(Gemm<T> gemm, int64_t left, int64_t right, int64_t rows, const T* a, int64_t a_stride, const T* b,
+           int64_t b_stride, T* out, int64_t out_stride) {
+  if (rows) gemm_columns<T>(gemm, 'N', 'T', right, left, rows, b, b_stride, a, a_stride, T(1), out, out_stride);
+}
+
+template <typename T>
+void add(T* to, const T* from, int64_t count) {
+  SIMD
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+template <typename T>
+void add_rows(T* to, const T* from, int64_t rows, int64_t width) {
+  for (int64_t row = 0; row < rows; ++row) add(to, from + row * width, width);
+}
+
+template <typename T>
+void fill_rows(T* to, int64_t rows, int64_t width, const T* from) {
+  for (int64_t row = 0; row < rows; ++row) std::memcpy(to + row * width, from, static_cast<size_t>(width) * sizeof(T));
+}
+
+// (x - mean) / sqrt(variance + 1e-5), in place; returns the factor.
+template <typename T>
+T normalize(T* values, int64_t width) {
+  T mean = 0, square = 0;
+  SIMD_SUM(mean)
+  for (int64_t i = 0; i < width; ++i) mean += values[i];
+  mean /= T(width);
+  SIMD_SUM(square)
+  for (int64_t i = 0; i < width; ++i) square += (values[i] - mean) * (values[i] - mean);
+  const T scale = T(1) / std::sqrt(square / T(width) + T(1e-5));
+  SIMD
+  for (int64_t i = 0; i < width; ++i) values[i] = (values[i] - mean) * scale;
+  return scale;
+}
+
+// exp in a form that vectorises: 2^n times a Taylor polynomial of |x| <= log(2) / 2.
+inline float exponential(float x) {
+  x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
+  const float n = std::nearbyint(x * 1.44269504f);
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float y = 1.f / 5040;
+  y = y * r + 1.f / 720, y = y * r + 1.f / 120, y = y * r + 1.f / 24, y = y * r + 1.f / 6, y = y * r + 0.5f;
+  y = y * r + 1.f, y = y * r + 1.f;
+  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return y * power;
+}
+inline double exponential(double x) {
+  x = x < -708. ? -708. : x > 709. ? 709. : x;
+  const double n = std::nearbyint(x * 1.4426950408889634);
+  const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
+  double y = 1. / 6227020800;
+  y = y * r + 1. / 479001600, y = y * r + 1. / 39916800, y = y * r + 1. / 3628800, y = y * r + 1. / 362880;
+  y = y * r + 1. / 40320, y = y * r + 1. / 5040, y = y * r + 1. / 720, y = y * r + 1. / 120, y = y * r + 1. / 24;
+  y = y * r + 1. / 6, y = y * r + 0.5, y = y * r + 1., y = y * r + 1.;
+  const int64_t bits = (static_cast<int64_t>(n) + 1023) << 52;
+  double power;
+  std::memcpy(&power, &bits, sizeof power);
+  return y * power;
+}
+
+template <typename T>
+inline T sigmoid(T x) {
+  return T(1) / (T(1) + exponential(-x));
+}
+
+// Inverted dropout. The factor of an entry follows from its number, so nothing is kept for the backward pass.
+template <typename T>
+class Dropout {
+ public:
+  Dropout(double rate, int64_t seed, int64_t part)
+      : scale(rate < 1 ? T(1 / (1 - rate)) : T(0)), on(rate > 0),
+        least(static_cast<uint32_t>(std::fmin(rate * 4294967296.0, 4294967295.0))),
+        seed(mixed(static_cast<uint32_t>(seed) ^ mixed(static_cast<uint32_t>(seed >> 32) + static_cast<uint32_t>(part)))) {}
+
+  // 0, or 1 / (1 - rate), for an entry of a stream of entries.
+  T factor(uint32_t stream, uint32_t entry) const {
+    return !on ? T(1) : mixed((entry ^ seed) + stream * 0x9E3779B9u) >= least ? scale : T(0);
+  }
+
+  const T scale;
+
+ private:
+  static uint32_t mixed(uint32_t x) {  // the finalizer of MurmurHash3
+    x ^= x >> 16, x *= 0x85EBCA6Bu, x ^= x >> 13, x *= 0xC2B2AE35u;
+    return x ^ x >> 16;
+  }
+
+  const bool on;
+  const uint32_t least, seed;
+};
+
+}  // namespace

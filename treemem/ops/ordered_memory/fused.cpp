@@ -1,0 +1,583 @@
+// The Ordered Memory of Shen et al. 2019 over packed sequences, forward and backward.
+//
+// The equations are those of naive.py. What is done differently:
+// - A slot is composed only in the sequences whose cp there is at least `skip` (above 0 if skip is 0). In the others its
+//   candidate is the element. The last slot is always composed.
+// - A (slot, sequence) that is composed is a "pair". The pairs of a step are sorted by slot, and by the first composed
+//   slot of their sequence. So the sequences of a slot are a prefix of those of the next slot.
+// - The memory of a pair follows from the two steps before: below its first composed slot, a sequence holds elements.
+// - Sequences are independent. Each thread takes every n-th one, without waiting for the others.
+//
+// Matrices are row by row. `gemm` is sgemm or dgemm of the BLAS that torch has.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "numerics.h"
+
+namespace {
+
+constexpr double kThreshold = 1e-5;  // reach below this is 0
+constexpr double kEpsilon = 1e-5;    // of layer norms
+constexpr double kSmallest = 1e-12;  // of the sum that pointers are divided by
+
+enum Stream : uint32_t { kVertical = 1, kHorizontal, kInner, kKey, kCompared };
+
+}  // namespace
+
+extern "C" {
+
+// Tensors and options of a run, as fused.py fills them in. Float or double, as `real` says.
+struct Problem {
+  int64_t num_steps, hidden_size, slots, num_parts, train, seed;
+  double skip, cell_dropout, memory_dropout, score_bias;
+  const int64_t* sizes;        // [num_steps], sequences of each step, not ascending
+  const uint8_t* begins_empty; // [sizes[0]]
+  const void* gemm;
+  const void *elements;        // x, [tokens, hidden_size]
+  const void *queries;         // [tokens - sizes[0], hidden_size]
+  const void *untouched;       // score of the element before, [tokens - sizes[0]]
+  const void *key_weight, *key_bias, *key_gain, *key_shift, *score_weight;
+  const void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
+  void *outputs;               // [tokens, hidden_size]
+  void *pointers, *cumulative; // [tokens, slots]
+};
+
+// Gradients: what comes in, and what goes out. Those of weights have a first axis of parts.
+struct Gradients {
+  const void *outputs, *pointers, *cumulative;  // the last two may be null
+  void *elements, *queries, *untouched;
+  void *key_weight, *key_bias, *key_gain, *key_shift, *score_weight, *score_bias;
+  void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
+};
+}
+
+namespace {
+
+// What a step keeps of its sequences, its pairs and its keys.
+template <typename T>
+struct Step {
+  int64_t size = 0, pairs = 0, keys = 0, token = 0;
+  std::vector<int64_t> first, rank, order;     // by sequence; by rank
+  std::vector<int64_t> count, offset;          // by slot
+  std::vector<int64_t> key_pair, key_row, key_slot;  // of the step before
+  Buffer<T> share, held, candidate, inner, gates, normed, scale, key_normed, key_scale;
+
+  int64_t pair(int64_t row, int64_t slot) const { return offset[slot] + rank[row]; }
+};
+
+template <typename T>
+class Part {
+ public:
+  Part(const Problem& problem, int64_t part)
+      : p(problem), part(part), parts(problem.num_parts), D(problem.hidden_size), S(problem.slots),
+        gemm(reinterpret_cast<Gemm<T>>(problem.gemm)),
+        cell_drop(problem.cell_dropout, problem.seed, part), memory_drop(problem.memory_dropout, problem.seed, part) {}
+
+  bool forward();
+  void backward(const Gradients& g);
+
+ private:
+  using Floats = const T*;
+  const Problem p;
+  const int64_t part, parts, D, S;
+  const Gemm<T> gemm;
+  const Dropout<T> cell_drop, memory_drop;
+  std::vector<std::unique_ptr<Step<T>>> steps;
+  std::vector<int64_t> starts;
+  uint32_t num_pairs = 0, num_keys = 0;  // of the steps so far: they number the entries for dropout
+  std::vector<uint32_t> pairs_before, keys_before;
+
+  static Floats read(const void* values) { return static_cast<Floats>(values); }
+  int64_t token(int64_t step, int64_t row) const { return starts[step] + part + parts * row; }
+  Floats element(int64_t step, int64_t row) const { return read(p.elements) + token(step, row) * D; }
+  int64_t after_first(int64_t step, int64_t row) const { return token(step, row) - p.sizes[0]; }
+
+  // The candidate of a slot after a step; null before the first step.
+  Floats candidate(int64_t step, int64_t row, int64_t slot) const {
+    if (step < 0) return nullptr;
+    const Step<T>& s = *steps[step];
+    return slot < s.first[row] ? element(step, row) : s.candidate.get() + s.pair(row, slot) * D;
+  }
+  // The memory of a slot before `step` changes it; null where it is 0.
+  Floats memory_before(int64_t step, int64_t row, int64_t slot) const {
+    const Step<T>& before = *steps[step - 1];
+    return slot < before.first[row] ? candidate(step - 2, row, slot) : before.held.get() + before.pair(row, slot) * D;
+  }
+  T reach(const T* cumulative, int64_t slot) const {
+    const T value = slot + 1 < S ? cumulative[slot + 1] : T(1);
+    return value < T(kThreshold) ? T(0) : value;
+  }
+  bool attend(int64_t t, Step<T>& s);
+  void choose(int64_t t, Step<T>& s);
+  void hold(int64_t t, Step<T>& s);
+  void compose(int64_t t, Step<T>& s);
+  void gather_keys(int64_t t, const Step<T>& s, T* keys) const;
+  void gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const;
+  void gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const;
+};
+
+template <typename T>
+bool Part<T>::forward() {
+  starts.assign(1, 0);
+  for (int64_t t = 0; t < p.num_steps; ++t) {
+    starts.push_back(starts[t] + p.sizes[t]);
+    if (p.sizes[t] <= part) break;
+    auto s = std::make_unique<Step<T>>();
+    s->size = (p.sizes[t] - part + parts - 1) / parts;
+    pairs_before.push_back(num_pairs);
+    keys_before.push_back(num_keys);
+    steps.push_back(std::move(s));
+    Step<T>& step = *steps.back();
+    if (!attend(t, step)) return false;
+    choose(t, step);
+    hold(t, step);
+    compose(t, step);
+    num_pairs += static_cast<uint32_t>(step.pairs);
+    num_keys += static_cast<uint32_t>(step.keys);
+    if (!p.train) {  // the next steps read held and candidate of two steps
+      step.inner.free(), step.gates.free(), step.normed.free(), step.key_normed.free();
+      if (t >= 2) steps[t - 2]->held.free(), steps[t - 2]->candidate.free();
+    }
+  }
+  return true;
+}
+
+// p and cp of a step. False if the sum of the pointers would be clamped: then the memory of slots out of reach changes too.
+template <typename T>
+bool Part<T>::attend(int64_t t, Step<T>& s) {
+  T* pointers = static_cast<T*>(p.pointers);
+  T* cumulative = static_cast<T*>(p.cumulative);
+  if (t == 0) {
+    for (int64_t row = 0; row < s.size; ++row) {
+      const int64_t at = token(0, row) * S;
+      std::fill_n(pointers + at, S, T(0));
+      std::fill_n(cumulative + at, S, T(0));
+      pointers[at + S - 1] = cumulative[at + S - 1] = T(p.begins_empty[part + parts * row]);
+    }
+    return true;
+  }
+  const Step<T>& before = *steps[t - 1];
+  for (int64_t row = 0; row < s.size; ++row) {
+    const T* cp = cumulative + token(t - 1, row) * S;
+    for (int64_t slot = before.first[row]; slot < S; ++slot) {
+      if (reach(cp, slot) == T(0)) continue;
+      s.key_pair.push_back(before.pair(row, slot));
+      s.key_row.push_back(row);
+      s.key_slot.push_back(slot);
+    }
+  }
+  s.keys = static_cast<int64_t>(s.key_pair.size());
+  Buffer<T> inputs(s.keys * D), scores(s.keys);
+  s.key_normed.allocate(s.keys * D);
+  s.key_scale.allocate(s.keys);
+  gather_keys(t, s, inputs.get());
+  fill_rows(s.key_normed.get(), s.keys, D, read(p.key_bias));
+  product(gemm, s.keys, D, D, inputs.get(), D, read(p.key_weight), D, s.key_normed.get(), D, true);
+  Floats gain = read(p.key_gain), shift = read(p.key_shift), weight = read(p.score_weight);
+  for (int64_t key = 0; key < s.keys; ++key) {
+    T* normed = s.key_normed.get() + key * D;
+    s.key_scale[key] = normalize(normed, D);
+    Floats query = read(p.queries) + after_first(t, s.key_row[key]) * D;
+    const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
+    T total = 0;
+    SIMD_SUM(total)
+    for (int64_t d = 0; d < D; ++d) {
+      const T value = normed[d] * gain[d] + shift[d] + query[d];
+      total += weight[d] * (value < T(0) ? T(0) : value) * memory_drop.factor(kCompared, entry + static_cast<uint32_t>(d));
+    }
+    scores[key] = total + T(p.score_bias);
+  }
+  int64_t key = 0;
+  std::vector<T> own(S);
+  for (int64_t row = 0; row < s.size; ++row) {
+    const T* cp = cumulative + token(t - 1, row) * S;
+    const int64_t first = before.first[row], at = token(t, row) * S;
+    const T untouched = read(p.untouched)[after_first(t, row)];
+    T most = first > 0 ? untouched : -INFINITY;
+    std::fill(own.begin(), own.end(), untouched);
+    for (; key < s.keys && s.key_row[key] == row; ++key) {
+      own[s.key_slot[key]] = scores[key];
+      most = scores[key] <= most ? most : scores[key];
+    }
+    T sum = 0;
+    for (int64_t slot = 0; slot < S; ++slot) {
+      const T within = reach(cp, slot);
+      pointers[at + slot] = within == T(0) ? T(0) : std::exp(own[slot] - most) * within;
+      sum += pointers[at + slot];
+    }
+    if (sum < T(kSmallest)) return false;
+    T so_far = 0;
+    for (int64_t slot = 0; slot < S; ++slot) {
+      pointers[at + slot] /= sum;
+      cumulative[at + slot] = so_far += pointers[at + slot];
+    }
+  }
+  return true;
+}
+
+// The first composed slot of each sequence, and the order of the pairs.
+template <typename T>
+void Part<T>::choose(int64_t t, Step<T>& s) {
+  s.first.resize(s.size), s.rank.resize(s.size), s.order.resize(s.size);
+  s.count.assign(S, 0), s.offset.assign(S, 0);
+  for (int64_t row = 0; row < s.size; ++row) {
+    const T* cp = static_cast<const T*>(p.cumulative) + token(t, row) * S;
+    int64_t first = 0;
+    while (first < S - 1 && !(cp[first] > T(0) && cp[first] >= T(p.skip)) && cp[first] == cp[first]) ++first;
+    s.first[row] = first;
+    ++s.count[first];
+  }
+  int64_t before = 0;
+  for (int64_t slot = 0; slot < S; ++slot) {
+    const int64_t here = s.count[slot];
+    s.offset[slot] = before;  // for now the rank of the slot's first sequence
+    before += here;
+    s.count[slot] = before;
+  }
+  for (int64_t row = 0; row < s.size; ++row) s.order[s.rank[row] = s.offset[s.first[row]]++] = row;
+  s.pairs = 0;
+  for (int64_t slot = 0; slot < S; ++slot) s.offset[slot] = s.pairs, s.pairs += s.count[slot];
+  s.share.allocate(s.pairs);
+  for (int64_t slot = 0; slot < S; ++slot)
+    for (int64_t rank = 0; rank < s.count[slot]; ++rank)
+      s.share[s.offset[slot] + rank] = static_cast<const T*>(p.cumulative)[token(t, s.order[rank]) * S + slot];
+}
+
+// The memory of the pairs.
+template <typename T>
+void Part<T>::hold(int64_t t, Step<T>& s) {
+  s.held.allocate(s.pairs * D);
+  for (int64_t slot = 0; slot < S; ++slot) {
+    for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
+      const int64_t row = s.order[rank];
+      T* held = s.held.get() + (s.offset[slot] + rank) * D;
+      if (t == 0) {
+        std::fill_n(held, D, T(0));
+        continue;
+      }
+      const int64_t at = token(t, row) * S;
+      const T* cp = static_cast<const T*>(p.cumulative) + at;
+      const T onward = cp[S - 1] - cp[slot] + static_cast<const T*>(p.pointers)[at + slot];
+      Floats from = memory_before(t, row, slot), to = candidate(t - 1, row, slot);
+      for (int64_t d = 0; d < D; ++d) {
+        const T old = from ? from[d] : T(0);
+        held[d] = old + onward * (to[d] - old);
+      }
+    }
+  }
+}
+
+template <typename T>
+void Part<T>::compose(int64_t t, Step<T>& s) {
+  const int64_t inner_size = 4 * D;
+  s.candidate.allocate(s.pairs * D);
+  s.inner.allocate(s.pairs * inner_size);
+  s.gates.allocate(s.pairs * inner_size);
+  s.normed.allocate(s.pairs * D);
+  s.scale.allocate(s.pairs);
+  Buffer<T> inputs(s.pairs * D);
+  gather_held(s, t, inputs.get(), D);
+  fill_rows(s.inner.get(), s.pairs, inner_size, read(p.bias1));
+  product(gemm, s.pairs, inner_size, D, inputs.get(), D, read(p.weight1) + D, 2 * D, s.inner.get(), inner_size, true);
+  fill_rows(s.gates.get(), s.pairs, inner_size, read(p.bias2));
+  Floats gain = read(p.gain), shift = read(p.shift);
+  for (int64_t slot = 0; slot < S; ++slot) {
+    const int64_t count = s.count[slot], begin = s.offset[slot];
+    if (!count) continue;
+    gather_vertical(t, s, slot, inputs.get(), D);
+    T* inner = s.inner.get() + begin * inner_size;
+    product(gemm, count, inner_size, D, inputs.get(), D, read(p.weight1), 2 * D, inner, inner_size, true);
+    const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(inner_size);
+    for (int64_t i = 0; i < count * inner_size; ++i)
+      inner[i] = (inner[i] < T(0) ? T(0) : inner[i]) * cell_drop.factor(kInner, entry + static_cast<uint32_t>(i));
+    T* gates = s.gates.get() + begin * inner_size;
+    product(gemm, count, inner_size, inner_size, inner, inner_size, read(p.weight2), inner_size, gates, inner_size, true);
+    for (int64_t rank = 0; rank < count; ++rank) {
+      const int64_t row = s.order[rank], at = begin + rank;
+      Floats own = element(t, row), held = s.held.get() + at * D;
+      Floats below = slot > s.first[row] ? s.candidate.get() + s.pair(row, slot - 1) * D : own;
+      T *a = gates + rank * inner_size, *b = a + D, *c = b + D, *u = c + D;
+      for (int64_t d = 0; d < 3 * D; ++d) a[d] = sigmoid(a[d]);
+      T* normed = s.normed.get() + at * D;
+      for (int64_t d = 0; d < D; ++d) normed[d] = a[d] * below[d] + b[d] * held[d] + c[d] * u[d];
+      s.scale[at] = normalize(normed, D);
+      T* out = s.candidate.get() + at * D;
+      const T share = s.share[at];
+      for (int64_t d = 0; d < D; ++d) out[d] = own[d] + share * (normed[d] * gain[d] + shift[d] - own[d]);
+    }
+  }
+  for (int64_t row = 0; row < s.size; ++row)
+    std::copy_n(s.candidate.get() + s.pair(row, S - 1) * D, D, static_cast<T*>(p.outputs) + token(t, row) * D);
+}
+
+// What the key map reads, with dropout.
+template <typename T>
+void Part<T>::gather_keys(int64_t t, const Step<T>& s, T* out) const {
+  for (int64_t key = 0; key < s.keys; ++key) {
+    Floats from = steps[t - 1]->candidate.get() + s.key_pair[key] * D;
+    const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
+    for (int64_t d = 0; d < D; ++d) out[key * D + d] = from[d] * memory_drop.factor(kKey, entry + static_cast<uint32_t>(d));
+  }
+}
+
+// What the cell reads of the slot below, with dropout.
+template <typename T>
+void Part<T>::gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const {
+  for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
+    const int64_t row = s.order[rank];
+    Floats from = slot > s.first[row] ? s.candidate.get() + s.pair(row, slot - 1) * D : element(t, row);
+    const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(s.offset[slot] + rank)) * static_cast<uint32_t>(D);
+    for (int64_t d = 0; d < D; ++d)
+      out[rank * stride + d] = from[d] * cell_drop.factor(kVertical, entry + static_cast<uint32_t>(d));
+  }
+}
+
+// What the cell reads of the memory, with dropout.
+template <typename T>
+void Part<T>::gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const {
+  for (int64_t pair = 0; pair < s.pairs; ++pair) {
+    const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
+    for (int64_t d = 0; d < D; ++d)
+      out[pair * stride + d] = s.held[pair * D + d] * cell_drop.factor(kHorizontal, entry + static_cast<uint32_t>(d));
+  }
+}
+
+template <typename T>
+void Part<T>::backward(const Gradients& g) {
+  const int64_t inner_size = 4 * D;
+  auto own = [&](void* values, int64_t size) { return static_cast<T*>(values) + part * size; };
+  T *d_key_weight = own(g.key_weight, D * D), *d_key_bias = own(g.key_bias, D), *d_key_gain = own(g.key_gain, D);
+  T *d_key_shift = own(g.key_shift, D), *d_score_weight = own(g.score_weight, D), *d_score_bias = own(g.score_bias, 1);
+  T *d_weight1 = own(g.weight1, inner_size * 2 * D), *d_bias1 = own(g.bias1, inner_size);
+  T *d_weight2 = own(g.weight2, inner_size * inner_size), *d_bias2 = own(g.bias2, inner_size);
+  T *d_gain = own(g.gain, D), *d_shift = own(g.shift, D);
+  T *d_elements = static_cast<T*>(g.elements), *d_queries = static_cast<T*>(g.queries);
+  Floats gain = read(p.gain), key_gain = read(p.key_gain), key_shift = read(p.key_shift);
+  Floats score_weight = read(p.score_weight);
+  const T kept_inner = cell_drop.scale;
+
+  const int64_t last = static_cast<int64_t>(steps.size()) - 1;
+  std::vector<Buffer<T>> d_candidate(steps.size()), d_held(steps.size());  // of at most three steps at a time
+  std::vector<std::vector<T>> d_cumulative(steps.size());
+  auto prepare = [&](int64_t t) {
+    if (t < 0 || d_candidate[t].get()) return;
+    d_candidate[t].allocate_zero(steps[t]->pairs * D);
+    d_held[t].allocate_zero(steps[t]->pairs * D);
+    d_cumulative[t].assign(steps[t]->size * S, T(0));
+  };
+  auto d_element = [&](int64_t t, int64_t row) { return d_elements + token(t, row) * D; };
+  auto to_candidate = [&](int64_t t, int64_t row, int64_t slot) -> T* {
+    if (t < 0) return nullptr;
+    return slot < steps[t]->first[row] ? d_element(t, row) : d_candidate[t].get() + steps[t]->pair(row, slot) * D;
+  };
+
+  for (int64_t t = last; t >= 0; --t) {
+    Step<T>& s = *steps[t];
+    prepare(t), prepare(t - 1), prepare(t - 2);
+    for (int64_t row = 0; row < s.size; ++row)
+      add(d_candidate[t].get() + s.pair(row, S - 1) * D, static_cast<Floats>(g.outputs) + token(t, row) * D, D);
+
+    // The cell, from the last slot to the first. `gates` becomes the gradient of what W_2 gives.
+    Buffer<T> d_inner(s.pairs * inner_size), d_vertical(s.size * D), d_read(s.pairs * D);
+    for (int64_t slot = S - 1; slot >= 0; --slot) {
+      const int64_t count = s.count[slot], begin = s.offset[slot];
+      if (!count) continue;
+      T* gates = s.gates.get() + begin * inner_size;
+      for (int64_t rank = 0; rank < count; ++rank) {
+        const int64_t row = s.order[rank], at = begin + rank;
+        Floats x = element(t, row), held = s.held.get() + at * D, normed = s.normed.get() + at * D;
+        Floats below = slot > s.first[row] ? s.candidate.get() + s.pair(row, slot - 1) * D : x;
+        Floats d_out = d_candidate[t].get() + at * D, shift = read(p.shift);
+        T *dx = d_element(t, row), *dh = d_held[t].get() + at * D, *dv = d_vertical.get() + rank * D;
+        const T share = s.share[at];
+        T of_share = 0, mean = 0, mean_normed = 0;
+        SIMD_SUM(of_share, mean, mean_normed)
+        for (int64_t d = 0; d < D; ++d) {
+          const T own_d = d_out[d], of_cell = share * own_d, of_normed = of_cell * gain[d];
+          of_share += own_d * (normed[d] * gain[d] + shift[d] - x[d]);
+          dx[d] += own_d - of_cell;
+          d_gain[d] += of_cell * normed[d];
+          d_shift[d] += of_cell;
+          mean += of_normed;
+          mean_normed += of_normed * normed[d];
+        }
+        d_cumulative[t][row * S + slot] += of_share;
+        mean /= D, mean_normed /= D;
+        const T scale = s.scale[at];
+        T *a = gates + rank * inner_size, *b = a + D, *c = b + D, *u = c + D;
+        SIMD
+        for (int64_t d = 0; d < D; ++d) {
+          const T mixed = scale * (share * d_out[d] * gain[d] - mean - normed[d] * mean_normed);
+          dv[d] = mixed * a[d];
+          dh[d] += mixed * b[d];
+          const T of_u = mixed * c[d];
+          a[d] = mixed * below[d] * a[d] * (T(1) - a[d]);
+          b[d] = mixed * held[d] * b[d] * (T(1) - b[d]);
+          c[d] = mixed * u[d] * c[d] * (T(1) - c[d]);
+          u[d] = of_u;
+        }
+      }
+      T* di = d_inner.get() + begin * inner_size;
+      product_plain(gemm, count, inner_size, inner_size, gates, inner_size, read(p.weight2), inner_size, di, inner_size);
+      Floats inner = s.inner.get() + begin * inner_size;
+      for (int64_t i = 0; i < count * inner_size; ++i) di[i] = inner[i] > T(0) ? di[i] * kept_inner : T(0);
+      product_plain(gemm, count, D, inner_size, di, inner_size, read(p.weight1), 2 * D, d_read.get(), D);
+      for (int64_t rank = 0; rank < count; ++rank) {
+        const int64_t row = s.order[rank];
+        T* to = slot > s.first[row] ? d_candidate[t].get() + s.pair(row, slot - 1) * D : d_element(t, row);
+        Floats dv = d_vertical.get() + rank * D, dr = d_read.get() + rank * D;
+        const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin + rank)) * static_cast<uint32_t>(D);
+        for (int64_t d = 0; d < D; ++d) to[d] += dv[d] + dr[d] * cell_drop.factor(kVertical, entry + static_cast<uint32_t>(d));
+      }
+    }
+    product_plain(gemm, s.pairs, D, inner_size, d_inner.get(), inner_size, read(p.weight1) + D, 2 * D, d_read.get(), D);
+    for (int64_t pair = 0; pair < s.pairs; ++pair) {
+      const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
+      T* dh = d_held[t].get() + pair * D;
+      for (int64_t d = 0; d < D; ++d)
+        dh[d] += d_read[pair * D + d] * cell_drop.factor(kHorizontal, entry + static_cast<uint32_t>(d));
+    }
+
+    // Weights of the cell.
+    {
+      Buffer<T> both(s.pairs * 2 * D);
+      for (int64_t slot = 0; slot < S; ++slot) gather_vertical(t, s, slot, both.get() + s.offset[slot] * 2 * D, 2 * D);
+      gather_held(s, t, both.get() + D, 2 * D);
+      outer(gemm, inner_size, 2 * D, s.pairs, d_inner.get(), inner_size, both.get(), 2 * D, d_weight1, 2 * D);
+      outer(gemm, inner_size, inner_size, s.pairs, s.gates.get(), inner_size, s.inner.get(), inner_size, d_weight2, inner_size);
+      add_rows(d_bias1, d_inner.get(), s.pairs, inner_size);
+      add_rows(d_bias2, s.gates.get(), s.pairs, inner_size);
+    }
+    if (t > 0) {
+      // The memory.
+      const T* cumulative = static_cast<const T*>(p.cumulative);
+      const T* pointers = static_cast<const T*>(p.pointers);
+      std::vector<T> d_onward(s.size * S, T(0));
+      for (int64_t slot = 0; slot < S; ++slot) {
+        for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
+          const int64_t row = s.order[rank], at = token(t, row) * S;
+          const T onward = cumulative[at + S - 1] - cumulative[at + slot] + pointers[at + slot];
+          Floats from = memory_before(t, row, slot), to = candidate(t - 1, row, slot);
+          Floats dh = d_held[t].get() + (s.offset[slot] + rank) * D;
+          const Step<T>& before = *steps[t - 1];
+          T* d_from = slot < before.first[row] ? to_candidate(t - 2, row, slot)
+                                               : d_held[t - 1].get() + before.pair(row, slot) * D;
+          T* d_to = to_candidate(t - 1, row, slot);
+          T total = 0;
+          for (int64_t d = 0; d < D; ++d) {
+            total += dh[d] * (to[d] - (from ? from[d] : T(0)));
+            d_to[d] += onward * dh[d];
+          }
+          if (d_from)
+            for (int64_t d = 0; d < D; ++d) d_from[d] += (T(1) - onward) * dh[d];
+          d_onward[row * S + slot] += total;
+        }
+      }
+      // The attention.
+      std::vector<T> d_score(s.keys), d_own(S);
+      int64_t key = 0;
+      for (int64_t row = 0; row < s.size; ++row) {
+        const int64_t at = token(t, row) * S;
+        const T* cp = cumulative + token(t - 1, row) * S;
+        T so_far = 0, total = 0;
+        for (int64_t slot = 0; slot < S; ++slot) {
+          so_far += d_onward[row * S + slot];
+          d_own[slot] = so_far + (g.pointers ? read(g.pointers)[at + slot] : T(0));
+        }
+        so_far = 0;
+        for (int64_t slot = S - 1; slot >= 0; --slot) {
+          so_far += d_cumulative[t][row * S + slot] + (g.cumulative ? read(g.cumulative)[at + slot] : T(0));
+          d_own[slot] += so_far;
+          total += pointers[at + slot] * d_own[slot];
+        }
+        T of_untouched = 0;
+        for (int64_t slot = 0; slot < S; ++slot) {
+          const T within = reach(cp, slot), of_slot = d_own[slot] - total;
+          if (within == T(0)) continue;
+          if (slot + 1 < S) d_cumulative[t - 1][row * S + slot + 1] += pointers[at + slot] / within * of_slot;
+          if (slot < steps[t - 1]->first[row]) of_untouched += pointers[at + slot] * of_slot;
+          else d_score[key++] = pointers[at + slot] * of_slot;
+        }
+        static_cast<T*>(g.untouched)[after_first(t, row)] = of_untouched;
+      }
+      Buffer<T> inputs(s.keys * D), d_inputs(s.keys * D);
+      gather_keys(t, s, inputs.get());
+      for (key = 0; key < s.keys; ++key) {
+        T* normed = s.key_normed.get() + key * D;
+        Floats query = read(p.queries) + after_first(t, s.key_row[key]) * D;
+        T* d_query = d_queries + after_first(t, s.key_row[key]) * D;
+        T* d_key = d_inputs.get() + key * D;
+        const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
+        const T of_score = d_score[key];
+        d_score_bias[0] += of_score;
+        T mean = 0, mean_normed = 0;
+        SIMD_SUM(mean, mean_normed)
+        for (int64_t d = 0; d < D; ++d) {
+          const T value = normed[d] * key_gain[d] + key_shift[d] + query[d];
+          const T factor = memory_drop.factor(kCompared, entry + static_cast<uint32_t>(d));
+          const T rectified = value < T(0) ? T(0) : value;
+          d_score_weight[d] += of_score * rectified * factor;
+          const T of_value = value > T(0) ? of_score * score_weight[d] * factor : T(0);
+          d_query[d] += of_value;
+          d_key_gain[d] += of_value * normed[d];
+          d_key_shift[d] += of_value;
+          d_key[d] = of_value * key_gain[d];
+          mean += d_key[d];
+          mean_normed += d_key[d] * normed[d];
+        }
+        mean /= D, mean_normed /= D;
+        const T scale = s.key_scale[key];
+        for (int64_t d = 0; d < D; ++d) normed[d] = scale * (d_key[d] - mean - normed[d] * mean_normed);
+      }
+      T* d_keys = s.key_normed.get();  // now the gradient of what the key map gives
+      outer(gemm, D, D, s.keys, d_keys, D, inputs.get(), D, d_key_weight, D);
+      add_rows(d_key_bias, d_keys, s.keys, D);
+      product_plain(gemm, s.keys, D, D, d_keys, D, read(p.key_weight), D, d_inputs.get(), D);
+      for (key = 0; key < s.keys; ++key) {
+        T* to = d_candidate[t - 1].get() + s.key_pair[key] * D;
+        const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
+        for (int64_t d = 0; d < D; ++d)
+          to[d] += d_inputs[key * D + d] * memory_drop.factor(kKey, entry + static_cast<uint32_t>(d));
+      }
+    }
+    d_candidate[t].free(), d_held[t].free();
+  }
+}
+
+template <typename T>
+struct Run {
+  std::vector<std::unique_ptr<Part<T>>> parts;
+};
+
+template <typename T>
+void* forward(const Problem* problem) {
+  auto run = std::make_unique<Run<T>>();
+  for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(*problem, part));
+  bool done = true;
+#pragma omp parallel for num_threads(problem->num_parts) schedule(static, 1) reduction(&& : done)
+  for (int64_t part = 0; part < problem->num_parts; ++part) done = run->parts[part]->forward() && done;
+  return done ? run.release() : nullptr;
+}
+
+template <typename T>
+void backward(void* state, const Gradients* gradients) {
+  Run<T>& run = *static_cast<Run<T>*>(state);
+  const int64_t count = static_cast<int64_t>(run.parts.size());
+#pragma omp parallel for num_threads(count) schedule(static, 1)
+  for (int64_t part = 0; part < count; ++part) run.parts[part]->backward(*gradients);
+}
+
+}  // namespace
+
+extern "C" {
+void* forward_float(const Problem* problem) { return forward<float>(problem); }
+void* forward_double(const Problem* problem) { return forward<double>(problem); }
+void backward_float(void* state, const Gradients* gradients) { backward<float>(state, gradients); }
+void backward_double(void* state, const Gradients* gradients) { backward<double>(state, gradients); }
+void free_float(void* state) { delete static_cast<Run<float>*>(state); }
+void free_double(void* state) { delete static_cast<Run<double>*>(state); }
+}

@@ -1,0 +1,193 @@
+"""The Ordered Memory as one operation with a backward pass of its own, in C++."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from treemem.ops.native import native_library, product_function
+from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
+from treemem.ops.ordered_memory.weights import (
+    Dropouts,
+    GatedCellWeights,
+    OrderedMemoryWeights,
+    layer_norm,
+    linear,
+)
+from treemem.ops.second_derivative import without_second_derivative
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
+_NAMES = {torch.float32: "float", torch.float64: "double"}
+_SEQUENCES_PER_THREAD = 8  # fewer make products too small
+
+
+def fused(
+    inputs: torch.Tensor,
+    sizes: list[int],
+    begins_empty: torch.Tensor,
+    weights: OrderedMemoryWeights,
+    slots: int,
+    dropouts: Dropouts,
+    trace: bool,
+    skip: float = 0.0,
+) -> PackedSteps | None:
+    """Return the same as :func:`treemem.ops.ordered_memory.stepwise.stepwise`, or None if it cannot be used.
+
+    It needs a CPU, a C++ compiler, numbers of one type (float32 or float64, without autocast), the gated cell, and
+    pointers whose sum is not clamped.
+
+    Args:
+        inputs, sizes, begins_empty, weights, slots, dropouts, trace: as for ``stepwise``.
+        skip: slots with a smaller ``cp`` are not composed; their candidate is the element.
+    """
+    cell = weights.cell
+    if not isinstance(cell, GatedCellWeights) or not _is_supported(inputs, weights):
+        return None
+    library = native_library(_SOURCE)
+    if library is None:
+        return None
+    projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
+    score, queries, untouched = hoisted(weights, dropouts, projected, sizes)
+    tensors = (
+        projected,
+        queries,
+        untouched,
+        *weights.key,
+        *weights.key_norm,
+        *score,
+        *cell.hidden,
+        *cell.gates,
+        *cell.norm,
+    )
+    run = _Run(library, projected, sizes, begins_empty, slots, dropouts, skip)
+    run.train = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    outputs, pointers, cumulative = _Fused.apply(run, *tensors)
+    if not run.succeeded:
+        return None
+    return PackedSteps(outputs, pointers if trace else None, cumulative if trace else None)
+
+
+def _is_supported(inputs: torch.Tensor, weights: OrderedMemoryWeights) -> bool:
+    every = [inputs, *(tensor for affine in (*weights[:-1], *weights.cell) for tensor in affine)]
+    transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+    return (
+        inputs.dtype in _NAMES
+        and all(each.dtype == inputs.dtype and each.device.type == "cpu" for each in every)
+        and not torch.is_autocast_enabled("cpu")
+        and not transformed()
+    )
+
+
+class _Problem(ctypes.Structure):
+    """``Problem`` of the source."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num_steps", "hidden_size", "slots", "num_parts", "train", "seed")),
+        *((name, ctypes.c_double) for name in ("skip", "cell_dropout", "memory_dropout", "score_bias")),
+        *((name, ctypes.c_void_p) for name in ("sizes", "begins_empty", "product")),
+        *((name, ctypes.c_void_p) for name in ("elements", "queries", "untouched")),
+        *((name, ctypes.c_void_p) for name in ("key_weight", "key_bias", "key_gain", "key_shift", "score_weight")),
+        *((name, ctypes.c_void_p) for name in ("weight1", "bias1", "weight2", "bias2", "gain", "shift")),
+        *((name, ctypes.c_void_p) for name in ("outputs", "pointers", "cumulative")),
+    )
+
+
+class _Run:
+    """One run, from its forward to its backward pass.
+
+    Attributes:
+        train: whether there will be a backward pass.
+        succeeded: whether the forward pass found results.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        like: torch.Tensor,
+        sizes: list[int],
+        begins_empty: torch.Tensor,
+        slots: int,
+        dropouts: Dropouts,
+        skip: float,
+    ) -> None:
+        name = _NAMES[like.dtype]
+        self._forward, self._backward, self._free = (
+            getattr(library, f"{what}_{name}") for what in ("forward", "backward", "free")
+        )
+        self._forward.restype = ctypes.c_void_p
+        self._sizes = torch.tensor(sizes, dtype=torch.int64)
+        self._begins_empty = begins_empty.to(torch.uint8).contiguous()
+        self.num_parts = max(1, min(torch.get_num_threads(), sizes[0] // _SEQUENCES_PER_THREAD))
+        self.slots = slots
+        self.dropouts = dropouts
+        self.skip = skip
+        self.train = False
+        self.succeeded = False
+        self._state: int | None = None
+
+    def forward(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return outputs, pointers and cumulative pointers, ``[tokens, ...]``; ``tensors`` are contiguous."""
+        elements, score_bias = tensors[0], tensors[8]
+        found = [torch.empty_like(elements), *(elements.new_empty(len(elements), self.slots) for _ in range(2))]
+        seed = int(torch.randint(1 << 62, ())) if any(self.dropouts) else 0
+        given = [*tensors[:8], *tensors[9:]]
+        self._problem = _Problem(
+            *(len(self._sizes), elements.shape[1], self.slots, self.num_parts, self.train, seed),
+            *(self.skip, self.dropouts.cell, self.dropouts.memory, float(score_bias)),
+            *(self._sizes.data_ptr(), self._begins_empty.data_ptr(), product_function(elements.dtype)),
+            *(tensor.data_ptr() for tensor in (*given, *found)),
+        )
+        self._run_forward()
+        self.succeeded = self._state is not None
+        if not self.train:
+            self._forget()
+        return found[0], found[1], found[2]
+
+    def backward(
+        self, tensors: tuple[torch.Tensor, ...], gradients: tuple[torch.Tensor | None, ...]
+    ) -> list[torch.Tensor | None]:
+        """Return the gradients of the tensors, those of the forward pass.
+
+        The state is overwritten, so a second backward pass runs forward again, with the same dropout.
+        """
+        if self._state is None:
+            self._run_forward()
+        outputs, *others = gradients
+        incoming = [torch.zeros_like(tensors[0]) if outputs is None else outputs.contiguous()]
+        incoming += [None if each is None else each.contiguous() for each in others]  # type: ignore[misc]
+        by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
+        of_weights = [tensor.new_zeros(self.num_parts, *tensor.shape) for tensor in tensors[3:]]
+        pointers = [0 if each is None else each.data_ptr() for each in (*incoming, *by_token, *of_weights)]
+        self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * len(pointers))(*pointers))
+        self._forget()
+        return [*by_token, *(each.sum(0) for each in of_weights)]
+
+    def _run_forward(self) -> None:
+        self._state = self._forward(ctypes.byref(self._problem))
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            self._free(ctypes.c_void_p(self._state))
+            self._state = None
+
+    def __del__(self) -> None:
+        self._forget()
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        contiguous = tuple(tensor.contiguous() for tensor in tensors)
+        found = run.forward(contiguous)
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*contiguous, *found)  # the state points to them
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        found = ctx.run.backward(ctx.saved_tensors[:-3], gradients)
+        return None, *without_second_derivative(found)
