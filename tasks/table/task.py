@@ -51,8 +51,8 @@ class TableTask(Task):
         number: label of leaves that keep numbers as values, in JSON and nested data; by default numbers are labels.
         unknown: a leaf, such as ``"<unk>"``, that unknown leaves are read as; None: they are errors. Its vector is not
             trained, so predictions with it mean little.
-        kinds: ``"label"``: inner nodes of one label and arity share parameters; ``"arity"``: all of one arity do, so
-            that unknown functions are read too.
+        kinds: ``"label"``: inner nodes of one label and arity share parameters; ``"arity"``: all of one arity do;
+            with ``unknown``, unknown functions are then read too.
         classes: names of the classes, in order; by default those of the table.
         mean, scale: of each target of a regression; by default those of the table's rows to train on.
         table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.

@@ -49,9 +49,9 @@ class OrderedMemory(SequenceEncoder):
     ``x = LN(W e + b)``, where ``e`` is the token's vector. Slot ``i`` holds ``M_i`` and has the candidate ``C_i``. The
     last slot, ``N``, holds the whole sequence at the end. A step is::
 
-        b_i = (w . drop(relu(LN_q(W_q drop(x)) + LN_k(W_k drop(C_i))))) / sqrt(hidden_size)
+        s_i = (w . drop(relu(LN_q(W_q drop(x) + b_q) + LN_k(W_k drop(C_i) + b_k))) + b_w) / sqrt(hidden_size)
         m_i = sum of the last p_j over j <= i + 1, 0 where that is below 1e-5; m_N = 1
-        p_i = exp(b_i) m_i / sum_j exp(b_j) m_j             where the new token goes
+        p_i = exp(s_i) m_i / sum_j exp(s_j) m_j             where the new token goes
         cp_i, rcp_i = the sums of p_j over j <= i, and over j >= i
         M_i = M_i (1 - rcp_i) + C_i rcp_i
         C_i = x (1 - cp_i) + cell(C_(i-1), M_i) cp_i         C_0 = x
@@ -62,19 +62,19 @@ class OrderedMemory(SequenceEncoder):
     the projection and the cell. Maps start as those of ``nn.Linear``.
 
     This is what the authors' code runs. It differs from the paper in the score (the paper's eq. 8 has
-    ``tanh(W [C_i; x] + b)`` and divides by the root of a loosely defined ``N``), in the threshold 1e-5, and in the
+    ``tanh(W [C_i; x] + b)`` and divides by the root of an undefined size), in the threshold 1e-5, and in the
     first token, which fills all slots and attends to nothing. The paper's algorithm 1 composes the first token with an
     empty last slot; here that happens only in shorter sequences under ``padding="left"``.
 
-    Any number of slots reads sequences of any length. A sequence of ``n`` tokens needs ``n - 1`` slots, or ``n`` if it
-    begins empty (see ``padding``). More slots change nothing; fewer compose some parts earlier and change the result.
+    The network runs with any number of slots. A sequence of ``n`` tokens needs ``n - 1`` slots, or ``n`` if it begins
+    empty (see ``padding``). More slots change nothing; with fewer, some parts are composed too early.
     Weights do not depend on the number of slots: the authors train with 12 on logic
     and test with 24.
 
     The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each ``[sequences, longest, slots]``, with
-    gradients. Both are 0 at padding and at the first token, or 1 at the last slot if the first token is composed with
-    an empty slot. If ``bidirectional``, it also has ``"backward_pointers"`` and ``"backward_cumulative"``,
-    at the tokens where they occurred.
+    gradients. Both are 0 at padding. At the first token they are 0, or 1 at the last slot in a sequence that begins
+    empty. If ``bidirectional``, it also has ``"backward_pointers"`` and ``"backward_cumulative"``, in the order of the
+    tokens.
 
     Args:
         hidden_size: width of a slot, and of the encoding; where ``bidirectional`` the encoding is twice as wide.
@@ -89,13 +89,16 @@ class OrderedMemory(SequenceEncoder):
         memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
         bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
             second.
-        padding: ``"right"``: results do not depend on the other sequences of a batch. ``"left"``: they do, as in the
-            published code for ListOps: sequences shorter than the longest of their batch begin
-            empty, with ``cell(x, 0)`` in the last slot, so their encodings depend on the batch; if ``bidirectional``,
-            the second half of their encoding is 0, as in the authors' code. ``"right flipped"``: only the backward
-            direction begins so, as in the authors' code with padding on the right.
+        padding: which published padding the results follow:
+
+            - ``"right"``: each sequence is encoded as if alone.
+            - ``"left"``, the published code for ListOps: sequences shorter than the longest of their batch begin empty,
+              with ``cell(x, 0)`` in the last slot. So encodings depend on the batch. If ``bidirectional``, the second
+              half of their encoding is 0.
+            - ``"right flipped"``, the published code with padding on the right: if ``bidirectional``, shorter sequences
+              begin empty in the backward direction.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
-            "TreeRNN op"; of a layer norm in it the paper says nothing, and it has none.
+            "TreeRNN op". It has no layer norm; the paper mentions none.
         skip: do not compose a slot where ``cp`` is smaller. 0 is exact; 1e-5 is faster for sharp attention and changes
             outputs by less than 1e-6.
         engine: ``"fused"`` (``"auto"``): one operation in C++, which a C++ compiler compiles at first use. Without one,

@@ -59,8 +59,8 @@ _MEMORIES: dict[str, type[Memory]] = {
 class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     """A network that reads a source and writes a target, with any cell and any memory.
 
-    One network reads the source, then ``|||``, and from there on says the next symbol of the target (Grefenstette et
-    al. 2015, section 4). Or an encoder reads the source and ``</s>``, and a decoder begins at ``|||`` with the
+    One network reads the source, then ``|||``, and from there on predicts the next symbol of the target (Grefenstette
+    et al. 2015, section 4). Or an encoder reads the source and ``</s>``, and a decoder begins at ``|||`` with the
     encoder's state, its memories among them (Sutskever et al. 2014), and may attend to the encoder's outputs. In
     training the decoder reads the target; in evaluation it reads what it writes, up to ``</s>``. It writes at most
     twice as many symbols as the source has, and ten more; a sequence that is cut there looks like one that ended.
@@ -68,18 +68,18 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     Args:
         hidden_size: width of the cells' states.
         vocabulary: its leaves are the symbols, ``</s>`` and ``|||`` among them.
-        cell: of each layer.
+        cell: the cell of each layer.
         num_layers: cells on top of each other.
-        memory: what the cells drive; ``"none"``: nothing.
+        memory: the memory that the cells control, or ``"none"``.
         memory_size: width of the memory's values.
         embedding_size: width of the symbols' vectors.
         encoder: ``"shared"``: one network for source and target; ``"separate"``: two.
         attention: of the decoder to the outputs of a separate encoder, see :class:`~treemem.nn.ReadOnlyMemory`.
-        fusion: whether the decoder uses what attention and memory gave with its next input, ``"early"``, or with its
-            output, ``"late"``; see :class:`~treemem.nn.MemoryCell`.
+        fusion: ``"early"``: the readouts of attention and memory are concatenated to the next input; ``"late"``: to
+            the output; see :class:`~treemem.nn.MemoryCell`.
         output: ``"symbols"``: a linear map of the decoder's output; ``"pointer"``: the weights of attention, so that
             only ``</s>`` and symbols of the source are written (Vinyals et al. 2015).
-        beam_size: how many beginnings the search for the target keeps; 1 is greedy.
+        beam_size: number of hypotheses in the beam; 1 is greedy.
 
     Raises:
         RecipeError: an option out of its range, options that do not go together, or a vocabulary without the two

@@ -77,27 +77,26 @@ class StackTreeLSTM(TreeLayer):
         S[i] = a_push * S_c[i - 1] + a_pop * S_c[i + 1] + a_no_op * S_c[i]      (S_c[stack_size] = 0)
         h = o * tanh(S[0])
 
-    where ``x`` holds the children's ``h`` one after the other, then the features. The networks of the paper's
-    Table 2 are ``StackTreeLSTM(n, vocabulary)``, with ``normalize=True``, and with ``normalize=True, no_op=True``. What
-    the paper leaves open is as in the published code. Dropout is on ``u`` of inner nodes.
+    where ``x`` holds the children's ``h`` one after the other, then the features. The paper's Table 2 has three variants:
+    no option, ``normalize=True``, and ``normalize=True, no_op=True``. Where the paper is not specific, this is the
+    published code. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates that the variant has: ``forget``, ``[nodes, children, hidden_size]``; ``push``, ``pop``,
     ``no_op``, ``output``, ``input`` and ``update`` (before its dropout), ``[nodes, hidden_size]``; and ``readout``.
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
-        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; a leaf's stack is 0.
+        vocabulary: the labels and kinds. Without ``input_size``, leaves are embeddings of their labels, with stack 0.
         stack_size: number of stack rows.
         no_op: a third action beside push and pop, which leaves the stack as it is.
-        normalize: make the actions sum to 1; True for ``"softmax_of_gates"``, as in the published code, or
-            ``"divide"`` or ``"softmax"``; see :class:`treemem.ops.StackTreeLSTMOptions`, also for
-            ``activation`` to ``queue``.
-        activation: of ``u``.
-        output_activation: of what is read.
-        actions: ``"elementwise"`` or ``"scalar"``.
-        input_gate: what is pushed is multiplied by an input gate.
-        top_k: how many rows are read.
-        gated_top_k: a gate for each coordinate of each row read.
+        normalize: make the actions sum to 1: True for ``"softmax_of_gates"``, as in the published code, or
+            ``"divide"`` or ``"softmax"``. :class:`treemem.ops.StackTreeLSTMOptions` explains this and the next options.
+        activation: function for the pushed vector ``u``.
+        output_activation: function for the readout.
+        actions: ``"elementwise"``, or ``"scalar"`` with ``normalize=False``.
+        input_gate: multiply the pushed vector by an input gate.
+        top_k: number of rows in the readout.
+        gated_top_k: a gate for each coordinate of each row of the readout.
         no_pop: the actions are push and no-op, without pop. Leave ``no_op`` False.
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.

@@ -59,8 +59,8 @@ class TreeLSTM(TreeLayer):
 
     ``i, f_k, o = sigmoid(U x + b)``, ``u = tanh(U_u x + b_u)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``,
     where ``x`` holds the children's ``h`` one after the other, then the features. Each forget gate sees all children
-    and has its own bias. Gates and initial weights are those of the code published with Arabshahi et al. 2020. Maps of
-    one child start as those of ``nn.Linear``. With more children, each child's block has the bound
+    and has its own bias. Gates and initial weights are those of the code published with Arabshahi et al. 2020. Weights
+    of nodes with one child start as those of ``nn.Linear``. With more children, each child's block is uniform within
     ``1 / sqrt(hidden_size)`` and biases start at 0. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
@@ -68,7 +68,7 @@ class TreeLSTM(TreeLayer):
 
     Args:
         hidden_size: width of ``h`` and ``c``.
-        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
+        vocabulary: the labels and kinds. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``.
         input_size: width of the features; if given, a leaf computes the cell from its features alone, ``c = i * u``.
         dropout: probability that an entry of ``u`` is dropped in training.
         direction: see :class:`TreeNetwork`. The downward step is an LSTM step from the parent:

@@ -74,10 +74,13 @@ def predict_file(
         strict: raise the error of the first bad record.
         resume: continue an interrupted run. Starts a new run if there is none, and keeps a complete output without
             checking its model and input.
-        overwrite: start over, and replace an existing output when the new one is complete. A run that resumes such a
-            run does so too.
+        overwrite: start over, and replace an existing output when the new one is complete. An interrupted run
+            still does so when it is resumed.
         progress: show a progress bar; by default only on a terminal.
         threshold: replaces the threshold of the predictor.
+
+    Returns:
+        PredictionCounts: the numbers of records, of predictions and of bad records.
 
     Raises:
         RecipeError: the input does not exist or changes while it is read; a format is unknown; the output exists,

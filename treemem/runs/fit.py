@@ -51,9 +51,9 @@ def fit(
         task: what to learn.
         network: the network and its options.
         data: labelled examples of the task. Without splits, all are trained on.
-        options: of the training.
+        options: the options of the training.
         output: folder of the run.
-        resume: continue from the last whole checkpoint in ``output``, if there is one.
+        resume: continue from the last complete checkpoint in ``output``, if there is one.
         overwrite: delete an earlier run in ``output``.
         progress: show a progress bar; None: only on a terminal.
         networks: your own network classes by name.
@@ -63,7 +63,7 @@ def fit(
             in ``output`` without ``resume`` or ``overwrite``; a folder that cannot be written or that another process
             trains in; several processes with an option that makes results depend on the batch. ``DivergedError``, a
             subclass: the loss is not finite.
-        CheckpointError: no checkpoint of the run to resume is whole, or one cannot be written.
+        CheckpointError: no checkpoint of the run to resume is complete, or one cannot be written.
         VocabularyError: a label that the task does not know.
         CellError: the network's outputs are not finite.
         ProcessLostError: another process of the same run ended.

@@ -28,19 +28,20 @@ if TYPE_CHECKING:
 
 
 class TreeBatch:
-    """Some trees with their schedule.
+    """A batch of trees with its order of computation, the schedule.
 
-    Make one with :meth:`from_trees`, :meth:`from_forest`, :meth:`from_index`, :meth:`from_dgl` or :meth:`from_pyg`.
+    Make one with :meth:`from_trees`, :meth:`from_forest`, :meth:`from_index`, :meth:`from_dgl`, :meth:`from_pyg` or
+    :meth:`from_edge_index`.
 
-    An example is one tree, or as many as ``trees_per_example`` says: the two sides of an equation, premise and
-    hypothesis. Trees of one example are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``.
-    Outputs have a row for each node, in the order of the forest or graph that the batch was made from.
+    An example has ``trees_per_example`` trees, such as the two sides of an equation, or premise and hypothesis. They
+    are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``. Outputs have one entry per node, in
+    the order of the forest or graph that the batch was made from. The schedule has one row per distinct subtree.
 
     Attributes:
-        schedule: how the batch runs; on the batch's device.
-        vocabulary: what the labels mean; None for graphs without labels.
-        trees_per_example: how many trees make an example.
-        example_ids: int64 ``[examples]``, where each example came from, for batches of a loader; otherwise None.
+        schedule: the order of computation, on the batch's device.
+        vocabulary: the ids of the labels; None for graphs without labels.
+        trees_per_example: number of trees in an example.
+        example_ids: int64 ``[examples]``, index of each example in the data, for batches of a loader; otherwise None.
 
     Example:
         >>> from treemem.trees.tree import Tree

@@ -57,8 +57,7 @@ class Forest(PostorderTrees):
 
     The nodes of all trees stand in post-order, tree after tree: children from left to right, then their parent.
 
-    Build one with :meth:`from_trees` or, with every check, :meth:`from_arrays`; the constructor itself trusts its
-    arguments.
+    Use :meth:`from_trees`, or :meth:`from_arrays`, which checks its arguments. The constructor does not.
 
     Attributes:
         labels: the distinct labels.
@@ -109,13 +108,13 @@ class Forest(PostorderTrees):
             trees: the trees, in order: each a :class:`Tree`; a text in brackets such as ``"(f x y)"``; nested lists,
                 dictionaries or another form of :func:`~treemem.trees.as_tree`; or a ``DGLGraph`` of one or more trees
                 (:func:`~treemem.trees.forest_from_dgl`).
-            labels: of graphs: the labels that their node field ``label`` indexes.
-            node_data: name to one entry a node, all trees' nodes in post-order.
-            tree_data: name to one entry a tree.
+            labels: for graphs, the labels that their node field ``label`` indexes.
+            node_data: name to one entry per node, all trees' nodes in post-order.
+            tree_data: name to one entry per tree.
 
         Raises:
-            GraphError: a single ``Tree``, an item that is none, or data of the wrong length or type.
-            ParseError: a text that is no tree; its ``line`` is its place, from 1.
+            GraphError: a single ``Tree``, an item that is not a tree, or data of the wrong length or type.
+            ParseError: a text that is not a tree; its ``line`` is its position, from 1.
         """
         if not isinstance(trees, Iterable):
             what = "a list of trees is needed"
