@@ -77,8 +77,8 @@ class StackTreeLSTM(TreeLayer):
         S[i] = a_push * S_c[i - 1] + a_pop * S_c[i + 1] + a_no_op * S_c[i]      (S_c[stack_size] = 0)
         h = o * tanh(S[0])
 
-    where ``x`` holds the children's ``h`` one after the other, then the features. The paper's Table 2 has three variants:
-    no option, ``normalize=True``, and ``normalize=True, no_op=True``. Where the paper is not specific, this is the
+    where ``x`` holds the children's ``h`` one after the other, then the features. The paper's Table 2 has three
+    variants: no option, ``normalize=True``, and ``normalize=True, no_op=True``. Where the paper is not specific, this is the
     published code. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates that the variant has: ``forget``, ``[nodes, children, hidden_size]``; ``push``, ``pop``,
