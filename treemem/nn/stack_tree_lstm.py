@@ -78,8 +78,8 @@ class StackTreeLSTM(TreeLayer):
         h = o * tanh(S[0])
 
     where ``x`` holds the children's ``h`` one after the other, then the features. The paper's Table 2 has three
-    variants: no option, ``normalize=True``, and ``normalize=True, no_op=True``. Where the paper is not specific, this is
-    the published code. Dropout is on ``u`` of inner nodes.
+    variants: no option, ``normalize=True``, and ``normalize=True, no_op=True``. Where the paper is not specific, this
+    is the published code. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates that the variant has: ``forget``, ``[nodes, children, hidden_size]``; ``push``, ``pop``,
     ``no_op``, ``output``, ``input`` and ``update`` (before its dropout), ``[nodes, hidden_size]``; and ``readout``.
