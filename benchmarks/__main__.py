@@ -17,14 +17,16 @@ from typing import TypeVar
 import torch
 
 from benchmarks.agreement import Disagreement
+from benchmarks.encoders import ENCODER_BASELINES, ENCODERS
 from benchmarks.measure import available, cost_per_node, measured
-from benchmarks.memories import MEMORIES, MEMORY_BASELINES, QUICK_MEMORIES, MemoryWorkload
+from benchmarks.memories import MEMORIES, MEMORY_BASELINES, QUICK_MEMORIES
+from benchmarks.operations import OperationWorkload
 from benchmarks.report import as_markdown, environment, write
 from benchmarks.timing import Budget, Row
 from benchmarks.where import where_time_goes
 from benchmarks.workloads import BASELINES, FORESTS, QUICK_FORESTS, QUICK_WORKLOADS, WORKLOADS, Workload
 
-_Named = TypeVar("_Named", Workload, MemoryWorkload)
+_Named = TypeVar("_Named", Workload, OperationWorkload)
 QUICK = Budget(rounds=1, seconds=0.02, examples=256)
 
 
@@ -32,7 +34,7 @@ def main() -> None:
     """Measure, print a Markdown table and write the files that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="the workload of this name, or all whose names contain it")
-    every = [*BASELINES, *MEMORY_BASELINES]
+    every = list(dict.fromkeys([*BASELINES, *MEMORY_BASELINES, *ENCODER_BASELINES]))
     parser.add_argument("--baseline", choices=every, action="append", help="only against this; may be repeated")
     parser.add_argument("--threads", type=_positive(int), help="of torch; its own choice by default")
     parser.add_argument("--seconds", type=_positive(float), help="what a turn of one arm lasts at least (0.3)")
@@ -50,9 +52,9 @@ def main() -> None:
     workloads = _named(QUICK_WORKLOADS if options.quick else WORKLOADS, options.only)
     first, *others = QUICK_FORESTS if options.quick else FORESTS
     forests = _named(others, options.only)
-    memories = _named(QUICK_MEMORIES if options.quick else MEMORIES, options.only)
-    if not workloads and not forests and not memories:
-        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others, *MEMORIES]
+    operations = _named(QUICK_MEMORIES if options.quick else (*MEMORIES, *ENCODERS), options.only)
+    if not workloads and not forests and not operations:
+        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others, *MEMORIES, *ENCODERS]
         parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
     if options.where and (options.json or options.markdown or not workloads):
         parser.error("--where prints a table of each workload of trees but forests, and writes no file")
@@ -69,7 +71,7 @@ def main() -> None:
     if missing:
         print(f"without DGL, which is not here: no {' and no '.join(missing)}")
     parts: list[tuple[str, Iterator[Row]]] = [(each.name, measured(each, baselines, budget)) for each in workloads]
-    parts += [(each.name, each.measured(baselines, budget)) for each in memories]
+    parts += [(each.name, each.measured(baselines, budget)) for each in operations]
     if forests:
         parts.append(("cost per node", cost_per_node([first, *forests], budget)))
     rows: list[Row] = []

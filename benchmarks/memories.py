@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks.agreement import compare_outcomes
-from benchmarks.timing import Budget, Row, compare
-from benchmarks.ways import Outcome
+from benchmarks.operations import Operation, OperationWorkload
 from treemem.nn import NeuralStack
 from treemem.ops.strength_memory import StrengthState, naive_run, popped, read_weights, run_sequence
-
-Run = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From values ``[batch, time, size]`` and strengths of push and pop ``[batch, time]`` to what is read at each step."""
-
-
-def ours(value: Tensor, push: Tensor, pop: Tensor) -> Tensor:
-    """The whole sequence at once."""
-    return run_sequence(value, push, pop, "top")
 
 
 def item_by_item(value: Tensor, push: Tensor, pop: Tensor) -> Tensor:
@@ -49,75 +38,28 @@ def vectorised(value: Tensor, push: Tensor, pop: Tensor) -> Tensor:
     return torch.stack(weights, 1) @ value
 
 
-MEMORY_BASELINES: dict[str, Run] = {
-    "cell-loop": item_by_item,
-    "vectorised-autograd": vectorised,
-    "step-by-step": step_by_step,
-}
+def random_actions(time: int, batch_size: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Random values ``[batch, time, size]``, and strengths of push and pop between 0 and 1, ``[batch, time]``."""
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(batch_size, time, size, generator=generator).to(dtype)
+    push, pop = torch.rand(2, batch_size, time, generator=generator).to(dtype)
+    return value.requires_grad_(), push.requires_grad_(), pop.requires_grad_()
 
 
-@dataclass(frozen=True)
-class MemoryWorkload:
-    """Sequences of random values and strengths.
-
-    Attributes:
-        time, batch_size, size: steps, sequences, and numbers of a value.
-    """
-
-    time: int = 128
-    batch_size: int = 32
-    size: int = 64
-
-    @property
-    def name(self) -> str:
-        """As in the table."""
-        return f"neural stack {self.time} steps"
-
-    def arguments(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-        """Random values, and strengths between 0 and 1."""
-        generator = torch.Generator().manual_seed(0)
-        value = torch.randn(self.batch_size, self.time, self.size, generator=generator).to(dtype)
-        push, pop = torch.rand(2, self.batch_size, self.time, generator=generator).to(dtype)
-        return value.requires_grad_(), push.requires_grad_(), pop.requires_grad_()
-
-    def measured(self, baselines: Sequence[str], budget: Budget) -> Iterator[Row]:
-        """The rows, after all ways of running it were found to agree.
-
-        Raises:
-            Disagreement: they do not.
-        """
-        chosen = [name for name in MEMORY_BASELINES if name in baselines]
-        small = MemoryWorkload(12, 3, 5)
-        expected = small.outcome(item_by_item)
-        for name, run in {"ours": ours, **{name: MEMORY_BASELINES[name] for name in chosen}}.items():
-            compare_outcomes(f"{self.name}: {name}", small.outcome(run), expected)
-        arguments = self.arguments()
-
-        def train(run: Run) -> int:
-            for each in arguments:
-                each.grad = None
-            run(*arguments).sum().backward()
-            return self.batch_size
-
-        @torch.no_grad()
-        def score(run: Run) -> int:
-            run(*arguments)
-            return self.batch_size
-
-        for name in chosen:
-            for mode, work in (("training", train), ("inference", score)):
-                run = MEMORY_BASELINES[name]
-                yield compare(self.name, mode, name, lambda: work(ours), lambda: work(run), budget)  # noqa: B023
-
-    def outcome(self, run: Run) -> Outcome:
-        """What a way of running it reads in float64, and the gradients of a sum that weighs the readouts."""
-        arguments = self.arguments(torch.float64)
-        found = run(*arguments)
-        (found * torch.arange(found.numel(), dtype=torch.float64).view_as(found).cos()).sum().backward()
-        names = ("value", "push", "pop")
-        gradients = {name: each.grad for name, each in zip(names, arguments, strict=True) if each.grad is not None}
-        return Outcome(found.detach(), gradients)
+def neural_stack(time: int, batch_size: int, size: int, small: bool, dtype: torch.dtype) -> Operation:
+    """A neural stack over random values and strengths."""
+    time, batch_size, size = (12, 3, 5) if small else (time, batch_size, size)
+    value, push, pop = random_actions(time, batch_size, size, dtype)
+    others = {"cell-loop": item_by_item, "vectorised-autograd": vectorised, "step-by-step": step_by_step}
+    return Operation(
+        batch_size,
+        {"value": value, "push": push, "pop": pop},
+        lambda _: run_sequence(value, push, pop, "top"),
+        {name: lambda _, run=run: run(value, push, pop) for name, run in others.items()},
+        tuple(others),
+    )
 
 
-MEMORIES = (MemoryWorkload(),)
-QUICK_MEMORIES = (MemoryWorkload(16, 4, 8),)
+MEMORIES = (OperationWorkload("neural stack 128 steps", partial(neural_stack, 128, 32, 64)),)
+QUICK_MEMORIES = (OperationWorkload("neural stack 16 steps", partial(neural_stack, 16, 4, 8)),)
+MEMORY_BASELINES = ("cell-loop", "vectorised-autograd", "step-by-step")

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.memories import MemoryWorkload, step_by_step
+from benchmarks.memories import random_actions, step_by_step
 from benchmarks.report import as_markdown, environment
 from benchmarks.timing import Budget, compare
 from treemem.nn import NeuralStack, SuperpositionStack
@@ -70,7 +70,7 @@ def main() -> None:
     sys.path[:0] = [str(options.stacknn), str(options.nsrnn / "src")]
     torch.set_num_threads(1)
     print(environment())
-    workload, rows = MemoryWorkload(), []
+    rows = []
     for name, ours, theirs, halved in (
         ("StackNN", NeuralStack(), stacknn, False),
         ("StackNN", step_by_step, stacknn, False),
@@ -79,16 +79,16 @@ def main() -> None:
         ("nondeterministic-stack-rnn", superposition, nsrnn_superposition, True),
     ):
         factor = 0.5 if halved else 1.0  # the weights of actions have a sum of at most 1
-        value, push, pop = MemoryWorkload(20, 4, 8).arguments(torch.float64)
+        value, push, pop = random_actions(20, 4, 8, torch.float64)
         torch.set_default_dtype(torch.float64)
         given = (value, factor * push, factor * pop)
         apart = (ours(*given) - theirs(*given)).detach().abs().max()
         torch.set_default_dtype(torch.float32)
-        arguments = workload.arguments()
+        arguments = random_actions(128, 32, 64, torch.float32)
 
         def train(run: Run, arguments: tuple[Tensor, ...] = arguments, factor: float = factor) -> int:
             run(arguments[0], factor * arguments[1], factor * arguments[2]).sum().backward()
-            return workload.batch_size
+            return len(arguments[0])
 
         what = getattr(ours, "__name__", type(ours).__name__)
         print(f"{what} and {name}: readouts differ by {float(apart):.1e}", flush=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from treemem.data_parallel import launched_processes
 from treemem.ops.compile_mode import compiler, give_up, native_wanted
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ def _compiled(source: Path) -> Path:
             output = Path(made) / "library.so"
             subprocess.run([*command, str(source), "-o", str(output)], capture_output=True, text=True, check=True)
             output.replace(library)
-        _logger.info("compiled %s in %.1f s; kept in %s", source.parent.name, time.perf_counter() - begin, folder)
+        level = logging.INFO if launched_processes().is_first else logging.DEBUG
+        _logger.log(level, "compiled %s in %.1f s; kept in %s", source.parent.name, time.perf_counter() - begin, folder)
     return library
 
 

@@ -1,0 +1,156 @@
+"""Sequence encoders against the loops that their authors published, and against their matrix products."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.operations import Operation, OperationWorkload
+from treemem.nn.ordered_memory import MemoryMaps
+from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
+from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
+from treemem.ops.ordered_memory.naive import Attention, attend, cell, layer_norm, linear
+
+
+def published_ordered_memory(
+    inputs: Tensor, lengths: Tensor, weights: OrderedMemoryWeights, slots: int, rate: float
+) -> Tensor:
+    """The loop of Shen et al. 2019: all sequences to the end of the longest, slots that any of them reaches.
+
+    Returns:
+        The outputs at the last tokens, ``[sequences, hidden_size]``.
+    """
+    dropouts = Dropouts(rate, rate)
+    projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
+    memory = candidates = projected.new_zeros(len(inputs), slots, projected.shape[2])
+    pointers = projected.new_zeros(len(inputs), slots)
+    attention = Attention(pointers, torch.zeros_like(pointers), torch.ones_like(pointers))
+    outputs = []
+    for step, new in enumerate(projected.unbind(1)):
+        if step:
+            attention = attend(new, candidates, pointers, weights, dropouts)
+        onward = attention.backward[:, :, None]
+        memory = memory * (1 - onward) + candidates * onward
+        state, composed = new, []
+        for slot, reached in enumerate((attention.forward > 0).any(0).tolist()):
+            if reached:
+                share = attention.forward[:, slot, None]
+                state = new * (1 - share) + cell(state, memory[:, slot], weights.cell, dropouts) * share
+            composed.append(state)
+        candidates, pointers = torch.stack(composed, 1), attention.pointers
+        outputs.append(state)
+    return torch.stack(outputs, 1)[torch.arange(len(inputs)), lengths - 1]
+
+
+class OrderedMemoryProducts:
+    """The matrix products of an Ordered Memory alone, step by step and slot by slot, in the sizes of a batch."""
+
+    def __init__(self, cumulative: Tensor, lengths: Tensor, maps: MemoryMaps) -> None:
+        size = maps.input_map.out_features
+        present = torch.arange(cumulative.shape[1]) < lengths[:, None]
+        reached = (cumulative > 0) & present[:, :, None]
+        reached[:, :, -1] = present
+        self.rows = [[count for count in step if count] for step in reached.sum(0).tolist()]
+        self.weights = {
+            name: weight.detach().requires_grad_()
+            for name, weight in (
+                ("vertical", maps.cell_map.weight[:, :size]),
+                ("horizontal", maps.cell_map.weight[:, size:]),
+                ("gates", maps.gate_map.weight),
+                ("key", maps.key_map.weight),
+            )
+        }
+
+    def __call__(self, _: float) -> Tensor:
+        """Return a sum of their results, so that they have a backward pass."""
+        total = torch.zeros(())
+        for counts in self.rows:
+            total = total + self._of(sum(counts), "horizontal") + self._of(sum(counts), "key")
+            for count in counts:
+                total = total + self._of(count, "vertical") + self._of(count, "gates")
+        return total
+
+    def _of(self, rows: int, name: str) -> Tensor:
+        weight = self.weights[name]
+        inputs = weight.new_ones(rows, weight.shape[1], requires_grad=torch.is_grad_enabled())
+        return (inputs @ weight.t())[0, 0]
+
+
+def ordered_memory_batch(mixed: bool, small: bool, dtype: torch.dtype) -> Operation:
+    """Random inputs and weights: 50 tokens each, or 10 to 50."""
+    size, slots, sequences, longest = (8, 4, 5, 9) if small else (128, 21, 128, 50)
+    torch.manual_seed(0)
+    maps = MemoryMaps(size, size, "gated").to(dtype)
+    lengths = torch.randint(longest // 5, longest + 1, (sequences,)) if mixed else torch.full((sequences,), longest)
+    inputs = torch.randn(sequences, longest, size, dtype=dtype).requires_grad_()
+
+    def run(rate: float, engine: str) -> Tensor:
+        steps = ordered_memory(inputs, lengths, maps.weights(), slots, dropouts=Dropouts(rate, rate), engine=engine)
+        return steps.outputs[torch.arange(sequences), lengths - 1]
+
+    with torch.no_grad():
+        cumulative = ordered_memory(inputs, lengths, maps.weights(), slots, trace=True).cumulative
+    assert cumulative is not None
+    others = {
+        "published-loop": lambda rate: published_ordered_memory(inputs, lengths, maps.weights(), slots, rate),
+        "uncompiled": partial(run, engine="stepwise"),
+        "products": OrderedMemoryProducts(cumulative, lengths, maps),
+    }
+    leaves = {"inputs": inputs, **dict(maps.named_parameters())}
+    return Operation(sequences, leaves, partial(run, engine="fused"), others, ("published-loop", "uncompiled"), 0.2)
+
+
+class OnLSTMProducts:
+    """The matrix products of an ON-LSTM alone."""
+
+    def __init__(self, inputs: Tensor, weights: OnLSTMWeights) -> None:
+        self.inputs = inputs
+        self.weights = [weight.detach().requires_grad_() for weight in (weights.input_weight, weights.hidden_weight)]
+
+    def __call__(self, _: float) -> Tensor:
+        """Return a sum of their results, so that they have a backward pass."""
+        of_input, of_hidden = self.weights
+        total = (self.inputs.flatten(0, 1) @ of_input.t())[0, 0]
+        for _step in range(self.inputs.shape[1]):
+            hidden = of_hidden.new_ones(len(self.inputs), of_hidden.shape[1], requires_grad=torch.is_grad_enabled())
+            total = total + (hidden @ of_hidden.t())[0, 0]
+        return total
+
+
+def on_lstm_batch(small: bool, dtype: torch.dtype) -> Operation:
+    """A layer of the published language model: 400 inputs, 1,150 units in chunks of 10, 20 sequences of 70 tokens."""
+    input_size, size, chunk_size, sequences, time = (3, 8, 2, 3, 5) if small else (400, 1150, 10, 20, 70)
+    torch.manual_seed(0)
+    outputs, bound = 4 * size + 2 * size // chunk_size, size**-0.5
+    shapes = {
+        "input_weight": (outputs, input_size),
+        "input_bias": (outputs,),
+        "hidden_weight": (outputs, size),
+        "hidden_bias": (outputs,),
+    }
+    named = {name: torch.empty(shape, dtype=dtype).uniform_(-bound, bound) for name, shape in shapes.items()}
+    inputs = torch.randn(sequences, time, input_size, dtype=dtype)
+    leaves = {name: leaf.requires_grad_() for name, leaf in {"inputs": inputs, **named}.items()}
+    weights, lengths = OnLSTMWeights(**named), torch.full((sequences,), time)
+    state = inputs.new_zeros(sequences, size)
+    lstm = nn.LSTM(input_size, size, batch_first=True).to(dtype)
+
+    def run(_: float, engine: str) -> Tensor:
+        return on_lstm(inputs, lengths, state, state, weights, chunk_size, engine).h
+
+    others = {
+        "published-loop": partial(run, engine="naive"),
+        "torch-lstm": lambda _: lstm(inputs)[0],
+        "products": OnLSTMProducts(inputs.detach(), weights),
+    }
+    return Operation(sequences, leaves, partial(run, engine="fused"), others, ("published-loop",))
+
+
+ENCODERS = (
+    OperationWorkload("ordered memory random 50 tokens", partial(ordered_memory_batch, False)),
+    OperationWorkload("ordered memory random mixed", partial(ordered_memory_batch, True)),
+    OperationWorkload("on-lstm 1150", on_lstm_batch),
+)
+ENCODER_BASELINES = ("published-loop", "torch-lstm", "uncompiled", "products")
