@@ -16,6 +16,7 @@ from torch import Tensor
 from treemem.data.loader import Batch, BatchOptions, Loader, SequenceLoader, StreamLoader
 from treemem.data.token_batch import TokenBatch
 from treemem.data_parallel import Processes
+from treemem.device_copy import to_device, to_device_together
 from treemem.errors import RecipeError, VocabularyError, near_names
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -115,7 +116,9 @@ class Examples:
             RecipeError: one of its examples has no label.
         """
         assert batch.example_ids is not None  # a loader's batch says where its examples came from
-        return {name: torch.from_numpy(array).to(device) for name, array in self.targets_of(batch.example_ids).items()}
+        targets = self.targets_of(batch.example_ids)
+        tensors = to_device_together([torch.from_numpy(array) for array in targets.values()], device)
+        return dict(zip(targets, tensors, strict=True))
 
     def known_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
         """Return the targets of a batch, or nothing if an example has no label."""
@@ -234,7 +237,8 @@ def _token_targets(batch: Batch, device: torch.device | str) -> dict[str, Tensor
     if target is None:
         return {}
     is_padding = torch.arange(target.token.shape[1]) >= target.lengths.cpu()[:, None]
-    return {"tokens": target.token.masked_fill(is_padding.to(target.token.device), PADDING).to(device)}
+    masked = target.token.masked_fill(to_device(is_padding, target.token.device), PADDING)
+    return {"tokens": to_device(masked, device)}
 
 
 def flat_tokens(forest: Forest, vocabulary: Vocabulary) -> TokenSequences:

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from treemem.device_copy import to_device, to_device_together
+
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
@@ -18,7 +20,7 @@ class TokenBatch:
 
     Attributes:
         token: int64 ``[batch, time]``, 0 after the end of shorter sequences.
-        lengths: int64 ``[batch]``.
+        lengths: int64 ``[batch]``. They stay on the CPU, which a loop over time steps reads them on.
         example_ids: int64 ``[batch]``, where each sequence came from; None for a batch made by hand.
         target: a second sequence for each, if there is one: a translation, or the next token at each place.
         state: what the encoder carries on from the batch before; None at the beginning.
@@ -47,9 +49,11 @@ class TokenBatch:
         return len(self.token)
 
     def to(self, device: torch.device | str) -> TokenBatch:
-        """Return the same batch on a device; the state stays where it is."""
-        target = None if self.target is None else self.target.to(device)
-        return replace(self, token=self.token.to(device), lengths=self.lengths.to(device), target=target)
+        """Return the same batch with its tokens on a device; lengths and state stay where they are."""
+        if self.target is None:
+            return replace(self, token=to_device(self.token, device))
+        token, target = to_device_together([self.token, self.target.token], device)
+        return replace(self, token=token, target=replace(self.target, token=target))
 
     def with_state(self, state: Any) -> TokenBatch:
         """Return the same batch with the state of the batch before."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
+from treemem.device_copy import to_device, to_device_together
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
@@ -150,7 +151,7 @@ class AttentionEncoder(SequenceEncoder):
                 f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
             )
         output = self.read(self.embed(tokens), lengths, trace=trace)
-        together = _pair_lengths(lengths).to(output.encoding.device)
+        together = to_device(_pair_lengths(lengths), output.encoding.device)
         return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace, output.auxiliary_losses)
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
@@ -176,11 +177,13 @@ class AttentionEncoder(SequenceEncoder):
         present = source >= 0
         marks = [] if self.marks is None else [self.marks.weight.to(inputs.dtype)]
         bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
-        place = torch.where(present, source, len(bank) - 1).to(inputs.device)
+        has_padding = not bool(present.all())
+        place, present, lengths_there = to_device_together(
+            [torch.where(present, source, len(bank) - 1), present, lengths], inputs.device
+        )
         vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
-        padding = None if bool(present.all()) else ~present.to(inputs.device)
+        padding = ~present if has_padding else None
         outputs, traced, losses = self.run(vectors, padding, trace)
-        present = present.to(inputs.device)
         outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
             traced = {name: value.to(inputs.dtype) for name, value in traced.items()}
@@ -189,8 +192,8 @@ class AttentionEncoder(SequenceEncoder):
             traced |= {name: value * present for name, value in traced.items() if name != "attention"}
         if self.joint:
             return SequenceOutput(entry_of_each(outputs, present.sum(1) - 1), outputs, traced, losses)
-        encoding = self._read_out(outputs, lengths.to(inputs.device))
-        outputs = outputs[:, :longest] * within(lengths, longest)[:, :, None].to(outputs)
+        encoding = self._read_out(outputs, lengths_there)
+        outputs = outputs[:, :longest] * within(lengths_there, longest)[:, :, None]
         return SequenceOutput(encoding, outputs, traced, losses)
 
     def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -41,6 +41,7 @@ def beam_search(
     written = torch.empty(batch, beam_size, 0, dtype=torch.int64, device=device)
     last = torch.full((batch * beam_size,), first, device=device)
     ended = torch.zeros(batch, beam_size, dtype=torch.bool, device=device)
+    seen = _SeenFlags()
     for count in range(int(limits.max())):
         logits, state = step(last, state)
         of_next = logits.log_softmax(1).view(batch, beam_size, -1)
@@ -54,10 +55,29 @@ def beam_search(
             state = take(state, (offset + beam).flatten())
         written, ended = torch.cat([written, symbol[:, :, None]], 2), ended | (symbol == end)
         last = symbol.flatten()
-        if bool((ended | (count + 1 >= limits)[:, None]).all()):
-            break
+        if seen.any_is_set((ended | (count + 1 >= limits)[:, None]).all()):
+            break  # more steps would only add the end again
     found = written[:, 0].tolist()
     return [each[: each.index(end)] if end in each else each for each in found]
+
+
+class _SeenFlags:
+    """Flags of steps, which the host sees when they arrive, so that it does not wait for the device at each step."""
+
+    def __init__(self) -> None:
+        self._coming: list[tuple[torch.Tensor, torch.Event]] = []
+
+    def any_is_set(self, flag: torch.Tensor) -> bool:
+        """Return whether this flag is true; on a device, whether one of those that have arrived is."""
+        if flag.device.type == "cpu":
+            return bool(flag)
+        arrival = torch.Event(flag.device)
+        self._coming.append((flag.to("cpu", non_blocking=True), arrival))
+        arrival.record()
+        while self._coming and self._coming[0][1].query():
+            if bool(self._coming.pop(0)[0]):
+                return True
+        return False
 
 
 __all__ = ["Step", "beam_search"]

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability
+from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.locked_dropout import locked_dropout
@@ -247,7 +248,7 @@ class ONLSTM(SequenceEncoder):
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
-        vectors = self.embedding(tokens.to(self.embedding.weight.device))
+        vectors = self.embedding(to_device(tokens, self.embedding.weight.device))
         return locked_dropout(vectors, self.input_dropout, self.training)
 
     can_induce_trees = True
@@ -320,7 +321,7 @@ def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torc
     present = within(lengths.cpu(), masters[0].shape[1])
     means = torch.stack([gates.mean(3) for gates in masters], dim=1)  # [sequences, layers, longest, input and forget]
     return {
-        "forget_distance": (1 - means[..., 1]) * present[:, None].to(means.device),
+        "forget_distance": (1 - means[..., 1]) * to_device(present[:, None], means.device),
         "input_distance": means[..., 0],
         "master_forget": torch.cat([gates[:, :, 1] for gates in masters], dim=2),
         "master_input": torch.cat([gates[:, :, 0] for gates in masters], dim=2),

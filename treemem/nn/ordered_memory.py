@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.device_copy import to_device
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
@@ -235,7 +236,7 @@ class OrderedMemory(SequenceEncoder):
             GraphError, VocabularyError: as of :meth:`forward`.
         """
         tokens, lengths = self.tokens(batch)
-        inputs = self.embedding(tokens.to(self.embedding.weight.device))
+        inputs = self.embedding(to_device(tokens, self.embedding.weight.device))
         shorter = lengths < inputs.shape[1]
         begins_empty = shorter & (self.padding == "left")
         weights = self.forward_memory.weights()
@@ -313,7 +314,7 @@ def _affine(module: torch.nn.Linear | torch.nn.LayerNorm) -> Affine:
 def _reversed(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """``values [sequences, longest, width]`` with each sequence from its end to its beginning; padding stays."""
     place = torch.arange(values.shape[1], device=values.device)
-    mirrored = lengths.to(values.device)[:, None] - 1 - place
+    mirrored = to_device(lengths, values.device)[:, None] - 1 - place
     place = torch.where(mirrored < 0, place, mirrored)
     return values.gather(1, place[:, :, None].expand(values.shape))
 

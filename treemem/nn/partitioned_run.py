@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from treemem.device_copy import to_device
 from treemem.ops.cell import State
 from treemem.ops.gradient_checkpointing import checkpointed
 from treemem.schedule.parts import cut_schedule
@@ -33,7 +34,7 @@ def root_states(
     names: list[str] = []
     handed_on: list[Sequence[torch.Tensor]] = []
     for part in cut.parts:
-        own, rows = part.schedule.to(device), part.handed_on.to(device)
+        own, rows = part.schedule.to(device), to_device(part.handed_on, device)
 
         def run_part(
             given: Sequence[torch.Tensor], own: Schedule = own, rows: torch.Tensor = rows
@@ -43,14 +44,14 @@ def root_states(
                 names.extend(states)
             return [states[name].index_select(0, rows) for name in names]
 
-        sources = [(handed_on[source], places.to(device)) for source, places in part.given]
+        sources = [(handed_on[source], to_device(places, device)) for source, places in part.given]
         given = [
             torch.cat([states[place].index_select(0, places) for states, places in sources])
             for place in range(len(names) if sources else 0)
         ]
         only = len(cut.parts) == 1
         handed_on.append(run_part(given) if only else checkpointed(run_part, given, lambda: list(learned())))
-    place_of_root = cut.place_of_root.to(device)
+    place_of_root = to_device(cut.place_of_root, device)
     return {
         name: torch.cat(of_parts).index_select(0, place_of_root)
         for name, of_parts in zip(names, zip(*handed_on, strict=True), strict=True)

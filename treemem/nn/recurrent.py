@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
@@ -46,14 +47,15 @@ class RecurrentEncoder(SequenceEncoder):
         """
         refuse_transforms(type(self).__name__, "")
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
-        present = (lengths > 0).nonzero().squeeze(1).to(inputs.device)
+        present_on_cpu = (lengths > 0).nonzero().squeeze(1)
+        present = to_device(present_on_cpu, inputs.device)
         outputs = inputs.new_zeros(*inputs.shape[:2], self.hidden_size)
         encoding = inputs.new_zeros(len(inputs), self.hidden_size)
         if not len(present):
             return SequenceOutput(encoding, outputs, state=state)
         if len(present) < len(inputs):
             own = None if state is None else tuple(each[:, present] for each in state)
-            found = self.read(inputs[present], lengths[present.cpu()], state=own)
+            found = self.read(inputs[present], lengths[present_on_cpu], state=own)
             if state is not None:
                 state = tuple(old.index_copy(1, present, new) for old, new in zip(state, found.state, strict=True))
             return SequenceOutput(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.checked_options import checked_count
+from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.tree_network import TreeNetwork
 from treemem.ops.cell import State
@@ -121,7 +122,7 @@ class RowCache:
         batch = TreeBatch(rows.schedule, self.index.vocabulary, trees_per_example=trees_per_example)
         self.seconds += time.perf_counter() - begin
         place = torch.from_numpy(self._place[rows.given])
-        given = {name: value.index_select(0, place.to(value.device)) for name, value in self._states.items()}
+        given = {name: value.index_select(0, to_device(place, value.device)) for name, value in self._states.items()}
         states = self.network.run_from(batch, given if len(place) else {})
         self.hits += len(rows.given)
         self.computed += len(rows.inner)
@@ -148,7 +149,8 @@ class RowCache:
         to, source = torch.from_numpy(place), torch.from_numpy(chosen)
         for name, value in states.items():
             run = value[len(value) - len(inner) :]
-            self._states[name].index_copy_(0, to.to(value.device), run.index_select(0, source.to(value.device)))
+            rows = run.index_select(0, to_device(source, value.device))
+            self._states[name].index_copy_(0, to_device(to, value.device), rows)
 
     def _check(self) -> None:
         """Make sure that rows may be kept, and drop those of other weights.

@@ -12,6 +12,7 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder
@@ -126,10 +127,8 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
         if not root.requires_grad:  # of a batch without tokens; its gradients are 0
             root = root + vectors[:0].sum()
-        device = self.embedding.weight.device
-        return SequenceStates(
-            root, output.outputs, lengths.to(device), output.trace, output.auxiliary_losses, output.state
-        )
+        lengths = to_device(lengths, self.embedding.weight.device)
+        return SequenceStates(root, output.outputs, lengths, output.trace, output.auxiliary_losses, output.state)
 
     def tokens(self, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the token ids of a batch, int64 ``[sequences, longest]``, and the lengths, int64 ``[sequences]``.
@@ -151,7 +150,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with dropout in training."""
-        vectors = self.embedding(tokens.to(self.embedding.weight.device))
+        vectors = self.embedding(to_device(tokens, self.embedding.weight.device))
         return functional.dropout(vectors, self.input_dropout, self.training)
 
     @abstractmethod

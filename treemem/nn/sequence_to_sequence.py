@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device, to_device_together
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.beam_search import beam_search
 from treemem.nn.cell_trace import TRACE_AXES, stacked_traces, traced_run
@@ -164,12 +165,12 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             raise GraphError("training needs a target for each source")
         encoded, state = self._read(batch)
         if not self.training:
-            limits = 2 * batch.lengths.to(encoded.device) + 10
+            limits = to_device(2 * batch.lengths + 10, encoded.device)
             decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
             if trace:
                 return self._traced(batch, encoded, decoded)
             return Seq2SeqOutput(encoded, encoded.new_zeros(len(limits), 0, len(self.vocabulary.leaves)), decoded)
-        target = batch.target.token.to(encoded.device)  # type: ignore[union-attr]  # there is one
+        target = to_device(batch.target.token, encoded.device)  # type: ignore[union-attr]  # there is one
         logits = []
         for symbol in functional.pad(target[:, :-1], (1, 0), value=self.between).unbind(1):
             said, state = self._say(symbol, state)
@@ -179,11 +180,12 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     def _read(self, batch: TokenBatch) -> tuple[torch.Tensor, _Decoding]:
         """Return the outputs at the ends of the sources, ``[batch, 1, hidden_size]``, and where the decoder begins."""
         device = self.embedding.weight.device
-        source, lengths = batch.token.to(device), batch.lengths.to(device)
+        source, lengths = to_device_together([batch.token, batch.lengths], device)
+        lengths_on_cpu = batch.lengths + (self.encoder is not None)
         if self.encoder is not None:
             source = functional.pad(source, (0, 1), value=self.end).scatter(1, lengths[:, None], self.end)
             lengths = lengths + 1
-        outputs, state = run_cell(self.encoder or self.cell, self.embedding(source), lengths=lengths)
+        outputs, state = run_cell(self.encoder or self.cell, self.embedding(source), lengths=lengths_on_cpu)
         last = outputs.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, outputs.shape[2]))
         if self.attends:
             state = self._attending(state, outputs, lengths)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from treemem.checked_options import checked_choice, checked_count
+from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.cell_states import where
 from treemem.nn.memory import Control, Memory
@@ -343,11 +344,12 @@ def run_cell(
         cell: the cell.
         inputs: ``[batch, time, input_size]``.
         state: where to begin; by default the initial one.
-        lengths: of the sequences, ``[batch]``. The last state is that after the last input of each; outputs at later
-            places mean nothing.
+        lengths: of the sequences, ``[batch]``; best on the CPU, where the loop reads them. The last state is that after
+            the last input of each; outputs at later places mean nothing.
     """
     state = cell.initial(len(inputs)) if state is None else state
     shortest = inputs.shape[1] if lengths is None or not len(lengths) else int(lengths.min())
+    lengths = None if lengths is None else to_device(lengths, inputs.device)
     outputs = []
     for step, x in enumerate(inputs.unbind(1)):
         output, after = cell(x, state)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.device_copy import to_device_together
 from treemem.schedule.schedule import GIVEN, Schedule, Segment
 
 _CHUNK = 2048  # views cut at a time: a chain has a level for every node
@@ -130,15 +131,19 @@ class LevelPlan:
         row = np.repeat(begin, sizes) + within
         edge = (np.repeat(first_child, sizes) + within * arity)[:, None] + np.arange(arity)
         kind = np.repeat(kinds, sizes)
-        device = self._child.device
-        found = []
+        found: list[tuple[int | None, list[Selection]]] = []
         for kind_of_rows in np.unique(kind).tolist() if by_kind else [None]:
             place = np.arange(len(row)) if kind_of_rows is None else np.flatnonzero(kind == kind_of_rows)
             numbers = (row[place], place, row[place] - (self.num_leaves if arity else 0))
-            rows, places, features = (_selection(each, device) for each in numbers)
-            child = self._child[torch.from_numpy(edge[place].ravel()).to(device)].view(len(place), arity)
-            found.append(KindRows(kind_of_rows, rows, places, features, child))
-        return found
+            edges = torch.from_numpy(edge[place])
+            found.append((kind_of_rows, [*map(_selection, numbers), edges]))
+        tensors = [each for _, selections in found for each in selections if isinstance(each, torch.Tensor)]
+        moved = iter(to_device_together(tensors, self._child.device))
+        kind_rows = []
+        for kind_of_rows, selections in found:
+            rows, places, features, edges = (each if isinstance(each, slice) else next(moved) for each in selections)
+            kind_rows.append(KindRows(kind_of_rows, rows, places, features, self._child[edges]))
+        return kind_rows
 
     def sizes(self, arity: int | None = None, factor: int = 1) -> list[int]:
         """Number of rows of each group (of one arity, or all), times ``factor``."""
@@ -165,11 +170,11 @@ class LevelPlan:
         return sizes[:num_leaf_groups], sizes[num_leaf_groups:]
 
 
-def _selection(numbers: NDArray[np.int64], device: torch.device) -> Selection:
+def _selection(numbers: NDArray[np.int64]) -> Selection:
     if not len(numbers) or numbers[-1] - numbers[0] == len(numbers) - 1:  # ascending
         first = int(numbers[0]) if len(numbers) else 0
         return slice(first, first + len(numbers))
-    return torch.from_numpy(numbers).to(device)
+    return torch.from_numpy(numbers)
 
 
 def _groups(segments: Sequence[Segment], most_rows: int) -> Iterator[Group]:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from treemem.device_copy import to_device
 from treemem.errors import GraphError
 
 _SHOWN = 8
@@ -65,7 +66,7 @@ class Packing:
         present = within(lengths[self.order], longest).t()
         self.sizes = [size for size in present.sum(1).tolist() if size]
         self._shape = (len(lengths), longest)
-        self._place = (torch.arange(longest)[:, None] + self.order * longest)[present].to(device)
+        self._place = to_device((torch.arange(longest)[:, None] + self.order * longest)[present], device)
 
     def packed(self, values: torch.Tensor) -> torch.Tensor:
         """The elements ``[elements, ...]`` of values ``[sequences, longest, ...]``."""
@@ -86,6 +87,6 @@ def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """
     if not values.shape[1]:
         return values.new_zeros(len(values), values.shape[2])
-    places = places.to(values.device)
+    places = to_device(places, values.device)
     found = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
     return found.masked_fill(places[:, None] < 0, 0)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from treemem.device_copy import to_device_together
 from treemem.errors import GraphError
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.edges import NodeName, find_edge_heights, order_children, plain_node_name
@@ -214,13 +215,11 @@ class Schedule:
         return self.child.device
 
     def to(self, device: torch.device | str) -> Schedule:
-        """This schedule with its tensors on ``device``."""
-        tensors = {
-            field.name: getattr(self, field.name).to(device)
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), torch.Tensor)
-        }
-        return replace(self, **tensors)
+        """This schedule with its tensors on ``device``; from the CPU to CUDA in one copy, without waiting."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+        moved = to_device_together(list(tensors.values()), device)
+        return replace(self, **dict(zip(tensors, moved, strict=True)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return (

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from treemem.device_copy import to_device
 from treemem.errors import GraphError
 from treemem.schedule.graph_batch import graph_of_trees, schedule_of_dgl, schedule_of_graph
 from treemem.schedule.pyg_batch import pyg_of_trees
@@ -286,14 +287,14 @@ class TreeBatch:
         return graph_of_trees(self.forest, self.schedule, self.vocabulary)
 
     def tokens(self, form: TokenForm) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a sequence model reads of each tree, on the batch's device.
+        """What a sequence model reads of each tree.
 
         Args:
             form: see :func:`treemem.trees.tokens.forest_tokens`.
 
         Returns:
-            int64 ``[trees, longest]`` of indices into ``token_table(vocabulary, form)``, 0 after the end of shorter
-            sequences; and the lengths, int64 ``[trees]``.
+            On the batch's device int64 ``[trees, longest]``, indices into ``token_table(vocabulary, form)``, 0 after
+            the end of shorter sequences; and on the CPU the lengths, int64 ``[trees]``.
 
         Raises:
             GraphError: the batch was made from a graph.
@@ -301,7 +302,7 @@ class TreeBatch:
         if self.forest is None:
             raise GraphError("a batch made from a graph has no tokens; make it from trees or from a forest")
         token, length = forest_tokens(self.forest, form, self.vocabulary).padded()
-        return torch.from_numpy(token).to(self.device), torch.from_numpy(length).to(self.device)
+        return to_device(torch.from_numpy(token), self.device), torch.from_numpy(length)
 
     def __getstate__(self) -> dict[str, Any]:
         # The slice goes along, not the forest that it was cut from; a graph made from it can be made again.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from treemem.device_copy import to_device
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
@@ -28,7 +29,7 @@ def fused_on_lstm(
     Args: as :func:`treemem.ops.on_lstm.naive.naive_on_lstm`.
     """
     packing = Packing(lengths.cpu(), inputs.shape[1], inputs.device)
-    order = packing.order.to(inputs.device)
+    order = to_device(packing.order, inputs.device)
     bias = weights.input_bias + weights.hidden_bias
     tensors = (packing.packed(inputs), hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight)
     differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

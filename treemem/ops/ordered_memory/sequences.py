@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from treemem.checked_options import checked_choice
+from treemem.device_copy import to_device
 from treemem.ops.ordered_memory.fused import fused
 from treemem.ops.ordered_memory.naive import NaiveSteps, naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
@@ -51,7 +52,8 @@ def ordered_memory(
         dropouts: draws anew at each step and slot.
         begins_empty: bool ``[sequences]``, which sequences begin with ``cell(x, 0)`` in the last slot; none by default.
         engine: ``"fused"`` (``"auto"``), ``"stepwise"`` or ``"naive"``. They give the same results, but other dropout
-            masks. ``"fused"`` is ``"stepwise"`` where :func:`treemem.ops.ordered_memory.fused.fused` cannot be used.
+            masks. ``"fused"`` is ``"stepwise"`` where :func:`treemem.ops.ordered_memory.fused.fused` cannot be used,
+            as on CUDA.
         trace: whether to return pointers.
         skip: a slot with a smaller ``cp`` keeps the element as its candidate, in all engines but ``"naive"``.
 
@@ -71,7 +73,7 @@ def ordered_memory(
     if not packing.sizes:
         nothing = inputs.new_zeros(*inputs.shape[:2], slots) if trace else None
         return OrderedMemorySteps(inputs.new_zeros(*inputs.shape[:2], len(weights.input.bias)), nothing, nothing)
-    empty = empty[packing.order[: packing.sizes[0]]].to(inputs.device)
+    empty = to_device(empty[packing.order[: packing.sizes[0]]], inputs.device)
     arguments = packing.packed(inputs), packing.sizes, empty, weights, slots, dropouts, trace, skip
     packed = None if engine == "stepwise" else fused(*arguments)
     packed = stepwise(*arguments) if packed is None else packed
@@ -110,9 +112,9 @@ def _naive(
     What begins empty has one place of padding before it.
     """
     num_sequences, longest = inputs.shape[:2]
-    there = within(lengths, longest).to(inputs.device)
+    there = to_device(within(lengths, longest), inputs.device)
     inputs = inputs.masked_fill(~there[:, :, None], 0)
-    shift = begins_empty.to(inputs.device).long()
+    shift = to_device(begins_empty, inputs.device).long()
     column = torch.arange(longest, device=inputs.device) + shift[:, None]
     row = torch.arange(num_sequences, device=inputs.device)[:, None]
     wider = inputs.new_zeros(num_sequences, longest + 1, inputs.shape[2]).index_put((row, column), inputs)

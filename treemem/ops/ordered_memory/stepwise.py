@@ -50,6 +50,7 @@ def stepwise(
     Inputs, queries, and the scores of slots that hold nothing but the last element, are computed for all steps at once;
     keys, and the half of the cell's first product that reads the memory, for all slots of a step. Sequences that have
     ended are no longer there. Slots whose ``cp`` is 0 in a sequence are not composed: their candidate is the element.
+    Other devices than the CPU compose all slots that this many elements may have reached, because looking would wait.
 
     Args:
         inputs: step after step, ``[tokens, input_size]``.
@@ -68,7 +69,8 @@ def stepwise(
     pointers[-1] = begins_empty
     cumulative = pointers
     memory = candidates = projected.new_zeros(slots, sizes[0], projected.shape[1])
-    chosen = composed = None
+    chosen: ChosenSlots | LastSlots | None = None
+    composed = None
     outputs, places, traced, done = [], [], [], 0
     for step, (new, size) in enumerate(zip(projected.split(sizes), sizes, strict=True)):
         if chosen is not None and composed is not None:
@@ -76,10 +78,12 @@ def stepwise(
             cumulative = pointers.cumsum(0)
             onward = cumulative[-1] - cumulative + pointers
             memory = torch.lerp(memory[:, :size], candidates[:, :size], onward[:, :, None])
-        chosen = choose(cumulative, skip)
-        composed = composer(new, memory, cumulative, chosen)
-        whole = new.expand(slots, *new.shape).flatten(0, 1)
-        candidates = whole.index_copy(0, chosen.place, composed).unflatten(0, (slots, size))
+        if projected.device.type == "cpu":
+            chosen, shares = choose(cumulative, skip), cumulative
+        else:
+            chosen, shares = LastSlots.after(step + 1, cumulative), _without_skipped(cumulative, skip)
+        composed = composer(new, memory, shares, chosen)
+        candidates = chosen.spread(composed, new.expand(slots, *new.shape))
         outputs.append(composed[-size:])
         places.append(chosen.order + done)
         done += size
@@ -141,6 +145,14 @@ class ChosenSlots(NamedTuple):
     place: torch.Tensor
     sequence: torch.Tensor
 
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """The chosen ones of ``values [slots, sequences, ...]``, ``[composed, ...]``."""
+        return values.flatten(0, 1).index_select(0, self.place)
+
+    def spread(self, chosen: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """``others [slots, sequences, ...]`` with the chosen ones, ``[composed, ...]``, in their places."""
+        return others.flatten(0, 1).index_copy(0, self.place, chosen).view(others.shape)
+
 
 def choose(cumulative: torch.Tensor, skip: float = 0.0) -> ChosenSlots:
     """The slots that something reaches, and the last one of each sequence; ``cumulative``, ``[slots, sequences]``."""
@@ -152,6 +164,45 @@ def choose(cumulative: torch.Tensor, skip: float = 0.0) -> ChosenSlots:
     first = torch.arange(0, slots * size, size, device=order.device)
     place = (order + first[:, None])[reached]
     return ChosenSlots(order, reached.sum(1).tolist(), place, place % size)
+
+
+class LastSlots(NamedTuple):
+    """The last slots of all sequences, as :class:`ChosenSlots`, without looking at any number.
+
+    Attributes:
+        order: of the sequences, int64 ``[sequences]``.
+        sizes: how many sequences each slot has: 0 or all.
+        sequence: int64 ``[composed]``.
+        first: the first of the slots.
+    """
+
+    order: torch.Tensor
+    sizes: list[int]
+    sequence: torch.Tensor
+    first: int
+
+    @classmethod
+    def after(cls, elements: int, cumulative: torch.Tensor) -> LastSlots:
+        """The slots that so many elements may have reached, one more with each; ``cumulative [slots, sequences]``."""
+        slots, size = cumulative.shape
+        order, count = torch.arange(size, device=cumulative.device), min(slots, elements)
+        return cls(order, [size] * count, order.repeat(count), slots - count)
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """See :class:`ChosenSlots`."""
+        return values[self.first :].flatten(0, 1)
+
+    def spread(self, chosen: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """See :class:`ChosenSlots`."""
+        own = chosen.view(len(others) - self.first, *others.shape[1:])
+        return torch.cat([others[: self.first], own]) if self.first else own
+
+
+def _without_skipped(cumulative: torch.Tensor, skip: float) -> torch.Tensor:
+    """``cumulative [slots, sequences]`` with 0, for the element alone, where a slot but the last is skipped."""
+    if not skip:
+        return cumulative
+    return torch.cat([cumulative[:-1].masked_fill(cumulative[:-1] < skip, 0), cumulative[-1:]])
 
 
 class _Attention:
@@ -171,7 +222,7 @@ class _Attention:
         self.queries, self.untouched = queries.split(sizes[1:]), untouched.split(sizes[1:])
 
     def __call__(
-        self, step: int, cumulative: torch.Tensor, composed: torch.Tensor, chosen: ChosenSlots
+        self, step: int, cumulative: torch.Tensor, composed: torch.Tensor, chosen: ChosenSlots | LastSlots
     ) -> torch.Tensor:
         """``p`` of a step, ``[slots, sequences]``.
 
@@ -188,8 +239,7 @@ class _Attention:
         else:
             queries = queries.index_select(0, chosen.sequence)
         own = scores_of(queries, composed, self.weights, self.score, self.rate)
-        scores = untouched.expand(slots, before).flatten().index_copy(0, chosen.place, own)
-        scores = scores.unflatten(0, (slots, before))[:, :size]
+        scores = chosen.spread(own, untouched.expand(slots, before))[:, :size]
         reach = torch.cat([cumulative[1:, :size], scores.new_ones(1, size)])
         within = torch.exp(scores - scores.amax(0)) * functional.threshold(reach, _BELOW_THRESHOLD, 0.0)
         return within / within.sum(0).clamp(min=1e-12)
@@ -206,7 +256,7 @@ class _Composer:
         self.of_horizontal = Affine(first.weight[:, size:], first.bias)
 
     def __call__(
-        self, new: torch.Tensor, memory: torch.Tensor, cumulative: torch.Tensor, chosen: ChosenSlots
+        self, new: torch.Tensor, memory: torch.Tensor, cumulative: torch.Tensor, chosen: ChosenSlots | LastSlots
     ) -> torch.Tensor:
         """``C`` of the chosen slots, ``[composed, hidden_size]``.
 
@@ -216,8 +266,7 @@ class _Composer:
             cumulative: ``cp``, ``[slots, sequences]``.
             chosen: which slots.
         """
-        held = memory.flatten(0, 1).index_select(0, chosen.place)
-        shares = cumulative.flatten().index_select(0, chosen.place)[:, None]
+        held, shares = chosen.of(memory), chosen.of(cumulative)[:, None]
         from_memory = functional.linear(dropped_by_bits(held, self.rate), *self.of_horizontal)
         news = new.index_select(0, chosen.sequence)
         sizes = [size for size in chosen.sizes if size]

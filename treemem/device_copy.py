@@ -1,0 +1,44 @@
+"""Copies to a device that the host does not wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+PINNED = {"cuda"}
+"""Types of devices that copy from pinned memory while the host goes on."""
+_ALIGNED = 64  # bytes, so that any type can be read and kernels may load several numbers at once
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Return a tensor, which needs no gradients, on a device; from the CPU to CUDA without waiting."""
+    return to_device_together([tensor], device)[0]
+
+
+def to_device_together(tensors: Sequence[Tensor], device: torch.device | str) -> list[Tensor]:
+    """Return tensors, which need no gradients, on a device.
+
+    Those that go from the CPU to CUDA go in one copy from pinned memory. The host does not wait for it, and they share
+    one buffer.
+    """
+    device = torch.device(device)
+    here = [each for each in tensors if each.device.type == "cpu" and device.type in PINNED]
+    begins = list(accumulate((-(-each.nbytes // _ALIGNED) * _ALIGNED for each in here), initial=0))
+    if not begins[-1]:
+        return [each.to(device) for each in tensors]
+    pinned = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=True)
+    for part, each in zip(_parts(pinned, begins, here), here, strict=True):
+        part.copy_(each)
+    moved = iter(_parts(pinned.to(device, non_blocking=True), begins, here))
+    return [next(moved) if here and each.device.type == "cpu" else each.to(device) for each in tensors]
+
+
+def _parts(buffer: Tensor, begins: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
+    """Views of a buffer of bytes, with the types and shapes of tensors."""
+    return [
+        buffer[begin : begin + each.nbytes].view(each.dtype).view(each.shape)
+        for begin, each in zip(begins, like, strict=False)
+    ]
