@@ -27,13 +27,13 @@ def to_device_together(tensors: Sequence[Tensor], device: torch.device | str) ->
     device = torch.device(device)
     here = [each for each in tensors if each.device.type == "cpu" and device.type in PINNED]
     begins = list(accumulate((-(-each.nbytes // _ALIGNED) * _ALIGNED for each in here), initial=0))
-    if not begins[-1]:
+    if not here:
         return [each.to(device) for each in tensors]
     pinned = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=True)
     for part, each in zip(_parts(pinned, begins, here), here, strict=True):
         part.copy_(each)
     moved = iter(_parts(pinned.to(device, non_blocking=True), begins, here))
-    return [next(moved) if here and each.device.type == "cpu" else each.to(device) for each in tensors]
+    return [next(moved) if each.device.type == "cpu" else each.to(device) for each in tensors]
 
 
 def _parts(buffer: Tensor, begins: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:

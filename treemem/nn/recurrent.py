@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 from torch.nn import functional
@@ -16,7 +16,7 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.second_derivative import refuse_transforms
-from treemem.ops.sequence_lengths import checked_lengths
+from treemem.ops.sequence_lengths import Packing, checked_lengths
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -63,15 +63,14 @@ class RecurrentEncoder(SequenceEncoder):
                 outputs.index_copy(0, present, found.outputs),
                 state=state,
             )
-        packed = torch.nn.utils.rnn.pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        order, back = cast(torch.Tensor, packed.sorted_indices), cast(torch.Tensor, packed.unsorted_indices)
+        packing = Packing(lengths, inputs.shape[1], inputs.device)
+        order = to_device(packing.order, inputs.device)
+        back = order.argsort()
         first = None if state is None else tuple(each[:, order] for each in state)
-        states, last, final = self._run(packed.data, packed.batch_sizes, first)
-        again = torch.nn.utils.rnn.PackedSequence(states, packed.batch_sizes, order, back)
-        padded, _ = torch.nn.utils.rnn.pad_packed_sequence(again, batch_first=True, total_length=inputs.shape[1])
+        states, last, final = self._run(packing.packed(inputs), torch.tensor(packing.sizes), first)
         return SequenceOutput(
             last.index_select(0, back).to(inputs.dtype),  # autocast may have lowered them
-            padded.to(inputs.dtype),
+            packing.padded(states).to(inputs.dtype),
             state=None if final is None else tuple(each[:, back] for each in final),
         )
 

@@ -1,0 +1,172 @@
+"""A device that computes on the CPU and behaves like CUDA, for tests on machines without a GPU.
+
+Its tensors say that they are on the device (called ``meta``, the name that torch's autograd serves without hardware),
+so the code takes the path that it takes on a GPU. Each holds a tensor of the CPU, with which torch computes. The fake
+counts what makes the host wait for the device. It fails where CUDA would: if an operation mixes devices, or if native
+code of the CPU asks for a pointer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+DEVICE = torch.device("meta")
+_aten = torch.ops.aten
+_READ_BY_HOST = {
+    _aten._local_scalar_dense, _aten.equal, _aten.nonzero, _aten.masked_select, _aten._unique2,
+    _aten.unique_consecutive, _aten.repeat_interleave,
+}  # fmt: skip
+"""Operations that return a number to the host, or whose result has a shape that depends on values."""
+_INDEXING = {_aten.index, _aten.index_put, _aten.index_put_, _aten._index_put_impl_}
+_COPIES = {_aten.copy_, _aten._to_copy}
+_PACKING = {_aten._pack_padded_sequence, _aten._pad_packed_sequence, _aten._pack_padded_sequence_backward}
+"""Operations that take or return counts on the CPU beside tensors of the device."""
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor that says that it is on the device and holds its numbers on the CPU."""
+
+    numbers: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, numbers: torch.Tensor) -> DeviceTensor:
+        layout = {"strides": numbers.stride(), "storage_offset": numbers.storage_offset()}
+        made = cls._make_wrapper_subclass(cls, numbers.shape, **layout, dtype=numbers.dtype, device=DEVICE)  # type: ignore[attr-defined]
+        made.numbers = numbers
+        return made  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} outside fake_device()")
+
+    def tolist(self) -> Any:
+        """Wait for the numbers."""
+        return self.cpu().tolist()
+
+    def data_ptr(self) -> int:
+        """Fail."""
+        raise AssertionError("native code of the CPU asks for a pointer of the device")
+
+    def __repr__(self, **_: Any) -> str:
+        return f"DeviceTensor({self.numbers})"
+
+
+class FakeDevice(TorchDispatchMode):
+    """Runs operations on tensors of the device.
+
+    Attributes:
+        waits: how often the host waited for the device, by the name of the operation.
+        copies: number of copies to the device.
+        kernels: number of operations on the device that are not views.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Counter[str] = Counter()
+        self.copies = self.kernels = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, packet = dict(kwargs or {}), func.overloadpacket
+        there = [each for each in _tensors([*args, *kwargs.values()]) if isinstance(each, DeviceTensor)]
+        device = kwargs.get("device")
+        goes_there = bool(there) if device is None else torch.device(device).type == DEVICE.type
+        if there and packet not in _COPIES | _PACKING:
+            _refuse_mixture(func, args, kwargs)
+        self._count(func, args, kwargs, bool(there), goes_there)
+        if packet is _aten._fused_sdp_choice:
+            return 0  # plain products
+        own = {**kwargs, "device": "cpu"} if device is not None else kwargs
+        own = {name: value for name, value in own.items() if name not in ("pin_memory", "non_blocking")}
+        found = func(*_numbers(args), **{name: _numbers(value) for name, value in own.items()})
+        if packet in _PACKING and isinstance(found, tuple):
+            return DeviceTensor(found[0]), found[1]
+        if not goes_there:
+            return found
+        given = {id(each.numbers): each for each in there}  # what was written in place stays the same tensor
+
+        return _mapped(lambda each: given[id(each)] if id(each) in given else DeviceTensor(each), found)
+
+    def _count(self, func: Any, args: Any, kwargs: Any, comes_from_there: bool, goes_there: bool) -> None:
+        packet = func.overloadpacket
+        if packet is _aten._to_copy:
+            crosses, asynchronous = comes_from_there != goes_there, kwargs.get("non_blocking")
+        elif packet is _aten.copy_:
+            into, source = (isinstance(each, DeviceTensor) for each in args[:2])
+            crosses, goes_there, asynchronous = into != source, into, args[2:] and args[2]
+        else:
+            crosses = asynchronous = False
+        waits = False
+        if crosses:
+            self.copies += goes_there
+            waits = not asynchronous
+        elif packet in _INDEXING:
+            waits = any(
+                each.dtype in (torch.bool, torch.uint8) or not isinstance(each, DeviceTensor)
+                for each in _tensors(args[1])
+            )
+        else:
+            waits = packet in _READ_BY_HOST and "output_size" not in kwargs
+        if comes_from_there or goes_there:
+            if waits:
+                self.waits[str(packet)] += 1
+            self.kernels += not func.is_view
+
+
+def _refuse_mixture(func: Any, args: Any, kwargs: Any) -> None:
+    """Fail if a tensor is on the CPU that is neither a single number nor an index."""
+    indices = {id(each) for each in _tensors(args[1])} if func.overloadpacket in _INDEXING else ()
+    for each in _tensors([*args, *kwargs.values()]):
+        if not isinstance(each, DeviceTensor) and each.dim() and id(each) not in indices:
+            raise AssertionError(f"{func} mixes tensors of the device and of the CPU, {[*each.shape]}")
+
+
+def _mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    return type(tree)(_mapped(function, each) for each in tree) if type(tree) in (tuple, list) else tree
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    _mapped(found.append, tree)
+    return found
+
+
+def _numbers(tree: Any) -> Any:
+    return _mapped(lambda each: each.numbers if isinstance(each, DeviceTensor) else each, tree)
+
+
+class _Event:
+    """An event that has happened."""
+
+    def __init__(self, device: torch.device) -> None:
+        assert device == DEVICE
+
+    def record(self) -> None:
+        """Do nothing."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+
+@contextmanager
+def fake_device() -> Iterator[FakeDevice]:
+    """In this block tensors can be on :data:`DEVICE`. There is no autocast."""
+    with (
+        mock.patch("torch.is_autocast_enabled", return_value=False),
+        mock.patch("torch.get_autocast_dtype", return_value=torch.bfloat16),
+        mock.patch("torch.autocast", return_value=nullcontext()),
+        mock.patch("torch.Event", _Event),
+        mock.patch("treemem.device_copy.PINNED", {DEVICE.type}),
+        FakeDevice() as device,
+    ):
+        yield device
