@@ -131,18 +131,17 @@ class LevelPlan:
         row = np.repeat(begin, sizes) + within
         edge = (np.repeat(first_child, sizes) + within * arity)[:, None] + np.arange(arity)
         kind = np.repeat(kinds, sizes)
-        found: list[tuple[int | None, list[Selection]]] = []
+        found: list[tuple[int | None, list[Selection], torch.Tensor]] = []
         for kind_of_rows in np.unique(kind).tolist() if by_kind else [None]:
             place = np.arange(len(row)) if kind_of_rows is None else np.flatnonzero(kind == kind_of_rows)
             numbers = (row[place], place, row[place] - (self.num_leaves if arity else 0))
-            edges = torch.from_numpy(edge[place])
-            found.append((kind_of_rows, [*map(_selection, numbers), edges]))
-        tensors = [each for _, selections in found for each in selections if isinstance(each, torch.Tensor)]
+            found.append((kind_of_rows, [*map(_selection, numbers)], torch.from_numpy(edge[place])))
+        tensors = [each for _, parts, edges in found for each in (*parts, edges) if isinstance(each, torch.Tensor)]
         moved = iter(to_device_together(tensors, self._child.device))
         kind_rows = []
-        for kind_of_rows, selections in found:
-            rows, places, features, edges = (each if isinstance(each, slice) else next(moved) for each in selections)
-            kind_rows.append(KindRows(kind_of_rows, rows, places, features, self._child[edges]))
+        for kind_of_rows, selections, _ in found:
+            rows, places, features = (each if isinstance(each, slice) else next(moved) for each in selections)
+            kind_rows.append(KindRows(kind_of_rows, rows, places, features, self._child[next(moved)]))
         return kind_rows
 
     def sizes(self, arity: int | None = None, factor: int = 1) -> list[int]:
