@@ -17,6 +17,7 @@ from typing import TypeVar
 import torch
 
 from benchmarks.agreement import Disagreement
+from benchmarks.device import measure_on
 from benchmarks.encoders import ENCODER_BASELINES, ENCODERS
 from benchmarks.measure import available, cost_per_node, measured
 from benchmarks.memories import MEMORIES, MEMORY_BASELINES, QUICK_MEMORIES
@@ -24,7 +25,15 @@ from benchmarks.operations import OperationWorkload
 from benchmarks.report import as_markdown, environment, write
 from benchmarks.timing import Budget, Row
 from benchmarks.where import where_time_goes
-from benchmarks.workloads import BASELINES, FORESTS, QUICK_FORESTS, QUICK_WORKLOADS, WORKLOADS, Workload
+from benchmarks.workloads import (
+    BASELINES,
+    FORESTS,
+    GPU_WORKLOADS,
+    QUICK_FORESTS,
+    QUICK_WORKLOADS,
+    WORKLOADS,
+    Workload,
+)
 
 _Named = TypeVar("_Named", Workload, OperationWorkload)
 QUICK = Budget(rounds=1, seconds=0.02, examples=256)
@@ -36,6 +45,7 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME", help="the workload of this name, or all whose names contain it")
     every = list(dict.fromkeys([*BASELINES, *MEMORY_BASELINES, *ENCODER_BASELINES]))
     parser.add_argument("--baseline", choices=every, action="append", help="only against this; may be repeated")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="cpu, or cuda for a GPU (cpu)")
     parser.add_argument("--threads", type=_positive(int), help="of torch; its own choice by default")
     parser.add_argument("--seconds", type=_positive(float), help="what a turn of one arm lasts at least (0.3)")
     parser.add_argument(
@@ -45,16 +55,24 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the rows as JSON")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the table")
     options = parser.parse_args()
+    if options.device.type not in ("cpu", "cuda"):
+        parser.error(f"--device is {options.device}; it must be cpu or cuda")
+    if options.device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("--device is cuda and this machine has no CUDA device that torch can use")
+    if options.device.type == "cuda" and options.where:
+        parser.error("--where measures the CPU; leave out --device")
+    measure_on(options.device)
     if options.threads:
         torch.set_num_threads(options.threads)
     budget = QUICK if options.quick else Budget() if options.seconds is None else Budget(seconds=options.seconds)
     baselines = [name for name in options.baseline or every if available(name)]
-    workloads = _named(QUICK_WORKLOADS if options.quick else WORKLOADS, options.only)
+    every_workload = WORKLOADS if options.device.type == "cpu" else GPU_WORKLOADS
+    workloads = _named(QUICK_WORKLOADS if options.quick else every_workload, options.only)
     first, *others = QUICK_FORESTS if options.quick else FORESTS
     forests = _named(others, options.only)
     operations = _named(QUICK_MEMORIES if options.quick else (*MEMORIES, *ENCODERS), options.only)
     if not workloads and not forests and not operations:
-        known = [*(QUICK_WORKLOADS if options.quick else WORKLOADS), *others, *MEMORIES, *ENCODERS]
+        known = [*(QUICK_WORKLOADS if options.quick else every_workload), *others, *MEMORIES, *ENCODERS]
         parser.error(f"no workload is called {options.only!r}; there are {', '.join(each.name for each in known)}")
     if options.where and (options.json or options.markdown or not workloads):
         parser.error("--where prints a table of each workload of trees but forests, and writes no file")

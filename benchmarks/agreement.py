@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.device import CPU, measured_device
 from benchmarks.level_autograd import hidden_by_levels
 from benchmarks.problem import Problem
 from benchmarks.products import Products
@@ -28,8 +29,8 @@ def check_agreement(workload: Workload, baselines: Sequence[str]) -> None:
     Raises:
         Disagreement: they are not.
     """
-    problem = workload.small_problem()
-    expected = by_engine(problem, "naive" if has_dgl() else "recursive").outcome()
+    reference, problem = workload.small_problem(CPU), workload.small_problem(measured_device())
+    expected = by_engine(reference, "naive" if has_dgl() else "recursive").outcome()
     found: dict[str, Outcome | None] = {"ours": by_engine(problem).outcome()}
     found |= {name: BASELINES[name](problem).outcome() for name in baselines}
     for name, outcome in found.items():
@@ -62,6 +63,7 @@ def compare_outcomes(who: str, found: Outcome, expected: Outcome) -> None:
     pairs |= {f"the gradient of {name}": (found.gradients[name], each) for name, each in expected.gradients.items()}
     for name, (value, wanted) in pairs.items():
         tolerance = 1e-10 * max(1.0, float(wanted.abs().max()))
+        value, wanted = value.cpu(), wanted.cpu()
         if not torch.allclose(value, wanted, rtol=0, atol=tolerance):
             raise Disagreement(f"{who} differs in {name} by {float((value - wanted).abs().max()):.1e}")
 

@@ -7,11 +7,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
 from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
 from treemem.ops.ordered_memory.naive import Attention, attend, cell, layer_norm, linear
+from treemem.ops.sequence_lengths import entry_of_each
 
 
 def published_ordered_memory(
@@ -41,7 +43,7 @@ def published_ordered_memory(
             composed.append(state)
         candidates, pointers = torch.stack(composed, 1), attention.pointers
         outputs.append(state)
-    return torch.stack(outputs, 1)[torch.arange(len(inputs)), lengths - 1]
+    return entry_of_each(torch.stack(outputs, 1), lengths - 1)
 
 
 class OrderedMemoryProducts:
@@ -50,7 +52,7 @@ class OrderedMemoryProducts:
     def __init__(self, cumulative: Tensor, lengths: Tensor, maps: MemoryMaps) -> None:
         size = maps.input_map.out_features
         present = torch.arange(cumulative.shape[1]) < lengths[:, None]
-        reached = (cumulative > 0) & present[:, :, None]
+        reached = (cumulative.cpu() > 0) & present[:, :, None]
         reached[:, :, -1] = present
         self.rows = [[count for count in step if count] for step in reached.sum(0).tolist()]
         self.weights = {
@@ -65,7 +67,7 @@ class OrderedMemoryProducts:
 
     def __call__(self, _: float) -> Tensor:
         """Return a sum of their results, so that they have a backward pass."""
-        total = torch.zeros(())
+        total = self.weights["gates"].new_zeros(())
         for counts in self.rows:
             total = total + self._of(sum(counts), "horizontal") + self._of(sum(counts), "key")
             for count in counts:
@@ -82,13 +84,13 @@ def ordered_memory_batch(mixed: bool, small: bool, dtype: torch.dtype) -> Operat
     """Random inputs and weights: 50 tokens each, or 10 to 50."""
     size, slots, sequences, longest = (8, 4, 5, 9) if small else (128, 21, 128, 50)
     torch.manual_seed(0)
-    maps = MemoryMaps(size, size, "gated").to(dtype)
+    maps = MemoryMaps(size, size, "gated").to(measured_device(), dtype)
     lengths = torch.randint(longest // 5, longest + 1, (sequences,)) if mixed else torch.full((sequences,), longest)
-    inputs = torch.randn(sequences, longest, size, dtype=dtype).requires_grad_()
+    inputs = torch.randn(sequences, longest, size, dtype=dtype).to(measured_device()).requires_grad_()
 
     def run(rate: float, engine: str) -> Tensor:
         steps = ordered_memory(inputs, lengths, maps.weights(), slots, dropouts=Dropouts(rate, rate), engine=engine)
-        return steps.outputs[torch.arange(sequences), lengths - 1]
+        return entry_of_each(steps.outputs, lengths - 1)
 
     with torch.no_grad():
         cumulative = ordered_memory(inputs, lengths, maps.weights(), slots, trace=True).cumulative
@@ -131,11 +133,12 @@ def on_lstm_batch(small: bool, dtype: torch.dtype) -> Operation:
         "hidden_bias": (outputs,),
     }
     named = {name: torch.empty(shape, dtype=dtype).uniform_(-bound, bound) for name, shape in shapes.items()}
-    inputs = torch.randn(sequences, time, input_size, dtype=dtype)
+    named = {name: value.to(measured_device()) for name, value in named.items()}
+    inputs = torch.randn(sequences, time, input_size, dtype=dtype).to(measured_device())
     leaves = {name: leaf.requires_grad_() for name, leaf in {"inputs": inputs, **named}.items()}
     weights, lengths = OnLSTMWeights(**named), torch.full((sequences,), time)
     state = inputs.new_zeros(sequences, size)
-    lstm = nn.LSTM(input_size, size, batch_first=True).to(dtype)
+    lstm = nn.LSTM(input_size, size, batch_first=True).to(measured_device(), dtype)
 
     def run(_: float, engine: str) -> Tensor:
         return on_lstm(inputs, lengths, state, state, weights, chunk_size, engine).h

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from benchmarks.problem import Problem
 from benchmarks.ways import ByBatch
+from treemem.device_copy import to_device, to_device_together
 from treemem.nn import TreeLayer
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.ops.activation import activation
@@ -24,6 +25,7 @@ from treemem.schedule.schedule import Schedule, Segment
 from treemem.schedule.tree_batch import TreeBatch
 
 Weights = dict[str, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
+Source = tuple[tuple[Segment, ...], list[int], Tensor]
 
 
 def level_autograd(problem: Problem) -> ByBatch:
@@ -32,8 +34,9 @@ def level_autograd(problem: Problem) -> ByBatch:
     def encode(batch: TreeBatch, feat: Tensor | None) -> Tensor:
         hidden = hidden_by_levels(problem, batch.schedule, feat)
         if problem.examples.every_node:
-            return hidden[batch.schedule.row_of_node]
-        return hidden[batch.schedule.row_of_root].view(len(batch), batch.trees_per_example, -1)
+            return hidden[to_device(batch.schedule.row_of_node, problem.device)]
+        roots = to_device(batch.schedule.row_of_root, problem.device)
+        return hidden[roots].view(len(batch), batch.trees_per_example, -1)
 
     return ByBatch(problem, encode)
 
@@ -43,16 +46,17 @@ def hidden_by_levels(problem: Problem, schedule: Schedule, feat: Tensor | None) 
 
     Args:
         problem: whose layer to use; its inner nodes read no features.
-        schedule: the rows.
+        schedule: the rows, on the CPU.
         feat: of the nodes, ``[nodes, input_size]``, or None.
     """
+    sources, schedule = _sources(schedule, problem.device), schedule.to(problem.device)
     leaf_inputs = _leaf_inputs(problem.layer, schedule, feat)
     cell = problem.cell
     leaves = [cell.leaf(leaf_inputs[each.begin : each.end], each.kind) for each in schedule.levels[0].segments]
     levels = [_joined(leaves)]
     weights = {key: (weight.unbind(0), bias.unbind(0)) for key, (weight, bias) in cell.weights().items()}
-    for segments, sources, place in _sources(schedule):
-        below = {name: _cat([levels[source][name] for source in sources]) for name in ("h", *cell.reads)}
+    for segments, own_sources, place in sources:
+        below = {name: _cat([levels[source][name] for source in own_sources]) for name in ("h", *cell.reads)}
         first_child = segments[0].first_child
         made = []
         for arity, group in groupby(segments, key=lambda segment: segment.arity):
@@ -94,7 +98,7 @@ def _inputs(product: Product, children: State, results: State) -> Tensor:
     return product.source.gather(children)
 
 
-def _sources(schedule: Schedule) -> list[tuple[tuple[Segment, ...], list[int], Tensor]]:
+def _sources(schedule: Schedule, device: torch.device) -> list[Source]:
     """For each level but the first its segments, the levels that its children are in, and their places there."""
     begin = np.array([level.begin for level in schedule.levels])
     sizes = np.array([level.end - level.begin for level in schedule.levels])
@@ -111,7 +115,8 @@ def _sources(schedule: Schedule) -> list[tuple[tuple[Segment, ...], list[int], T
         shift[sources - lowest] = np.cumsum(sizes[sources]) - sizes[sources] - begin[sources]
         found.append((level.segments, sources.tolist(), torch.from_numpy(child[first:last] + shift[own - lowest])))
         first = last
-    return found
+    places = to_device_together([place for _, _, place in found], device)
+    return [(segments, own, place) for (segments, own, _), place in zip(found, places, strict=True)]
 
 
 def _joined(states: list[State]) -> State:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from torch._inductor.utils import fresh_cache
 
 from benchmarks.agreement import check_agreement, has_dgl
+from benchmarks.device import measured_device
 from benchmarks.memory import least_bytes, peak_bytes
 from benchmarks.problem import Problem
-from benchmarks.timing import Arm, Budget, Row, compare
+from benchmarks.timing import Arm, Budget, Row, compare, compare_calls
 from benchmarks.ways import Way, by_engine
-from benchmarks.workloads import BASELINES, NEED_DGL, Workload
+from benchmarks.workloads import BASELINES, NEED_CPU, NEED_DGL, Workload
 from treemem.ops.compiled_step import forget_compiled_steps
 
 MODES = ("training", "inference")
@@ -34,8 +35,10 @@ def measured(workload: Workload, baselines: Sequence[str], budget: Budget) -> It
     for name in chosen:
         theirs = BASELINES[name](problem)
         for mode in MODES:
-            yield compare(workload.name, mode, name, _arm(ours, mode), _arm(theirs, mode), budget)
-    if workload.compiling:
+            arms = _arm(ours, mode), _arm(theirs, mode)
+            yield compare(workload.name, mode, name, *arms, budget)
+            yield from compare_calls(workload.name, mode, name, *arms)
+    if workload.compiling and problem.device.type == "cpu":
         yield from _compiling(workload, problem, budget)
     if workload.memory:
         yield from _memory(workload, problem, [name for name in chosen if name == "level-autograd"])
@@ -57,6 +60,8 @@ def cost_per_node(forests: Sequence[Workload], budget: Budget) -> Iterator[Row]:
 
 def available(baseline: str) -> bool:
     """Whether a baseline can run here."""
+    if measured_device().type != "cpu" and baseline in NEED_CPU:
+        return False
     return baseline not in NEED_DGL or has_dgl()
 
 

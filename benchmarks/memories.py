@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from treemem.nn import NeuralStack
 from treemem.ops.strength_memory import StrengthState, naive_run, popped, read_weights, run_sequence
@@ -41,8 +42,8 @@ def vectorised(value: Tensor, push: Tensor, pop: Tensor) -> Tensor:
 def random_actions(time: int, batch_size: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Random values ``[batch, time, size]``, and strengths of push and pop between 0 and 1, ``[batch, time]``."""
     generator = torch.Generator().manual_seed(0)
-    value = torch.randn(batch_size, time, size, generator=generator).to(dtype)
-    push, pop = torch.rand(2, batch_size, time, generator=generator).to(dtype)
+    value = torch.randn(batch_size, time, size, generator=generator).to(measured_device(), dtype)
+    push, pop = torch.rand(2, batch_size, time, generator=generator).to(measured_device(), dtype)
     return value.requires_grad_(), push.requires_grad_(), pop.requires_grad_()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.problem import Problem
@@ -9,7 +10,7 @@ from benchmarks.ways import Way
 
 
 def peak_bytes(problem: Problem, way: Way) -> int:
-    """The most bytes of tensors on the CPU that a step of training holds at once.
+    """The most bytes of tensors that a step of training holds at once on the device of the problem.
 
     What was there before does not count, nor do the gradients of the parameters, which are what the step is for.
 
@@ -19,6 +20,12 @@ def peak_bytes(problem: Problem, way: Way) -> int:
     """
     way.train()
     problem.zero_grad()
+    gradients = sum(each.numel() * each.element_size() for each in problem.parameters().values())
+    if problem.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(problem.device)
+        before = torch.cuda.memory_allocated(problem.device)
+        way.train()
+        return torch.cuda.max_memory_allocated(problem.device) - before - gradients
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         way.train()
     results = profiled.profiler.kineto_results
@@ -27,7 +34,7 @@ def peak_bytes(problem: Problem, way: Way) -> int:
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
         peak = max(peak, held)
-    return peak - sum(each.numel() * each.element_size() for each in problem.parameters().values())
+    return peak - gradients
 
 
 def least_bytes(problem: Problem) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.agreement import compare_outcomes
-from benchmarks.timing import Budget, Row, compare
+from benchmarks.timing import Budget, Row, compare, compare_calls
 from benchmarks.ways import Outcome
 
 Run = Callable[[float], Tensor]
@@ -77,7 +77,9 @@ class OperationWorkload:
         for name in chosen:
             for mode, work in (("training", train), ("inference", score)):
                 run = full.others[name]
-                yield compare(self.name, mode, name, lambda: work(full.ours), lambda: work(run), budget)  # noqa: B023
+                arms = (lambda: work(full.ours)), (lambda: work(run))  # noqa: B023
+                yield compare(self.name, mode, name, *arms, budget)
+                yield from compare_calls(self.name, mode, name, *arms)
 
 
 def outcome_of(operation: Operation, run: Run) -> Outcome:
@@ -85,6 +87,7 @@ def outcome_of(operation: Operation, run: Run) -> Outcome:
     for leaf in operation.leaves.values():
         leaf.grad = None
     found = run(0.0)
-    (found * torch.arange(found.numel(), dtype=found.dtype).view_as(found).cos()).sum().backward()
+    place = torch.arange(found.numel(), dtype=found.dtype, device=found.device)
+    (found * place.view_as(found).cos()).sum().backward()
     gradients = {name: leaf.grad.clone() for name, leaf in operation.leaves.items() if leaf.grad is not None}
     return Outcome(found.detach(), gradients)

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.device import measured_device
 from benchmarks.examples import Examples
+from treemem.device_copy import to_device
 from treemem.nn import ClassifierHead, EqualityHead, RelationHead, TreeLayer
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -43,6 +45,7 @@ class Problem:
         examples: what it reads.
         batch_size: examples in a batch.
         share_subtrees: whether equal subtrees of a batch are computed once.
+        device: where the network is.
     """
 
     layer: TreeLayer
@@ -50,11 +53,13 @@ class Problem:
     examples: Examples
     batch_size: int
     share_subtrees: bool
+    device: torch.device = field(default_factory=measured_device)
     index: SubtreeIndex = field(init=False, repr=False)
     _feats: list[Tensor | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.batch_size = min(self.batch_size, len(self.examples))
+        self.layer, self.head = self.layer.to(self.device), self.head.to(self.device)
         self.index = SubtreeIndex(self.examples.forest, self.examples.vocabulary)
         self._feats = self._features()
 
@@ -71,7 +76,7 @@ class Problem:
         return (self.step(number) for number in range(len(self)))
 
     def step(self, number: int) -> Step:
-        """The batch of a number, made anew as in training; features were looked up before."""
+        """The batch of a number, made anew on the CPU as in training; features were looked up before."""
         chosen = slice(number * self.batch_size, (number + 1) * self.batch_size)
         batch = TreeBatch.from_index(
             self.index,
@@ -80,7 +85,7 @@ class Problem:
             share_subtrees=self.share_subtrees,
         )
         label = self.examples.label[self._nodes(number) if self.examples.every_node else chosen]
-        return Step(batch, self._feats[number], label)
+        return Step(batch, self._feats[number], to_device(label, self.device))
 
     def loss(self, encodings: Tensor, label: Tensor) -> Tensor:
         """The mean loss of a batch.
@@ -128,4 +133,4 @@ class Problem:
         table = torch.randn(len(self.examples.vocabulary.leaves), size, generator=torch.Generator().manual_seed(0))
         table = torch.cat([table, torch.zeros(1, size)]).to(dtype)
         symbol = torch.from_numpy(self.examples.vocabulary.encode(self.examples.forest).symbol.astype(np.int64))
-        return [table[symbol[self._nodes(number)]] for number in range(len(self))]
+        return [table[symbol[self._nodes(number)]].to(self.device) for number in range(len(self))]

@@ -37,14 +37,14 @@ class Run(NamedTuple):
 class Workspace:
     """Tensors by name, as large as the largest that was asked for, used by all batches."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
         self._flat: dict[str, Tensor] = {}
 
     def rows(self, name: str, rows: int, width: int) -> Tensor:
         """``[rows, width]``; what is in it is of no matter."""
         if name not in self._flat or self._flat[name].numel() < rows * width:
-            self._flat[name] = torch.rand(rows * width, dtype=self._dtype)
+            self._flat[name] = torch.rand(rows * width, dtype=self._like.dtype, device=self._like.device)
         return self._flat[name][: rows * width].view(rows, width)
 
 
@@ -54,7 +54,7 @@ class Products:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._weights = {key: weight.detach() for key, (weight, _) in problem.cell.weights().items()}
-        workspace = Workspace(next(iter(self._weights.values())).dtype)
+        workspace = Workspace(next(iter(self._weights.values())))
         schedules = [step.batch.schedule for step in problem]
         for _ in range(2):  # the second time the workspace is as large as the largest batch needs it
             units = [self._multiplications(schedule, workspace) for schedule in schedules]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.device import measured_device
 from benchmarks.timing import Row
 
 
@@ -17,15 +18,20 @@ def environment() -> str:
     threads = torch.get_num_threads()
     return (
         f"torch {torch.__version__}, {threads} {'thread' if threads == 1 else 'threads'}, "
-        f"Python {platform.python_version()}, {_processor()}"
+        f"Python {platform.python_version()}, {_processor()}{_gpu()}"
     )
 
 
-_RATES = {"memory": ("bytes/row", "baseline's"), "compiling": ("seconds", "gained a batch")}
+_RATES = {
+    "memory": ("bytes/row", "baseline's"),
+    "compiling": ("seconds", "gained a batch"),
+    "launches": ("kernels/step", "baseline's"),
+    "waits": ("waits/step", "baseline's"),
+}
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The rows as Markdown: a table of speeds and, if there are such rows, one of memory and one of compiling."""
+    """The rows as Markdown: a table of speeds and, if there are such rows, one of each other sort."""
     by_sort: dict[str, list[Row]] = {}
     for row in rows:
         by_sort.setdefault(row.mode.split()[0] if row.mode.split()[0] in _RATES else "speed", []).append(row)
@@ -64,6 +70,10 @@ def _shown(number: float) -> str:
     if number >= 100:
         return f"{number:,.0f}"
     return f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+
+
+def _gpu() -> str:
+    return f", {torch.cuda.get_device_name(measured_device())}" if measured_device().type == "cuda" else ""
 
 
 def _processor() -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+
+from benchmarks.device import calls_of, measured_device, synchronize
 
 Arm = Callable[[], int]
 """Something to time: does one unit of work and returns how many examples that was."""
@@ -34,9 +36,10 @@ class Budget:
 class Row:
     """One line of the table; rates are in examples (equations, sentences, pairs) a second.
 
-    In rows of mode ``memory`` the rates are bytes a row of the schedule instead. In rows of mode ``compiling for ...``
-    they are the seconds that compiling takes and those that a batch then gains, and the ratio is after how many batches
-    it has paid.
+    In rows of mode ``memory`` the rates are bytes a row of the schedule instead. In rows of mode ``launches ...`` and
+    ``waits ...`` they are kernels that a step launches on CUDA, and how often it waits for the device. In rows of mode
+    ``compiling for ...`` they are the seconds that compiling takes and those that a batch then gains, and the ratio is
+    after how many batches it has paid.
 
     Attributes:
         ratio: median over the rounds of (our rate / the baseline's rate in the same round).
@@ -64,13 +67,14 @@ def _finite(value: object) -> object:
 
 
 def rate_of(arm: Arm, at_least: float) -> float:
-    """Examples a second, over as many units of work as fill ``at_least`` seconds."""
+    """Examples a second, over as many units of work as fill ``at_least`` seconds; waits for the device at both ends."""
+    synchronize()
     examples, begin = 0, time.perf_counter()
     while True:
         examples += arm()
-        elapsed = time.perf_counter() - begin
-        if elapsed >= at_least:
-            return examples / elapsed
+        if time.perf_counter() - begin >= at_least:
+            synchronize()
+            return examples / (time.perf_counter() - begin)
 
 
 def compare(workload: str, mode: str, baseline: str, ours: Arm, theirs: Arm, budget: Budget) -> Row:
@@ -95,3 +99,12 @@ def compare(workload: str, mode: str, baseline: str, ours: Arm, theirs: Arm, bud
         statistics.median(baseline_rates),
         (min(ratios), max(ratios)),
     )
+
+
+def compare_calls(workload: str, mode: str, baseline: str, ours: Arm, theirs: Arm) -> Iterator[Row]:
+    """On CUDA, the kernel launches and waits of a step of both, after they ran; nothing on the CPU."""
+    if measured_device().type != "cuda":
+        return
+    for name, own, other in zip(("launches", "waits"), calls_of(ours), calls_of(theirs), strict=True):
+        ratio = own / other if other else math.inf if own else 1.0
+        yield Row(workload, f"{name} in {mode}", baseline, ratio, own, other, (ratio, ratio))

@@ -31,8 +31,8 @@ _SMALL = 24  # examples for the comparison of outcomes
 
 
 def prepared(problem: Problem) -> ByBatch:
-    """Our engine on batches made before: what is missing to it is the time that schedules take."""
-    return by_engine(problem, steps=list(problem))
+    """Our engine on batches made before, on the device: what is missing to it is the time that schedules take."""
+    return by_engine(problem, steps=[step._replace(batch=step.batch.to(problem.device)) for step in problem])
 
 
 def unshared(problem: Problem) -> ByBatch:
@@ -56,6 +56,7 @@ BASELINES: dict[str, Callable[[Problem], Way]] = {
     "uncompiled": uncompiled,
 }
 NEED_DGL = ("naive", "dgl")
+NEED_CPU = (*NEED_DGL, "recursion")
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,11 @@ class Workload:
         examples = self.examples(max(most, self.batch_size))
         return Problem(*self.network(examples.vocabulary), examples, self.batch_size, self.share_subtrees)
 
-    def small_problem(self) -> Problem:
-        """The problem in float64 with few small examples, in one batch."""
+    def small_problem(self, device: torch.device) -> Problem:
+        """The problem in float64 with few small examples, in one batch, on a device."""
         torch.manual_seed(0)
         examples = self.small()
-        problem = Problem(*self.network(examples.vocabulary), examples, self.batch_size, self.share_subtrees)
+        problem = Problem(*self.network(examples.vocabulary), examples, self.batch_size, self.share_subtrees, device)
         return problem.in_float64(examples)
 
 
@@ -221,6 +222,18 @@ WORKLOADS = (
     of_chains(10_000),
     of_one_tree(1_000_000),
 )
+GPU_WORKLOADS = (
+    of_sentences(256),
+    *(
+        of_equations(least, greatest, size, share_subtrees=True, memory=size == 1024)
+        for least, greatest in ((8, 13), (1, 7))
+        for size in (256, 1024, 4096)
+    ),
+    of_logic("tree-cell hidden 200", gated_network, share_subtrees=True),
+    of_chains(1_000),
+    of_one_tree(1_000_000),
+)
+"""In place of the workloads of the CPU."""
 QUICK_WORKLOADS = (
     replace(  # short stacks compile sooner, and the time that compiling takes is measured with sentences
         of_equations(1, 7, 256, share_subtrees=True, memory=True),
