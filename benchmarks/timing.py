@@ -34,7 +34,7 @@ class Budget:
 class Row:
     """One line of the table; rates are in examples (equations, sentences, pairs) a second.
 
-    In rows of mode ``memory`` the rates are bytes a row of the schedule instead. In rows of mode ``compiling for ...``
+    In rows of mode ``memory`` the rates are bytes a row of the schedule instead. In rows of mode ``compiling``
     they are the seconds that compiling takes and those that a batch then gains, and the ratio is after how many batches
     it has paid.
 

@@ -10,6 +10,7 @@ import torch
 from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.level_run import Features, Kept, LevelRun, Weights
+from treemem.ops.native_levels import run_native_levels
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import Schedule
@@ -40,9 +41,12 @@ def run_levels(
     weights = cell.weights()
     flat = [tensor for pair in weights.values() for tensor in pair]
     features = Features(leaf_inputs if 0 in plan.rows_of_arity else None, inner_inputs)
+    native = run_native_levels(cell, schedule, leaves, weights, features)
+    if native is not None:
+        return native
     inputs = [tensor for tensor in (*leaves.values(), *features, *flat) if tensor is not None]
     train = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    run = LevelRun(cell, schedule, plan, leaves, weights, train)
+    run = LevelRun(cell, schedule, plan, leaves, weights)
     if train:
         buffers = _Levels.apply(run, *features, *leaves.values(), *flat)
         return dict(zip(leaves, buffers, strict=True))

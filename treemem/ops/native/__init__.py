@@ -14,6 +14,8 @@ import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -37,6 +39,20 @@ def native_library(source: Path) -> ctypes.CDLL | None:
     fails, there is one warning.
     """
     return _library(source) if native_wanted() else None
+
+
+@contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Compile all operations anew in this block, and forget them afterwards."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    _library.cache_clear()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
+            _library.cache_clear()
 
 
 def product_function(dtype: torch.dtype) -> int | None:
