@@ -106,7 +106,7 @@ def run_native_levels(
         features: what rows read of their own.
     """
     step = _native_step(cell, schedule, leaves, weights, features)
-    library = None if step is None else native_library(step.source)
+    library = None if step is None else native_library(step.source, f"REAL={_NAMES[next(iter(leaves.values())).dtype]}")
     if step is None or library is None:
         return None
     run = _Run(library, step, cell, schedule, leaves, weights)
@@ -224,7 +224,7 @@ class _Run:
         self.kept: list[torch.Tensor] = []
         self.masks: dict[tuple[int, int], torch.Tensor] = {}
         problem = self._problem(tensors, states, None, None)
-        getattr(self._library, f"forward_{_NAMES[self._dtype]}")(ctypes.byref(problem))
+        self._library.forward(ctypes.byref(problem))
         return states
 
     def backward(
@@ -248,8 +248,7 @@ class _Run:
             if given is not None and gradient is not None:
                 given.copy_(gradient[last - self.num_given : last])
         problem = self._problem(tensors, states, kept, found[first:] if of_weights else None)
-        name = _NAMES[self._dtype]
-        begin = getattr(self._library, f"begin_backward_{name}")
+        begin = self._library.begin_backward
         begin.restype = ctypes.c_void_p
         sizes = (ctypes.c_int64 * 2)()
         begun = begin(ctypes.byref(problem), ctypes.byref(sizes), ctypes.byref(sizes, 8))
@@ -263,7 +262,7 @@ class _Run:
             _address(learned),
             *map(_address, rows),
         )
-        getattr(self._library, f"backward_{name}")(ctypes.c_void_p(begun), ctypes.byref(gradients))
+        self._library.backward(ctypes.c_void_p(begun), ctypes.byref(gradients))
         if learned is not None:
             at = first + 2 * self._weight_keys.index(self._step.learned)  # type: ignore[arg-type]
             found[at], found[at + 1] = learned.sum(0).unbind(0)
@@ -284,7 +283,7 @@ class _Run:
         weights = dict(zip(self._weight_keys, zip(flat[::2], flat[1::2], strict=True), strict=True))
         gradients: Any = [None] * len(flat) if weight_gradients is None else weight_gradients
         d_weights = dict(zip(self._weight_keys, zip(gradients[::2], gradients[1::2], strict=True), strict=True))
-        self._kinds: dict[int, np.ndarray] = {}
+        self._alive: list[Any] = []  # what the problem points to
         given = None if kept is None else iter(kept)
         self._structures = (_Arity * len(self._arities))()
         for structure, own in zip(self._structures, self._arities, strict=True):
@@ -337,7 +336,8 @@ class _Run:
             values = next(given)
             read_by = [each.source.product for each in own.products if isinstance(each.source, HiddenLayer)]
             if product.name in read_by:
-                gradient = self._hidden_gradient = torch.empty_like(values)
+                gradient = torch.empty_like(values)
+                self._alive.append(gradient)
         elif self.train:
             values = self._new_kept(weight, own.rows * copies, weight.shape[1])
         if product.dropout and given is None:
@@ -360,7 +360,7 @@ class _Run:
         for kind, number in product.set_of_kind.items():
             if 0 <= kind < self._num_kinds:
                 found[kind] = number
-        self._kinds[len(self._kinds)] = found
+        self._alive.append(found)
         return found.ctypes.data
 
 

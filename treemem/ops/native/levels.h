@@ -593,18 +593,17 @@ class LevelRun {
 
 }  // namespace
 
-// The functions of an operation whose step is Cell<T>.
-#define LEVEL_OPERATION(Cell, T)                                                                       \
-  extern "C" void forward_##T(const Problem* problem) { LevelRun<T, Cell>(*problem).forward(); }       \
-  extern "C" void* begin_backward_##T(const Problem* problem, int64_t* rows, int64_t* spilled) {       \
-    auto* run = new LevelRun<T, Cell>(*problem);                                                       \
-    run->planned().plan_gradients();                                                                   \
-    *rows = run->planned().num_slots, *spilled = run->planned().num_spills;                            \
-    return run;                                                                                        \
-  }                                                                                                    \
-  extern "C" void backward_##T(void* begun, const Gradients* gradients) {                              \
-    auto* run = static_cast<LevelRun<T, Cell>*>(begun);                                                \
-    run->backward(*gradients);                                                                         \
-    delete run;                                                                                        \
+// The functions of an operation whose step is Cell<T>, for the type that the compiler is told.
+#define LEVEL_OPERATION(Cell)                                                                        \
+  extern "C" void forward(const Problem* problem) { LevelRun<REAL, Cell>(*problem).forward(); }      \
+  extern "C" void* begin_backward(const Problem* problem, int64_t* rows, int64_t* spilled) {         \
+    auto* run = new LevelRun<REAL, Cell>(*problem);                                                  \
+    run->planned().plan_gradients();                                                                 \
+    *rows = run->planned().num_slots, *spilled = run->planned().num_spills;                          \
+    return run;                                                                                      \
+  }                                                                                                  \
+  extern "C" void backward(void* begun, const Gradients* gradients) {                                \
+    auto* run = static_cast<LevelRun<REAL, Cell>*>(begun);                                           \
+    run->backward(*gradients);                                                                       \
+    delete run;                                                                                      \
   }
-#define LEVEL_OPERATIONS(Cell) LEVEL_OPERATION(Cell, float) LEVEL_OPERATION(Cell, double)

@@ -216,4 +216,4 @@ class StackTreeLSTM {
 
 }  // namespace
 
-LEVEL_OPERATIONS(StackTreeLSTM)
+LEVEL_OPERATION(StackTreeLSTM)

@@ -69,4 +69,4 @@ class TreeLSTM {
 
 }  // namespace
 
-LEVEL_OPERATIONS(TreeLSTM)
+LEVEL_OPERATION(TreeLSTM)
