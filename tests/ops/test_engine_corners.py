@@ -98,6 +98,11 @@ def test_saved_tensors_may_come_back_in_another_form(unpack: Any, compiled: bool
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-5, check_dtype=False)
 
 
+def mask_references(function: Any) -> list[weakref.ref[torch.Tensor]]:
+    groups = [function.run.masks.values()] if hasattr(function.run, "masks") else function.masks.values()
+    return [weakref.ref(mask) for group in groups for mask in group]
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_masks_are_gone_after_the_backward_pass_though_a_state_stays(compiled: bool) -> None:
     layer = TreeCell(4, VOCABULARY, dropout=0.5)
@@ -105,8 +110,7 @@ def test_masks_are_gone_after_the_backward_pass_though_a_state_stays(compiled: b
         states = layer(batch())
     root = states.root
     function: Any = states.rows["h"].grad_fn
-    groups = [function.run.masks.values()] if hasattr(function.run, "masks") else function.masks.values()
-    masks = [weakref.ref(mask) for group in groups for mask in group]
+    masks = mask_references(function)
     root.sum().backward()
     gc.collect()
     assert masks

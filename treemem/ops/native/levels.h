@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "few_rows.h"
 #include "numerics.h"
 
 namespace {
@@ -481,8 +482,11 @@ class LevelRun {
     const int64_t all = each.inputs + each.features, wanted = d_features ? all : each.inputs;
     if (!wanted) return;
     T* found = memory.inputs.get();
-    product_plain(gemm, t.rows * each.copies, wanted, each.outputs, gradient_of(each) + t.place * each.copies * each.outputs,
-                  each.outputs, row(each.weight, set_of(each, t.kind), each.outputs * all), all, found, wanted);
+    const int64_t rows = t.rows * each.copies;
+    const T* gradient = gradient_of(each) + t.place * each.copies * each.outputs;
+    const T* weight = row(each.weight, set_of(each, t.kind), each.outputs * all);
+    if (rows <= kFewRows) few_rows_product_plain(rows, wanted, each.outputs, gradient, weight, all, found);
+    else product_plain(gemm, rows, wanted, each.outputs, gradient, each.outputs, weight, all, found, wanted);
     if (each.mask)
       for (int64_t i = 0; i < t.rows * each.copies; ++i)
         multiply(found + i * wanted, row(each.mask, t.place * each.copies + i, all), wanted);
