@@ -38,8 +38,8 @@ class Row:
 
     In rows of mode ``memory`` the rates are bytes a row of the schedule instead. In rows of mode ``launches ...`` and
     ``waits ...`` they are kernels that a step launches on CUDA, and how often it waits for the device. In rows of mode
-    ``compiling for ...`` they are the seconds that compiling takes and those that a batch then gains, and the ratio is
-    after how many batches it has paid.
+    ``compiling`` they are the seconds that compiling takes and those that a batch then gains, and the ratio is after
+    how many batches it has paid off.
 
     Attributes:
         ratio: median over the rounds of (our rate / the baseline's rate in the same round).

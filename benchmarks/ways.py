@@ -136,7 +136,7 @@ class ByBatch:
 def by_engine(
     problem: Problem, engine: Engine = "fused", steps: list[Step] | None = None, compiled: bool = True
 ) -> ByBatch:
-    """The library's layer on one of its engines, its steps compiled where it can compile them, or not."""
+    """The library's layer on one of its engines, in C++ where it can be, or in torch only."""
 
     def encode(batch: TreeBatch, feat: Tensor | None) -> Tensor:
         problem.layer.engine = engine

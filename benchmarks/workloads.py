@@ -41,7 +41,7 @@ def unshared(problem: Problem) -> ByBatch:
 
 
 def uncompiled(problem: Problem) -> ByBatch:
-    """Our engine with its steps as they are without a compiler, or in a run too short for it to pay."""
+    """Our engine as it runs without a C++ compiler: on torch alone."""
     return by_engine(problem, compiled=False)
 
 

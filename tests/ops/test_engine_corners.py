@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from engine_parity import assert_same, results
 from torch.utils.checkpoint import checkpoint
 
 from treemem.nn import RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
-from treemem.ops import compile_mode, compile_steps, compiled_step
+from treemem.ops import compile_steps
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -22,13 +21,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["x", "y"], [("f", 1), ("g", 1), ("h", 2)])
-needs_compiler = pytest.mark.skipif(not compile_mode._has_compiler(), reason="there is no C++ compiler")
-
-
-@pytest.fixture
-def fresh_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_mode, "_broken", False)
-    monkeypatch.setattr(compiled_step, "_steps", {})
 
 
 def trees() -> list[Tree]:
@@ -93,56 +85,32 @@ def shortened(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.is_floating_point() else value
 
 
-@needs_compiler
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("unpack", [transposed_memory, shortened])
-def test_saved_tensors_may_come_back_in_another_form(unpack: Any, fresh_compiler: None) -> None:
+def test_saved_tensors_may_come_back_in_another_form(unpack: Any, compiled: bool) -> None:
     torch.manual_seed(0)
     layer = StackTreeLSTM(4, VOCABULARY, stack_size=2).double()
     parameters = list(layer.parameters())
     expected = torch.autograd.grad(layer(batch()).root.sum(), parameters)
-    with compile_steps(True), torch.autograd.graph.saved_tensors_hooks(lambda value: value, unpack):
+    with compile_steps(compiled), torch.autograd.graph.saved_tensors_hooks(lambda value: value, unpack):
         found = torch.autograd.grad(layer(batch()).root.sum(), parameters)
     for value, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-5, check_dtype=False)
 
 
-@needs_compiler
-def test_steps_are_compiled_within_hooks_and_from_several_threads(fresh_compiler: None) -> None:
-    torch.manual_seed(0)
-    layer = TreeLSTM(4, VOCABULARY).double()
-    expected = layer(batch()).root.detach()
-
-    def run(_: int) -> torch.Tensor:
-        with compile_steps(True):
-            return layer(batch()).root.detach()
-
-    with ThreadPoolExecutor(3) as threads:
-        for found in threads.map(run, range(3)):
-            torch.testing.assert_close(found, expected)
-    assert compiled_step._steps
-    compiled_step.forget_compiled_steps()
-    with torch.autograd.graph.save_on_cpu(), compile_steps(True):
-        layer(batch()).root.sum().backward()
-    assert not compile_mode._broken
-    assert compiled_step._steps
-    assert all(step.is_made(train=True) for step in compiled_step._steps.values())
+def mask_references(function: Any) -> list[weakref.ref[torch.Tensor]]:
+    groups = [function.run.masks.values()] if hasattr(function.run, "masks") else function.masks.values()
+    return [weakref.ref(mask) for group in groups for mask in group]
 
 
-def test_half_precision_is_not_compiled(fresh_compiler: None) -> None:
-    layer = TreeLSTM(4, VOCABULARY).bfloat16()
-    with compile_steps(True):
-        layer(batch())
-    assert not compiled_step._steps
-    assert not compile_mode._broken
-
-
-def test_masks_are_gone_after_the_backward_pass_though_a_state_stays() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_masks_are_gone_after_the_backward_pass_though_a_state_stays(compiled: bool) -> None:
     layer = TreeCell(4, VOCABULARY, dropout=0.5)
-    states = layer(batch())
+    with compile_steps(compiled):
+        states = layer(batch())
     root = states.root
-    function = states.rows["h"].grad_fn
-    assert function is not None
-    masks = [weakref.ref(mask) for group in function.masks.values() for mask in group]  # type: ignore[attr-defined]
+    function: Any = states.rows["h"].grad_fn
+    masks = mask_references(function)
     root.sum().backward()
     gc.collect()
     assert masks

@@ -1,56 +1,19 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from engine_parity import REFERENCE, assert_same, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY, forests, random_forest
 
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.ops import compile_steps
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
-NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
-    "tree rnn": (TreeRNN, {}),
-    "tree rnn relu": (TreeRNN, {"activation": "relu"}),
-    "tree rnn elu": (TreeRNN, {"activation": "elu"}),
-    "tree rnn elu both ways": (TreeRNN, {"activation": "elu", "direction": "both"}),
-    "tree rnn shared kinds": (TreeRNN, {"shared_kinds": True, "activation": "tanh"}),
-    "tree lstm": (TreeLSTM, {}),
-    "tree lstm two-layer leaves": (TreeLSTM, {"leaf": "two-layer"}),
-    "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
-    "child sum": (ChildSumTreeLSTM, {}),
-    "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
-    "tree rnn down": (TreeRNN, {"direction": "down", "activation": "tanh"}),
-    "tree lstm both ways": (TreeLSTM, {"direction": "both"}),
-    "tree cell": (TreeCell, {}),
-    "tree cell shared kinds": (TreeCell, {"shared_kinds": True, "leaf": "two-layer"}),
-    "stack rnn": (StackTreeRNN, {"stack_size": 3}),
-    "stack rnn no-op": (StackTreeRNN, {"stack_size": 2, "no_op": True, "shared_stack": False}),
-    "stack rnn zero after map": (StackTreeRNN, {"stack_size": 3, "pop_zero": "after_map", "activation": "relu"}),
-    "stack rnn of one row": (StackTreeRNN, {"stack_size": 1, "no_op": True}),
-    "stack rnn own": (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "no_op": True}),
-    "stack rnn own zero after map": (StackTreeRNN, {"stack_size": 2, "read": "own", "pop_zero": "after_map"}),
-    "stack lstm": (StackTreeLSTM, {"stack_size": 3}),
-    "stack lstm normalize": (StackTreeLSTM, {"stack_size": 3, "normalize": True}),
-    "stack lstm normalize no-op": (StackTreeLSTM, {"stack_size": 4, "normalize": True, "no_op": True}),
-    "stack lstm no-pop normalize": (StackTreeLSTM, {"stack_size": 3, "no_pop": True, "normalize": True}),
-    "stack lstm of one row": (StackTreeLSTM, {"stack_size": 1, "no_op": True}),
-    "stack lstm sigmoid": (StackTreeLSTM, {"activation": "sigmoid", "output_activation": "relu", "stack_size": 2}),
-    "stack lstm shared kinds": (StackTreeLSTM, {"shared_kinds": True, "normalize": True, "stack_size": 2}),
-    "stack lstm divide": (StackTreeLSTM, {"normalize": "divide", "no_op": True, "stack_size": 3}),
-    "stack lstm softmax": (StackTreeLSTM, {"normalize": "softmax", "stack_size": 3}),
-    "stack lstm scalar": (StackTreeLSTM, {"actions": "scalar", "no_op": True, "stack_size": 3}),
-    "stack lstm top 2": (StackTreeLSTM, {"top_k": 2, "input_gate": True, "stack_size": 3}),
-    "stack lstm gated top 2": (StackTreeLSTM, {"top_k": 2, "gated_top_k": True, "stack_size": 2}),
-    "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
-    "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
-}
 ONE_OF_EACH = [
     "tree rnn",
     "tree lstm",
@@ -60,16 +23,6 @@ ONE_OF_EACH = [
     "stack rnn own",
     "stack lstm normalize no-op",
 ]
-
-
-def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
-    layer_class, options = NETWORKS[name]
-    torch.manual_seed(0)
-    layer = layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
-    if isinstance(layer, TreeCell):  # a layer norm starts with a gain of 1 and a bias of 0, which would hide mistakes
-        torch.nn.init.uniform_(layer.cell.norm.weight, 0.5, 1.5)
-        torch.nn.init.normal_(layer.cell.norm.bias)
-    return layer
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -82,6 +35,8 @@ def test_all_engines_agree_with_and_without_shared_subtrees(name: str) -> None:
         batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
         for engine in ("fused", "recursive"):
             assert_same(results(layer, batch, engine), expected, f"{engine}, shared: {share}")
+        with compile_steps(False):
+            assert_same(results(layer, batch, "fused"), expected, f"torch, shared: {share}")
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -101,6 +56,8 @@ def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
     expected = results(layer, batch, REFERENCE, feat)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine, feat), expected, engine)
+    with compile_steps(False):
+        assert_same(results(layer, batch, "fused", feat), expected, "torch")
     gradient = expected["gradient of feat"]
     inner = torch.from_numpy(forest.arity > 0)
     assert bool((gradient[inner] != 0).any()) == node_features
@@ -116,6 +73,8 @@ def test_engines_agree_on_any_forest(forest: Forest, share: bool, name: str) -> 
     assert expected["root"].shape == (len(forest), 1, layer.hidden_size)
     for engine in ("fused", "recursive"):
         assert_same(results(layer, batch, engine), expected, f"{name}, {engine}")
+    with compile_steps(False):
+        assert_same(results(layer, batch, "fused"), expected, f"{name}, torch")
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -5,17 +5,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
-from treemem.ops.cell import State, StepPair, UnrolledStep
+from treemem.ops.cell import State, StepPair
 from treemem.ops.child_sum_tree_lstm import ChildSumTreeLSTMStepPair, child_sum_tree_lstm_step
 from treemem.ops.children import Children
 from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_step
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions, StackTreeLSTMStepPair, stack_tree_lstm_step
-from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
 from treemem.ops.stack_tree_rnn import StackTreeRNNStepPair, stack_tree_rnn_step
 from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
-from treemem.ops.tree_lstm.unrolled import UnrolledTreeLSTMStep
 from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
@@ -189,33 +186,3 @@ def test_stack_tree_lstm_backward_is_that_of_autograd(
 )
 def test_the_hand_written_stack_step_leaves_other_variants_to_autograd(changed: dict[str, object]) -> None:
     assert not StackTreeLSTMStepPair.covers(StackTreeLSTMOptions(**changed))  # type: ignore[arg-type]
-
-
-def assert_same_step(
-    step: UnrolledStep, products: torch.Tensor, children: torch.Tensor, *expected: torch.Tensor
-) -> None:
-    split = products.split([width for width, _ in step.blocks["gates"]], 1)
-    gates = [activation(name).function(value) for (_, name), value in zip(step.blocks["gates"], split, strict=True)]
-    rows = [list(child.unbind(1)) if child.dim() == 3 else [child] for child in children.unbind(1)]
-    found = step({"gates": gates}, {step.reads[0]: rows})
-    for (name, vectors), wanted in zip(found.items(), expected, strict=True):
-        value = torch.stack(vectors, 1) if step.states[name] else vectors[0]
-        torch.testing.assert_close(value, wanted, rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("arity", [0, 1, 3])
-@pytest.mark.parametrize("options", COVERED, ids=str)
-def test_the_unrolled_stack_step_is_the_step(options: StackTreeLSTMOptions, arity: int) -> None:
-    torch.manual_seed(0)
-    products = torch.randn(ROWS, options.outputs(arity, HIDDEN_SIZE), dtype=torch.float64)
-    stacks = torch.randn(ROWS, arity, options.stack_size, HIDDEN_SIZE, dtype=torch.float64)
-    step = UnrolledStackTreeLSTMStep(arity, HIDDEN_SIZE, options)
-    assert_same_step(step, products, stacks, *stack_tree_lstm_step(products, stacks, options))
-
-
-@pytest.mark.parametrize("arity", [0, 1, 3])
-def test_the_unrolled_tree_lstm_step_is_the_step(arity: int) -> None:
-    torch.manual_seed(0)
-    products = torch.randn(ROWS, (arity + 3) * HIDDEN_SIZE, dtype=torch.float64)
-    cells = torch.randn(ROWS, arity, HIDDEN_SIZE, dtype=torch.float64)
-    assert_same_step(UnrolledTreeLSTMStep(arity, HIDDEN_SIZE), products, cells, *tree_lstm_step(products, cells))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, StepPair, UnrolledStep
+from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, StepPair
 from treemem.ops.children import Children
-from treemem.ops.compile_mode import announced_run, compile_steps
+from treemem.ops.compile_mode import compile_steps
 from treemem.ops.downward import Direction, DownwardCell
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, ProductInput, StackRows
 from treemem.ops.propagate import Engine, NodeStates, propagate
@@ -29,8 +29,6 @@ __all__ = [
     "StackTreeLSTMOptions",
     "State",
     "StepPair",
-    "UnrolledStep",
-    "announced_run",
     "compile_steps",
     "propagate",
 ]

@@ -72,6 +72,11 @@ def activation(name: str) -> Activation:
     return _ACTIVATIONS[name]
 
 
+def native_number(name: ActivationName) -> int:
+    """Return the number of the activation function in ``native/activation.h``."""
+    return get_args(ActivationName).index(name)
+
+
 def checked_activation(name: str) -> ActivationName:
     """Return ``name`` if an activation function has it; raise :class:`RecipeError` if not."""
     return cast(ActivationName, checked_choice("activation", name, get_args(ActivationName)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.activation import ActivationName
 from treemem.ops.children import Children
 from treemem.ops.product_input import HiddenLayer, ProductInput
 
@@ -58,53 +57,6 @@ class Product(NamedTuple):
     source: ProductInput | HiddenLayer
     set_of_kind: Mapping[int, int] | None
     dropout: float = 0.0
-
-
-Vectors = list[torch.Tensor]
-"""Tensors ``[m, width]``: one vector a node each."""
-
-Blocks = Mapping[str, Sequence[tuple[int, ActivationName]]]
-"""By name of a product, the width and the activation function of each of its blocks for one node."""
-
-
-class UnrolledStep(Protocol):
-    """A step written on single vectors, so that a compiler makes one loop of it.
-
-    Rows are lists because ``cat`` would make the compiler compute every gate again for each row. Equal steps compute
-    the same and are compiled once.
-
-    Attributes:
-        blocks: of the products.
-        states: by name of a state, how many rows it has; 0 for a state that is one vector.
-        reads: names of the children's states that the step reads.
-        arity: number of children.
-    """
-
-    @property
-    def blocks(self) -> Blocks: ...
-
-    @property
-    def states(self) -> Mapping[str, int]: ...
-
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-
-    @property
-    def arity(self) -> int: ...
-
-    def __hash__(self) -> int: ...
-
-    def __call__(self, gates: dict[str, Vectors], children: dict[str, list[Vectors]]) -> dict[str, Vectors]:
-        """The states.
-
-        Args:
-            gates: the blocks of each product through their activation functions.
-            children: for each state that is read and each child the rows of that state.
-
-        Returns:
-            The rows of each state.
-        """
-        ...
 
 
 Memo = torch.Tensor | None

@@ -1,4 +1,4 @@
-"""Whether steps are compiled: asked for, refused, or left to the length of the run."""
+"""Whether operations in C++ are compiled, and with which compiler."""
 
 from __future__ import annotations
 
@@ -10,30 +10,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 
-import torch
-
 from treemem.errors import RecipeError
 
 ENVIRONMENT_VARIABLE = "TREEMEM_COMPILE"
-WORTH_NODES = 16_000_000
-"""Nodes of a run from which on ``auto`` compiles.
-
-A network of two arities has paid for the 10 s (training) or 3 s (scoring) of compiling after 2,000 to 2,400 batches of
-256 equations of 17 nodes, 8 to 10 million nodes: the table of compiling in ``docs/benchmarks/two_threads.md``.
-"""
 
 _forced: ContextVar[bool | None] = ContextVar("_forced", default=None)
-_announced: ContextVar[int] = ContextVar("_announced", default=0)
 _broken = False
 
 
 @contextmanager
 def compile_steps(compiled: bool) -> Iterator[None]:
-    """Compile the steps of the fused engine in this block, or do not, in place of ``TREEMEM_COMPILE``.
+    """Run what is written in C++ compiled in this block, or not, in place of ``TREEMEM_COMPILE``.
 
-    Outside such a block the environment variable decides: ``1`` compiles, ``0`` does not, and ``auto``, the default,
-    compiles for long training and evaluation. Results are the same except for rounding. If compiling fails, there is
-    one warning and the steps run uncompiled. Threads started in the block are not affected.
+    Outside such a block the environment variable decides: ``1``, the default, compiles, and ``0`` does not. Results are
+    the same except for rounding and dropout. If compiling fails, there is one warning and torch computes the same.
+    Threads started in the block are not affected.
 
     Example:
         >>> with compile_steps(False):
@@ -46,45 +37,15 @@ def compile_steps(compiled: bool) -> Iterator[None]:
         _forced.reset(token)
 
 
-@contextmanager
-def announced_run(nodes: int) -> Iterator[None]:
-    """Tell ``auto`` the number of nodes that the block runs; in nested blocks the largest number counts.
-
-    A number decides, and no clock, so that a repeated or resumed run has the same numbers.
-    """
-    token = _announced.set(max(nodes, _announced.get()))
-    try:
-        yield
-    finally:
-        _announced.reset(token)
-
-
-def compiling(device: torch.device) -> bool:
-    """Whether steps that begin now on ``device`` are to be compiled.
+def native_wanted() -> bool:
+    """Return whether operations in C++ may be compiled: unless this is switched off, or compiling has failed.
 
     Raises:
         RecipeError: an environment variable that says something else.
     """
-    if _broken:
-        return False
     forced = _forced.get()
-    if forced is None:
-        forced = _from_environment()
-    if forced is None:
-        forced = _announced.get() >= WORTH_NODES
-    return bool(forced) and (device.type != "cpu" or _has_compiler())
-
-
-def native_wanted() -> bool:
-    """Whether operations in C++ may be compiled: unless steps are switched off, or compiling has failed.
-
-    Raises:
-        RecipeError: as of :func:`compiling`.
-    """
-    forced = _forced.get()
-    if _broken or forced is False or (forced is None and _from_environment() is False):
-        return False
-    return _has_compiler()
+    wanted = _from_environment() if forced is None else forced
+    return wanted and not _broken and _has_compiler()
 
 
 def compiler() -> list[str]:
@@ -124,9 +85,9 @@ def give_up(reason: str) -> None:
     )
 
 
-def _from_environment() -> bool | None:
-    value = os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
-    known = {"0": False, "1": True, "auto": None}
+def _from_environment() -> bool:
+    value = os.environ.get(ENVIRONMENT_VARIABLE) or "1"
+    known = {"0": False, "1": True}
     if value not in known:
         raise RecipeError(f"{ENVIRONMENT_VARIABLE}={value!r} is none of {', '.join(known)}")
     return known[value]

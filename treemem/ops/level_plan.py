@@ -81,7 +81,6 @@ class LevelPlan:
         run_leaves: whether leaf rows without given states are groups too, of arity 0.
 
     Attributes:
-        leaf_segments: ``(begin, end, kind)`` of the leaf rows that are no groups.
         groups: of all levels, or all but the first.
         num_leaves: number of leaf rows.
         rows_of_arity: number of rows of the groups of each arity.
@@ -89,7 +88,6 @@ class LevelPlan:
 
     def __init__(self, schedule: Schedule, most_rows: int = sys.maxsize, run_leaves: bool = False) -> None:
         self._child = schedule.child
-        self.leaf_segments: list[tuple[int, int, int]] = []
         self.groups: list[Group] = []
         self.num_leaves = 0
         segments_of_arity: dict[int, list[Segment]] = {}
@@ -99,7 +97,6 @@ class LevelPlan:
                 if segment.arity == 0:
                     self.num_leaves = segment.end
                     if not run_leaves or segment.kind == GIVEN:
-                        self.leaf_segments.append((segment.begin, segment.end, segment.kind))
                         continue
                 if group and group[0].arity != segment.arity:
                     self.groups += _groups(group, most_rows)

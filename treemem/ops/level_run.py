@@ -11,7 +11,6 @@ from torch.nn.functional import dropout
 
 from treemem.ops.cell import LearnedStepPair, SplitCell, State, leaf_products
 from treemem.ops.children import Children
-from treemem.ops.compiled_step import compiled_where_wanted
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_plan import LevelPlan, cut, cut_backwards
 from treemem.ops.level_product import LevelProduct
@@ -67,12 +66,9 @@ class LevelRun:
         schedule, plan: the rows and how they are grouped.
         leaves: the states of the leaf rows that are in no group.
         weights: the cell's stacked weights and biases.
-        train: whether there will be a backward pass.
     """
 
-    def __init__(
-        self, cell: SplitCell, schedule: Schedule, plan: LevelPlan, leaves: State, weights: Weights, train: bool
-    ) -> None:
+    def __init__(self, cell: SplitCell, schedule: Schedule, plan: LevelPlan, leaves: State, weights: Weights) -> None:
         device = schedule.device.type
         like = next(iter(leaves.values()))
         autocast = torch.is_autocast_enabled(device) and like.dtype != torch.float64
@@ -91,12 +87,7 @@ class LevelRun:
             for each in products
             if isinstance(each.source, HiddenLayer)
         }
-        self.pairs = {
-            arity: compiled_where_wanted(
-                cell.step_pair(arity), self.shapes, self.num_rows, like.dtype, like.device, train
-            )
-            for arity in plan.rows_of_arity
-        }
+        self.pairs = {arity: cell.step_pair(arity) for arity in plan.rows_of_arity}
 
     def forward(self, leaves: State, weights: Weights, features: Features, kept: Kept | None) -> State:
         """The states of all rows, ``[rows, ...]``; fills ``kept`` for the backward pass, if there is one.

@@ -10,9 +10,10 @@ import torch
 from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.level_run import Features, Kept, LevelRun, Weights
+from treemem.ops.native_levels import run_native_levels
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.ops.state_gradient import StateGradient
-from treemem.schedule.schedule import Schedule
+from treemem.schedule.schedule import GIVEN, Schedule
 
 _ROWS_AT_ONCE = 512  # of a level on a CPU; larger steps leave its caches, smaller ones cost more calls
 
@@ -32,17 +33,22 @@ def run_levels(
         Each state as ``[rows, ...]``, differentiable once.
     """
     refuse_transforms()
-    rows_at_once = _ROWS_AT_ONCE if schedule.device.type == "cpu" else sys.maxsize
-    plan = level_plan(schedule, rows_at_once, bool(leaf_products(cell)))
-    leaves = leaf_states(cell, leaf_inputs, plan.leaf_segments)
-    if not plan.groups:
+    runs_leaves = bool(leaf_products(cell))
+    without_step = [each for each in schedule.leaf_segments if not runs_leaves or each.kind == GIVEN]
+    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in without_step])
+    if len(schedule.levels) < 2 and len(without_step) == len(schedule.leaf_segments):
         return leaves
     weights = cell.weights()
     flat = [tensor for pair in weights.values() for tensor in pair]
-    features = Features(leaf_inputs if 0 in plan.rows_of_arity else None, inner_inputs)
+    features = Features(leaf_inputs if len(without_step) < len(schedule.leaf_segments) else None, inner_inputs)
+    native = run_native_levels(cell, schedule, leaves, weights, features)
+    if native is not None:
+        return native
+    rows_at_once = _ROWS_AT_ONCE if schedule.device.type == "cpu" else sys.maxsize
+    plan = level_plan(schedule, rows_at_once, runs_leaves)
     inputs = [tensor for tensor in (*leaves.values(), *features, *flat) if tensor is not None]
     train = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    run = LevelRun(cell, schedule, plan, leaves, weights, train)
+    run = LevelRun(cell, schedule, plan, leaves, weights)
     if train:
         buffers = _Levels.apply(run, *features, *leaves.values(), *flat)
         return dict(zip(leaves, buffers, strict=True))

@@ -9,7 +9,6 @@ import torch
 from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, cell_name, checked_state, foreign_tensor, has_gradients, leaf_states
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.level_plan import level_plan
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.schedule.schedule import Schedule, Segment
 
@@ -31,7 +30,7 @@ def run_segments(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
             cell's parameters.
     """
     refuse_transforms()
-    leaves = leaf_states(cell, leaf_inputs, level_plan(schedule).leaf_segments)
+    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in schedule.leaf_segments])
     if len(schedule.levels) < 2:
         return leaves
     run = SegmentRun(cell, schedule, tuple(leaves))

@@ -15,7 +15,6 @@ from treemem.data.loader import BatchOptions
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.nn.row_cache import RowCache
-from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
 from treemem.trees.forest import Forest
@@ -104,9 +103,8 @@ def evaluate(
     examples = model.task.examples(forest_of(data))
     chosen = examples.scorable_part(split)
     targets = examples.targets_of(chosen)
-    nodes = examples.forest.num_nodes * len(chosen) // len(examples)
     shown = progress_bar(len(chosen), "scoring", progress)
-    with shown as bar, torch_threads(threads), announced_run(nodes):
+    with shown as bar, torch_threads(threads):
         begin = time.perf_counter()
         options = BatchOptions(batch_size, sort_by_height=sort_by_height, prefetch=prefetch)
         loader = model.loader(examples, chosen, options)

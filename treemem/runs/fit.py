@@ -14,7 +14,6 @@ from treemem.data.examples import DataSet
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
-from treemem.ops import announced_run
 from treemem.ops.threads import torch_threads
 from treemem.records import writing
 from treemem.runs.options import TrainingOptions
@@ -96,9 +95,8 @@ def fit(
             if processes.is_first:
                 with writing(folder.path):
                     folder.clear(overwrite=overwrite)
-        nodes = run.train_nodes * options.epochs // processes.count
         alone = torch.random.fork_rng(devices=run.cuda_devices)
-        with alone, torch_threads(options.threads), announced_run(nodes):
+        with alone, torch_threads(options.threads):
             run.begin()
             with nullcontext() if run.log is None else closing(run.log):
                 while not run.progress.finished(options):

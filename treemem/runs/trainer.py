@@ -102,7 +102,6 @@ class Trainer:
         examples_of_epoch(self.train_ids, self.examples, 0, options.curriculum)  # the stage with the fewest
         if options.tensorboard and self.processes.is_first:
             summary_writer()
-        self.train_nodes = self.examples.forest.num_nodes * len(self.train_ids) // max(1, len(self.examples))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)

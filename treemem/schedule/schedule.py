@@ -202,6 +202,11 @@ class Schedule:
         return self.levels[0].end if self.levels else 0
 
     @property
+    def leaf_segments(self) -> tuple[Segment, ...]:
+        """The segments of leaves."""
+        return self.levels[0].segments if self.levels else ()
+
+    @property
     def arity_of_row(self) -> NDArray[np.int64]:
         """How many children each row has, int64 ``[rows]``."""
         segments = [segment for level in self.levels for segment in level.segments]

@@ -14,7 +14,6 @@ from treemem.errors import CellError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
 from treemem.nn.tree_network import TreeNetwork
-from treemem.ops import announced_run
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.completion.blanks import Blanks
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
@@ -100,7 +99,7 @@ def _by_paths(
     num_rows = (fillings.path_length + 1) * fillings.num_distinct
     for first, last in _parts(num_rows, rows_at_once):
         batch = fillings.batch(first, last)
-        with in_evaluation_mode(model), announced_run(int(num_rows.sum())):
+        with in_evaluation_mode(model):
             outputs = model(batch.to(model.device)).cpu()
         scores = _scores(outputs).view(last - first, fillings.num_distinct)
         yield scores.numpy()[:, fillings.distinct_of_candidate]

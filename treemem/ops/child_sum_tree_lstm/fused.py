@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
+from treemem.ops.native_levels import NativeStep
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
 
 
 class ChildSumTreeLSTMStepPair(StepPair):
@@ -23,6 +28,11 @@ class ChildSumTreeLSTMStepPair(StepPair):
     def __init__(self, hidden_size: int, dropout: float = 0.0) -> None:
         self.dropout = dropout
         self._sizes = [hidden_size] * 3
+
+    @property
+    def native(self) -> NativeStep:
+        """The same step in C++."""
+        return NativeStep(_SOURCE, dropout=self.dropout)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``c``; return the dropout mask."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
@@ -10,8 +11,11 @@ from treemem.ops.activation import sigmoid_backward
 from treemem.ops.cell import State
 from treemem.ops.children import Children
 from treemem.ops.gated_recursive.step import EPSILON
+from treemem.ops.native_levels import NativeStep
 
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
 
 
 class GatedRecursiveStepPair:
@@ -32,6 +36,11 @@ class GatedRecursiveStepPair:
         self._children = (arity, hidden_size)
         self._sizes = [arity * hidden_size, hidden_size, hidden_size]
         self._num_gates = (arity + 1) * hidden_size
+
+    @property
+    def native(self) -> NativeStep:
+        """The same step in C++."""
+        return NativeStep(_SOURCE, kept_width=self._children[1] + 1, learned=self.learned)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> None:
         """Write ``h``."""

@@ -14,6 +14,8 @@ import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -30,13 +32,31 @@ _FLAGS = (
 """Sums may be reordered; NaN and infinity stay what they are."""
 
 
-def native_library(source: Path) -> ctypes.CDLL | None:
+def native_library(source: Path, *definitions: str) -> ctypes.CDLL | None:
     """Return the compiled functions of a source, or None without a C++ compiler or if compiling is switched off.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
     fails, there is one warning.
+
+    Args:
+        source: the file.
+        definitions: macros for the compiler, such as ``"REAL=float"``.
     """
-    return _library(source) if native_wanted() else None
+    return _library(source, *definitions) if native_wanted() else None
+
+
+@contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Compile all operations anew in this block, and forget them afterwards."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    _library.cache_clear()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
+            _library.cache_clear()
 
 
 def product_function(dtype: torch.dtype) -> int | None:
@@ -45,20 +65,20 @@ def product_function(dtype: torch.dtype) -> int | None:
 
 
 @cache
-def _library(source: Path) -> ctypes.CDLL | None:
+def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
     if product_function(torch.float64) is None:
         return None
     try:
-        return ctypes.CDLL(str(_compiled(source)))
+        return ctypes.CDLL(str(_compiled(source, definitions)))
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or str(error)
         give_up((output.strip().splitlines() or [type(error).__name__])[0])
         return None
 
 
-def _compiled(source: Path) -> Path:
+def _compiled(source: Path, definitions: tuple[str, ...]) -> Path:
     """Return the library of a source, compiled now or by an earlier process."""
-    command = [*compiler(), *_FLAGS, f"-I{Path(__file__).parent}"]
+    command = [*compiler(), *_FLAGS, f"-I{Path(__file__).parent}", *(f"-D{each}" for each in definitions)]
     version = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     texts = [source.read_text(), *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
     digest = hashlib.sha256("\0".join([*command, version, _processor(), *texts]).encode()).hexdigest()[:16]

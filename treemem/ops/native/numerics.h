@@ -112,31 +112,56 @@ T normalize(T* values, int64_t width) {
   return scale;
 }
 
-// exp in a form that vectorises: 2^n times a Taylor polynomial of |x| <= log(2) / 2.
-inline float exponential(float x) {
+// exp(x) - 1 = power * grown + (power - 1), in a form that vectorises: power is 2^n, and grown a Taylor polynomial of
+// exp(r) - 1 for |r| <= log(2) / 2.
+template <typename T>
+struct Exponential {
+  T power, grown;
+};
+
+inline Exponential<float> exponential_parts(float x) {
   x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
   const float n = std::nearbyint(x * 1.44269504f);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float y = 1.f / 5040;
   y = y * r + 1.f / 720, y = y * r + 1.f / 120, y = y * r + 1.f / 24, y = y * r + 1.f / 6, y = y * r + 0.5f;
-  y = y * r + 1.f, y = y * r + 1.f;
+  y = y * r + 1.f;
   const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
   float power;
   std::memcpy(&power, &bits, sizeof power);
-  return y * power;
+  return {power, y * r};
 }
-inline double exponential(double x) {
+inline Exponential<double> exponential_parts(double x) {
   x = x < -708. ? -708. : x > 709. ? 709. : x;
   const double n = std::nearbyint(x * 1.4426950408889634);
   const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
   double y = 1. / 6227020800;
   y = y * r + 1. / 479001600, y = y * r + 1. / 39916800, y = y * r + 1. / 3628800, y = y * r + 1. / 362880;
   y = y * r + 1. / 40320, y = y * r + 1. / 5040, y = y * r + 1. / 720, y = y * r + 1. / 120, y = y * r + 1. / 24;
-  y = y * r + 1. / 6, y = y * r + 0.5, y = y * r + 1., y = y * r + 1.;
+  y = y * r + 1. / 6, y = y * r + 0.5, y = y * r + 1.;
   const int64_t bits = (static_cast<int64_t>(n) + 1023) << 52;
   double power;
   std::memcpy(&power, &bits, sizeof power);
-  return y * power;
+  return {power, y * r};
+}
+
+template <typename T>
+inline T exponential(T x) {
+  const Exponential<T> parts = exponential_parts(x);
+  return (parts.grown + T(1)) * parts.power;
+}
+
+template <typename T>
+inline T exponential_minus_one(T x) {
+  const Exponential<T> parts = exponential_parts(x);
+  return parts.power * parts.grown + (parts.power - T(1));
+}
+
+template <typename T>
+inline T hyperbolic_tangent(T x) {
+  x = x < T(-20) ? T(-20) : x > T(20) ? T(20) : x;
+  const T grown = exponential_minus_one(T(2) * x);
+  return grown / (grown + T(2));
 }
 
 template <typename T>

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from treemem.ops.activation import activation, sigmoid_backward
-from treemem.ops.cell import Memo, State, StepPair, UnrolledStep
+from treemem.ops.activation import activation, native_number, sigmoid_backward
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
-from treemem.ops.stack_tree_lstm.unrolled import UnrolledStackTreeLSTMStep
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
 
 
 class StackTreeLSTMStepPair(StepPair):
@@ -48,9 +52,11 @@ class StackTreeLSTMStepPair(StepPair):
         )
 
     @property
-    def unrolled(self) -> UnrolledStep | None:
-        """The same step for the compiler; None with dropout."""
-        return None if self.dropout else UnrolledStackTreeLSTMStep(self.arity, self.hidden_size, self.options)
+    def native(self) -> NativeStep:
+        """The same step in C++."""
+        functions = (native_number(self.options.activation), native_number(self.options.output_activation))
+        actions = ("pop" in self._names, "no_op" in self._names)
+        return NativeStep(_SOURCE, (self.options.stack_size, *functions, self._normalized, *actions), self.dropout)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``S``; return the dropout mask."""

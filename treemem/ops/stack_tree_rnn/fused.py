@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from treemem.ops.activation import activation, sigmoid_backward
+from treemem.ops.activation import ActivationName, activation, native_number, sigmoid_backward
 from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
+from treemem.ops.native_levels import NativeStep
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
 
 
 class StackTreeRNNStepPair(StepPair):
@@ -24,18 +29,25 @@ class StackTreeRNNStepPair(StepPair):
         self,
         hidden_size: int,
         stack_size: int,
-        activation_name: str,
+        activation_name: ActivationName,
         no_op: bool,
         pop_zero_before_map: bool,
         dropout: float = 0.0,
     ) -> None:
         self.dropout = dropout
         self.no_op = no_op
+        self._function = native_number(activation_name)
         self._activation = activation(activation_name)
         self._control = [hidden_size, 2 + no_op]
         self._rows = (stack_size + pop_zero_before_map, 2 + no_op, hidden_size)
         self._stack_size = stack_size
         self._popped = stack_size if pop_zero_before_map else stack_size - 1
+
+    @property
+    def native(self) -> NativeStep:
+        """The same step in C++."""
+        options = (self._stack_size, self._function, self.no_op, self._popped == self._stack_size)
+        return NativeStep(_SOURCE, options, self.dropout)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``S``; return the dropout mask."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import Memo, State, StepPair, UnrolledStep
+from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
-from treemem.ops.tree_lstm.unrolled import UnrolledTreeLSTMStep
+from treemem.ops.native_levels import NativeStep
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
 
 
 class TreeLSTMStepPair(StepPair):
@@ -29,9 +33,9 @@ class TreeLSTMStepPair(StepPair):
         self.hidden_size = hidden_size
 
     @property
-    def unrolled(self) -> UnrolledStep | None:
-        """The same step for the compiler; None with dropout."""
-        return None if self.dropout else UnrolledTreeLSTMStep(self.arity, self.hidden_size)
+    def native(self) -> NativeStep:
+        """The same step in C++."""
+        return NativeStep(_SOURCE, dropout=self.dropout)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``c``; return the dropout mask."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from treemem.ops.activation import activation
+from treemem.ops.activation import ActivationName, activation, native_number
 from treemem.ops.cell import Memo, State, StepPair
 from treemem.ops.children import Children
+from treemem.ops.native_levels import NativeStep
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
 
 
 class TreeRNNStepPair(StepPair):
@@ -19,9 +24,15 @@ class TreeRNNStepPair(StepPair):
         dropout: probability that an entry of ``h`` is dropped.
     """
 
-    def __init__(self, activation_name: str, dropout: float = 0.0) -> None:
+    def __init__(self, activation_name: ActivationName, dropout: float = 0.0) -> None:
         self.dropout = dropout
+        self._function = native_number(activation_name)
         self._activation = activation(activation_name)
+
+    @property
+    def native(self) -> NativeStep:
+        """The same step in C++."""
+        return NativeStep(_SOURCE, (self._function,), self.dropout)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h``; return the dropout mask."""

@@ -1,0 +1,178 @@
+"""What only the levels in C++ have: threads, spilled gradients, and when they are used."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same, results
+from tree_networks import NETWORKS, make
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem import RecipeError
+from treemem.nn import StackTreeLSTM, TreeLayer, TreeLSTM
+from treemem.ops import compile_mode, compile_steps, native, native_levels
+from treemem.ops.threads import torch_threads
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+IN_CPP = [name for name in NETWORKS if not re.search("own|divide|softmax|scalar|top|queue|both|down", name)]
+
+
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is compiled yet; afterwards neither."""
+    monkeypatch.setattr(compile_mode, "_broken", False)
+    monkeypatch.delenv("TREEMEM_COMPILE", raising=False)
+    native._library.cache_clear()
+    yield
+    native._library.cache_clear()
+
+
+def batch(share_subtrees: bool = True) -> TreeBatch:
+    return TreeBatch.from_forest(
+        random_forest(seed=7, num_trees=20, size=20), VOCABULARY, share_subtrees=share_subtrees
+    )
+
+
+def is_native(layer: TreeLayer, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the layer runs in C++."""
+    found = []
+    run = native_levels.run_native_levels
+
+    def watched(*given: Any) -> Any:
+        found.append(run(*given))
+        return found[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("treemem.ops.levels.run_native_levels", watched)
+        layer(batch())
+    return found[-1] is not None
+
+
+@needs_compiler
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("name", IN_CPP)
+def test_threads_share_levels_and_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_levels, "_ROWS_PER_THREAD", 1)
+    layer = make(name, hidden_size=5)
+    assert is_native(layer, monkeypatch)
+    for share in (True, False):
+        expected = results(layer, batch(share), "recursive")
+        for threads in (1, 2, 3):
+            with torch_threads(threads):
+                found, again = (results(layer, batch(share), "fused") for _ in range(2))
+            assert_same(found, expected, f"{threads} threads")
+            assert all(torch.equal(value, again[key]) for key, value in found.items())
+
+
+@needs_compiler
+@pytest.mark.usefixtures("unset_memory_is_nan")
+def test_levels_of_more_rows_than_a_tile_are_exact() -> None:
+    x, y = Tree("x"), Tree("y")
+    vocabulary = Vocabulary(["x", "y"], [("f", 1), ("g", 2), ("h", 2)])
+    trees = [Tree("g", [Tree("f", [x]), Tree("h", [y, Tree("g", [x, x])])])] * 700
+    wide = TreeBatch.from_trees(trees, vocabulary, share_subtrees=False)
+    torch.manual_seed(0)
+    layer = StackTreeLSTM(3, vocabulary, stack_size=2, no_op=True).double()
+    with compile_steps(False):
+        expected = results(layer, wide, "fused")
+    assert_same(results(layer, wide, "fused"), expected, "")
+
+
+@needs_compiler
+def test_a_node_may_have_many_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layer = StackTreeLSTM(3, Vocabulary(["x"], [("f", 9)]), stack_size=4, no_op=True).double()
+    x, inner = Tree("x"), Tree("f", [Tree("x")] * 9)
+    trees = TreeBatch.from_trees([Tree("f", [inner, *[x] * 7, inner]), inner], layer.vocabulary, share_subtrees=False)
+    assert_same(results(layer, trees, "fused"), results(layer, trees, "recursive"), "")
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["tree lstm", "stack lstm normalize"])
+def test_gradients_with_dropout_are_those_of_the_same_masks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = make(name, hidden_size=2, dropout=0.4)
+    assert is_native(layer, monkeypatch)
+    small = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=9), VOCABULARY)
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+
+    def run(*values: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(5)
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (small,)).root
+
+    assert torch.autograd.gradcheck(run, parameters)
+
+
+@needs_compiler
+def test_dropout_has_its_rate_and_its_mean() -> None:
+    x = Tree("x")
+    vocabulary = Vocabulary(["x"], [("f", 2)])
+    many = TreeBatch.from_trees([Tree("f", [x, x])] * 4000, vocabulary, share_subtrees=False)
+    layer = TreeLSTM(3, vocabulary, dropout=0.5)
+    with torch.no_grad():
+        found = layer(many).root
+        with compile_steps(False):
+            expected = layer(many).root
+    for moment in (1, 2):
+        torch.testing.assert_close(found.pow(moment).mean(0), expected.pow(moment).mean(0), rtol=0.1, atol=0.01)
+
+
+@needs_compiler
+def test_it_is_used_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = make("tree lstm")
+    assert is_native(layer, monkeypatch)
+    assert is_native(make("stack lstm no-pop normalize").float(), monkeypatch)
+    assert not is_native(make("stack lstm queue"), monkeypatch), "its step is left to autograd"
+    assert not is_native(make("tree lstm").bfloat16(), monkeypatch)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not is_native(layer.float(), monkeypatch)
+    with compile_steps(False):
+        assert not is_native(layer, monkeypatch)
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_without_a_working_compiler_torch_runs_after_one_warning(
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    layer = make("stack lstm")
+    with pytest.warns(RuntimeWarning, match="steps run uncompiled"):
+        found = results(layer, batch(), "fused")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = results(layer, batch(), "fused")
+    expected = results(layer, batch(), "recursive")
+    assert_same(found, expected, "first")
+    assert_same(again, expected, "again")
+
+
+@pytest.mark.parametrize(
+    ("variable", "forced", "expected"),
+    [(None, None, True), ("1", None, True), ("0", None, False), ("0", True, True), ("1", False, False)],
+)
+def test_an_argument_goes_before_the_environment(
+    variable: str | None, forced: bool | None, expected: bool, monkeypatch: pytest.MonkeyPatch, no_library: None
+) -> None:
+    monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
+    if variable is not None:
+        monkeypatch.setenv("TREEMEM_COMPILE", variable)
+    if forced is None:
+        assert compile_mode.native_wanted() == expected
+    else:
+        with compile_steps(forced):
+            assert compile_mode.native_wanted() == expected
+
+
+def test_an_unknown_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREEMEM_COMPILE", "yes")
+    with pytest.raises(RecipeError, match="TREEMEM_COMPILE='yes'"):
+        compile_mode.native_wanted()

@@ -1,0 +1,57 @@
+"""One network for each option of the tree layers that their engines must agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tree_strategies import VOCABULARY
+
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+
+NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
+    "tree rnn": (TreeRNN, {}),
+    "tree rnn relu": (TreeRNN, {"activation": "relu"}),
+    "tree rnn elu": (TreeRNN, {"activation": "elu"}),
+    "tree rnn elu both ways": (TreeRNN, {"activation": "elu", "direction": "both"}),
+    "tree rnn shared kinds": (TreeRNN, {"shared_kinds": True, "activation": "tanh"}),
+    "tree lstm": (TreeLSTM, {}),
+    "tree lstm two-layer leaves": (TreeLSTM, {"leaf": "two-layer"}),
+    "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
+    "child sum": (ChildSumTreeLSTM, {}),
+    "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
+    "tree rnn down": (TreeRNN, {"direction": "down", "activation": "tanh"}),
+    "tree lstm both ways": (TreeLSTM, {"direction": "both"}),
+    "tree cell": (TreeCell, {}),
+    "tree cell shared kinds": (TreeCell, {"shared_kinds": True, "leaf": "two-layer"}),
+    "stack rnn": (StackTreeRNN, {"stack_size": 3}),
+    "stack rnn no-op": (StackTreeRNN, {"stack_size": 2, "no_op": True, "shared_stack": False}),
+    "stack rnn zero after map": (StackTreeRNN, {"stack_size": 3, "pop_zero": "after_map", "activation": "relu"}),
+    "stack rnn of one row": (StackTreeRNN, {"stack_size": 1, "no_op": True}),
+    "stack rnn own": (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "no_op": True}),
+    "stack rnn own zero after map": (StackTreeRNN, {"stack_size": 2, "read": "own", "pop_zero": "after_map"}),
+    "stack lstm": (StackTreeLSTM, {"stack_size": 3}),
+    "stack lstm normalize": (StackTreeLSTM, {"stack_size": 3, "normalize": True}),
+    "stack lstm normalize no-op": (StackTreeLSTM, {"stack_size": 4, "normalize": True, "no_op": True}),
+    "stack lstm no-pop normalize": (StackTreeLSTM, {"stack_size": 3, "no_pop": True, "normalize": True}),
+    "stack lstm of one row": (StackTreeLSTM, {"stack_size": 1, "no_op": True}),
+    "stack lstm sigmoid": (StackTreeLSTM, {"activation": "sigmoid", "output_activation": "relu", "stack_size": 2}),
+    "stack lstm shared kinds": (StackTreeLSTM, {"shared_kinds": True, "normalize": True, "stack_size": 2}),
+    "stack lstm divide": (StackTreeLSTM, {"normalize": "divide", "no_op": True, "stack_size": 3}),
+    "stack lstm softmax": (StackTreeLSTM, {"normalize": "softmax", "stack_size": 3}),
+    "stack lstm scalar": (StackTreeLSTM, {"actions": "scalar", "no_op": True, "stack_size": 3}),
+    "stack lstm top 2": (StackTreeLSTM, {"top_k": 2, "input_gate": True, "stack_size": 3}),
+    "stack lstm gated top 2": (StackTreeLSTM, {"top_k": 2, "gated_top_k": True, "stack_size": 2}),
+    "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
+    "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
+}
+
+
+def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
+    layer_class, options = NETWORKS[name]
+    torch.manual_seed(0)
+    layer = layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
+    if isinstance(layer, TreeCell):  # a layer norm starts with a gain of 1 and a bias of 0, which would hide mistakes
+        torch.nn.init.uniform_(layer.cell.norm.weight, 0.5, 1.5)
+        torch.nn.init.normal_(layer.cell.norm.bias)
+    return layer
