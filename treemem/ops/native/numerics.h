@@ -46,41 +46,6 @@ class Buffer {
   T* values = nullptr;
 };
 
-// sgemm or dgemm of Fortran: column by column.
-template <typename T>
-using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,
-                      const T*, const int*, const T*, T*, const int*);
-
-template <typename T>
-void gemm_columns(Gemm<T> gemm, char first, char second, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda,
-                  const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
-  if (!m || !n) return;
-  const int sizes[] = {int(m), int(n), int(k), int(lda), int(ldb), int(ldc)};
-  const T one = 1;
-  gemm(&first, &second, sizes, sizes + 1, sizes + 2, &one, a, sizes + 3, b, sizes + 4, &beta, c, sizes + 5);
-}
-
-// out [rows, outputs] = (out if add else 0) + in [rows, inputs] weight^T, with weight [outputs, inputs].
-template <typename T>
-void product(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
-             const T* weight, int64_t weight_stride, T* out, int64_t out_stride, bool add) {
-  gemm_columns<T>(gemm, 'T', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(add), out, out_stride);
-}
-
-// out [rows, outputs] = in [rows, inputs] weight, with weight [inputs, outputs].
-template <typename T>
-void product_plain(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
-                   const T* weight, int64_t weight_stride, T* out, int64_t out_stride) {
-  gemm_columns<T>(gemm, 'N', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(0), out, out_stride);
-}
-
-// out [left, right] += a^T b, with a [rows, left] and b [rows, right].
-template <typename T>
-void outer(Gemm<T> gemm, int64_t left, int64_t right, int64_t rows, const T* a, int64_t a_stride, const T* b,
-           int64_t b_stride, T* out, int64_t out_stride) {
-  if (rows) gemm_columns<T>(gemm, 'N', 'T', right, left, rows, b, b_stride, a, a_stride, T(1), out, out_stride);
-}
-
 template <typename T>
 void add(T* to, const T* from, int64_t count) {
   SIMD
@@ -112,31 +77,44 @@ T normalize(T* values, int64_t width) {
   return scale;
 }
 
-// exp in a form that vectorises: 2^n times a Taylor polynomial of |x| <= log(2) / 2.
-inline float exponential(float x) {
+// e^x = power * (1 + rest), in a form that vectorises: `rest` is a Taylor polynomial of |x| <= log(2) / 2.
+inline void split_exponential(float x, float& power, float& rest) {
   x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
   const float n = std::nearbyint(x * 1.44269504f);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float y = 1.f / 5040;
   y = y * r + 1.f / 720, y = y * r + 1.f / 120, y = y * r + 1.f / 24, y = y * r + 1.f / 6, y = y * r + 0.5f;
-  y = y * r + 1.f, y = y * r + 1.f;
+  rest = (y * r + 1.f) * r;
   const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
   std::memcpy(&power, &bits, sizeof power);
-  return y * power;
 }
-inline double exponential(double x) {
+inline void split_exponential(double x, double& power, double& rest) {
   x = x < -708. ? -708. : x > 709. ? 709. : x;
   const double n = std::nearbyint(x * 1.4426950408889634);
   const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
   double y = 1. / 6227020800;
   y = y * r + 1. / 479001600, y = y * r + 1. / 39916800, y = y * r + 1. / 3628800, y = y * r + 1. / 362880;
   y = y * r + 1. / 40320, y = y * r + 1. / 5040, y = y * r + 1. / 720, y = y * r + 1. / 120, y = y * r + 1. / 24;
-  y = y * r + 1. / 6, y = y * r + 0.5, y = y * r + 1., y = y * r + 1.;
+  y = y * r + 1. / 6, y = y * r + 0.5;
+  rest = (y * r + 1.) * r;
   const int64_t bits = (static_cast<int64_t>(n) + 1023) << 52;
-  double power;
   std::memcpy(&power, &bits, sizeof power);
-  return y * power;
+}
+
+template <typename T>
+inline T exponential(T x) {
+  T power, rest;
+  split_exponential(x, power, rest);
+  return power + power * rest;
+}
+
+// e / (e + 2) with e = exp(2 x) - 1, exact near 0 too.
+template <typename T>
+inline T hyperbolic_tangent(T x) {
+  T power, rest;
+  split_exponential(x > T(20) ? T(40) : T(2) * x, power, rest);
+  const T e = power * rest + (power - T(1));
+  return e / (e + T(2));
 }
 
 template <typename T>

@@ -8,7 +8,7 @@
 // - The memory of a pair follows from the two steps before: below its first composed slot, a sequence holds elements.
 // - Sequences are independent. Each thread takes every n-th one, without waiting for the others.
 //
-// Matrices are row by row. `gemm` is sgemm or dgemm of the BLAS that torch has.
+// Matrices are row by row.
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "numerics.h"
+#include "packed.h"
 
 namespace {
 
@@ -36,7 +37,6 @@ struct Problem {
   double skip, cell_dropout, memory_dropout, score_bias;
   const int64_t* sizes;        // [num_steps], sequences of each step, not ascending
   const uint8_t* begins_empty; // [sizes[0]]
-  const void* gemm;
   const void *elements;        // x, [tokens, hidden_size]
   const void *queries;         // [tokens - sizes[0], hidden_size]
   const void *untouched;       // score of the element before, [tokens - sizes[0]]
@@ -69,22 +69,38 @@ struct Step {
   int64_t pair(int64_t row, int64_t slot) const { return offset[slot] + rank[row]; }
 };
 
+// The weights that products of each step read, or their transposes for the backward pass.
+template <typename T>
+struct Maps {
+  Packed<T> key, vertical, horizontal, gates;
+
+  Maps(const Problem& p, bool backward)
+      : key(of(p.hidden_size, p.hidden_size, p.key_weight, 0, p.hidden_size, backward)),
+        vertical(of(p.hidden_size, 4 * p.hidden_size, p.weight1, 0, 2 * p.hidden_size, backward)),
+        horizontal(of(p.hidden_size, 4 * p.hidden_size, p.weight1, p.hidden_size, 2 * p.hidden_size, backward)),
+        gates(of(4 * p.hidden_size, 4 * p.hidden_size, p.weight2, 0, 4 * p.hidden_size, backward)) {}
+
+ private:
+  static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, int64_t begin, int64_t stride, bool backward) {
+    const T* values = static_cast<const T*>(weight) + begin;
+    return backward ? Packed<T>(outputs, inputs, values, stride, true) : Packed<T>(inputs, outputs, values, stride, false);
+  }
+};
+
 template <typename T>
 class Part {
  public:
   Part(const Problem& problem, int64_t part)
       : p(problem), part(part), parts(problem.num_parts), D(problem.hidden_size), S(problem.slots),
-        gemm(reinterpret_cast<Gemm<T>>(problem.gemm)),
         cell_drop(problem.cell_dropout, problem.seed, part), memory_drop(problem.memory_dropout, problem.seed, part) {}
 
-  bool forward();
-  void backward(const Gradients& g);
+  bool forward(const Maps<T>& maps);
+  void backward(const Gradients& g, const Maps<T>& maps);
 
  private:
   using Floats = const T*;
   const Problem p;
   const int64_t part, parts, D, S;
-  const Gemm<T> gemm;
   const Dropout<T> cell_drop, memory_drop;
   std::vector<std::unique_ptr<Step<T>>> steps;
   std::vector<int64_t> starts;
@@ -111,17 +127,17 @@ class Part {
     const T value = slot + 1 < S ? cumulative[slot + 1] : T(1);
     return value < T(kThreshold) ? T(0) : value;
   }
-  bool attend(int64_t t, Step<T>& s);
+  bool attend(int64_t t, Step<T>& s, const Maps<T>& maps);
   void choose(int64_t t, Step<T>& s);
   void hold(int64_t t, Step<T>& s);
-  void compose(int64_t t, Step<T>& s);
+  void compose(int64_t t, Step<T>& s, const Maps<T>& maps);
   void gather_keys(int64_t t, const Step<T>& s, T* keys) const;
   void gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const;
   void gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const;
 };
 
 template <typename T>
-bool Part<T>::forward() {
+bool Part<T>::forward(const Maps<T>& maps) {
   starts.assign(1, 0);
   for (int64_t t = 0; t < p.num_steps; ++t) {
     starts.push_back(starts[t] + p.sizes[t]);
@@ -132,10 +148,10 @@ bool Part<T>::forward() {
     keys_before.push_back(num_keys);
     steps.push_back(std::move(s));
     Step<T>& step = *steps.back();
-    if (!attend(t, step)) return false;
+    if (!attend(t, step, maps)) return false;
     choose(t, step);
     hold(t, step);
-    compose(t, step);
+    compose(t, step, maps);
     num_pairs += static_cast<uint32_t>(step.pairs);
     num_keys += static_cast<uint32_t>(step.keys);
     if (!p.train) {  // the next steps read held and candidate of two steps
@@ -148,7 +164,7 @@ bool Part<T>::forward() {
 
 // p and cp of a step. False if the sum of the pointers would be clamped: then the memory of slots out of reach changes too.
 template <typename T>
-bool Part<T>::attend(int64_t t, Step<T>& s) {
+bool Part<T>::attend(int64_t t, Step<T>& s, const Maps<T>& maps) {
   T* pointers = static_cast<T*>(p.pointers);
   T* cumulative = static_cast<T*>(p.cumulative);
   if (t == 0) {
@@ -176,7 +192,7 @@ bool Part<T>::attend(int64_t t, Step<T>& s) {
   s.key_scale.allocate(s.keys);
   gather_keys(t, s, inputs.get());
   fill_rows(s.key_normed.get(), s.keys, D, read(p.key_bias));
-  product(gemm, s.keys, D, D, inputs.get(), D, read(p.key_weight), D, s.key_normed.get(), D, true);
+  multiply(s.keys, inputs.get(), D, maps.key, s.key_normed.get(), D, true);
   Floats gain = read(p.key_gain), shift = read(p.key_shift), weight = read(p.score_weight);
   for (int64_t key = 0; key < s.keys; ++key) {
     T* normed = s.key_normed.get() + key * D;
@@ -272,7 +288,7 @@ void Part<T>::hold(int64_t t, Step<T>& s) {
 }
 
 template <typename T>
-void Part<T>::compose(int64_t t, Step<T>& s) {
+void Part<T>::compose(int64_t t, Step<T>& s, const Maps<T>& maps) {
   const int64_t inner_size = 4 * D;
   s.candidate.allocate(s.pairs * D);
   s.inner.allocate(s.pairs * inner_size);
@@ -282,7 +298,7 @@ void Part<T>::compose(int64_t t, Step<T>& s) {
   Buffer<T> inputs(s.pairs * D);
   gather_held(s, t, inputs.get(), D);
   fill_rows(s.inner.get(), s.pairs, inner_size, read(p.bias1));
-  product(gemm, s.pairs, inner_size, D, inputs.get(), D, read(p.weight1) + D, 2 * D, s.inner.get(), inner_size, true);
+  multiply(s.pairs, inputs.get(), D, maps.horizontal, s.inner.get(), inner_size, true);
   fill_rows(s.gates.get(), s.pairs, inner_size, read(p.bias2));
   Floats gain = read(p.gain), shift = read(p.shift);
   for (int64_t slot = 0; slot < S; ++slot) {
@@ -290,12 +306,12 @@ void Part<T>::compose(int64_t t, Step<T>& s) {
     if (!count) continue;
     gather_vertical(t, s, slot, inputs.get(), D);
     T* inner = s.inner.get() + begin * inner_size;
-    product(gemm, count, inner_size, D, inputs.get(), D, read(p.weight1), 2 * D, inner, inner_size, true);
+    multiply(count, inputs.get(), D, maps.vertical, inner, inner_size, true);
     const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(inner_size);
     for (int64_t i = 0; i < count * inner_size; ++i)
       inner[i] = (inner[i] < T(0) ? T(0) : inner[i]) * cell_drop.factor(kInner, entry + static_cast<uint32_t>(i));
     T* gates = s.gates.get() + begin * inner_size;
-    product(gemm, count, inner_size, inner_size, inner, inner_size, read(p.weight2), inner_size, gates, inner_size, true);
+    multiply(count, inner, inner_size, maps.gates, gates, inner_size, true);
     for (int64_t rank = 0; rank < count; ++rank) {
       const int64_t row = s.order[rank], at = begin + rank;
       Floats own = element(t, row), held = s.held.get() + at * D;
@@ -347,7 +363,7 @@ void Part<T>::gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) c
 }
 
 template <typename T>
-void Part<T>::backward(const Gradients& g) {
+void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
   const int64_t inner_size = 4 * D;
   auto own = [&](void* values, int64_t size) { return static_cast<T*>(values) + part * size; };
   T *d_key_weight = own(g.key_weight, D * D), *d_key_bias = own(g.key_bias, D), *d_key_gain = own(g.key_gain, D);
@@ -422,10 +438,10 @@ void Part<T>::backward(const Gradients& g) {
         }
       }
       T* di = d_inner.get() + begin * inner_size;
-      product_plain(gemm, count, inner_size, inner_size, gates, inner_size, read(p.weight2), inner_size, di, inner_size);
+      multiply(count, gates, inner_size, maps.gates, di, inner_size, false);
       Floats inner = s.inner.get() + begin * inner_size;
       for (int64_t i = 0; i < count * inner_size; ++i) di[i] = inner[i] > T(0) ? di[i] * kept_inner : T(0);
-      product_plain(gemm, count, D, inner_size, di, inner_size, read(p.weight1), 2 * D, d_read.get(), D);
+      multiply(count, di, inner_size, maps.vertical, d_read.get(), D, false);
       for (int64_t rank = 0; rank < count; ++rank) {
         const int64_t row = s.order[rank];
         T* to = slot > s.first[row] ? d_candidate[t].get() + s.pair(row, slot - 1) * D : d_element(t, row);
@@ -434,7 +450,7 @@ void Part<T>::backward(const Gradients& g) {
         for (int64_t d = 0; d < D; ++d) to[d] += dv[d] + dr[d] * cell_drop.factor(kVertical, entry + static_cast<uint32_t>(d));
       }
     }
-    product_plain(gemm, s.pairs, D, inner_size, d_inner.get(), inner_size, read(p.weight1) + D, 2 * D, d_read.get(), D);
+    multiply(s.pairs, d_inner.get(), inner_size, maps.horizontal, d_read.get(), D, false);
     for (int64_t pair = 0; pair < s.pairs; ++pair) {
       const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
       T* dh = d_held[t].get() + pair * D;
@@ -447,8 +463,8 @@ void Part<T>::backward(const Gradients& g) {
       Buffer<T> both(s.pairs * 2 * D);
       for (int64_t slot = 0; slot < S; ++slot) gather_vertical(t, s, slot, both.get() + s.offset[slot] * 2 * D, 2 * D);
       gather_held(s, t, both.get() + D, 2 * D);
-      outer(gemm, inner_size, 2 * D, s.pairs, d_inner.get(), inner_size, both.get(), 2 * D, d_weight1, 2 * D);
-      outer(gemm, inner_size, inner_size, s.pairs, s.gates.get(), inner_size, s.inner.get(), inner_size, d_weight2, inner_size);
+      outer(inner_size, 2 * D, s.pairs, d_inner.get(), inner_size, both.get(), 2 * D, d_weight1, 2 * D);
+      outer(inner_size, inner_size, s.pairs, s.gates.get(), inner_size, s.inner.get(), inner_size, d_weight2, inner_size);
       add_rows(d_bias1, d_inner.get(), s.pairs, inner_size);
       add_rows(d_bias2, s.gates.get(), s.pairs, inner_size);
     }
@@ -534,9 +550,9 @@ void Part<T>::backward(const Gradients& g) {
         for (int64_t d = 0; d < D; ++d) normed[d] = scale * (d_key[d] - mean - normed[d] * mean_normed);
       }
       T* d_keys = s.key_normed.get();  // now the gradient of what the key map gives
-      outer(gemm, D, D, s.keys, d_keys, D, inputs.get(), D, d_key_weight, D);
+      outer(D, D, s.keys, d_keys, D, inputs.get(), D, d_key_weight, D);
       add_rows(d_key_bias, d_keys, s.keys, D);
-      product_plain(gemm, s.keys, D, D, d_keys, D, read(p.key_weight), D, d_inputs.get(), D);
+      multiply(s.keys, d_keys, D, maps.key, d_inputs.get(), D, false);
       for (key = 0; key < s.keys; ++key) {
         T* to = d_candidate[t - 1].get() + s.key_pair[key] * D;
         const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
@@ -550,16 +566,18 @@ void Part<T>::backward(const Gradients& g) {
 
 template <typename T>
 struct Run {
+  const Problem problem;
   std::vector<std::unique_ptr<Part<T>>> parts;
 };
 
 template <typename T>
 void* forward(const Problem* problem) {
-  auto run = std::make_unique<Run<T>>();
+  auto run = std::make_unique<Run<T>>(Run<T>{*problem, {}});
   for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(*problem, part));
+  const Maps<T> maps(*problem, false);
   bool done = true;
 #pragma omp parallel for num_threads(problem->num_parts) schedule(static, 1) reduction(&& : done)
-  for (int64_t part = 0; part < problem->num_parts; ++part) done = run->parts[part]->forward() && done;
+  for (int64_t part = 0; part < problem->num_parts; ++part) done = run->parts[part]->forward(maps) && done;
   return done ? run.release() : nullptr;
 }
 
@@ -567,8 +585,9 @@ template <typename T>
 void backward(void* state, const Gradients* gradients) {
   Run<T>& run = *static_cast<Run<T>*>(state);
   const int64_t count = static_cast<int64_t>(run.parts.size());
+  const Maps<T> maps(run.problem, true);
 #pragma omp parallel for num_threads(count) schedule(static, 1)
-  for (int64_t part = 0; part < count; ++part) run.parts[part]->backward(*gradients);
+  for (int64_t part = 0; part < count; ++part) run.parts[part]->backward(*gradients, maps);
 }
 
 }  // namespace
