@@ -24,7 +24,7 @@ from treemem.ops.compile_mode import compiler, give_up, native_wanted
 
 _logger = logging.getLogger(__name__)
 _FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp"),
+    *("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-march=native", "-fPIC", "-shared", "-fopenmp"),
     *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
 )
 """Sums may be reordered; NaN and infinity stay what they are."""

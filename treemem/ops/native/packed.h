@@ -49,6 +49,10 @@ struct Packed {
     T* to = values.get() + panel * kPanel * depth;
     const int64_t begin = panel * kPanel, width = std::min(kPanel, columns - begin);
     if (width < kPanel) std::memset(to, 0, static_cast<size_t>(kPanel * depth) * sizeof(T));
+    if (plain && width == kPanel) {
+      for (int64_t k = 0; k < depth; ++k) std::memcpy(to + k * kPanel, weight + k * stride + begin, kPanel * sizeof(T));
+      return;
+    }
     if (plain) {
       for (int64_t k = 0; k < depth; ++k)
         std::memcpy(to + k * kPanel, weight + k * stride + begin, static_cast<size_t>(width) * sizeof(T));
@@ -63,7 +67,7 @@ struct Packed {
 
 // c [rows, width] = (c if add else 0) + x^T b, with x [depth, R] and b [depth, panel]; rows <= R and width <= panel.
 template <typename T, int R>
-void multiply_tile(int rows, int64_t depth, const T* x, const T* b, T* c, int64_t stride, int64_t width, bool add) {
+__attribute__((noinline)) void multiply_tile(int rows, int64_t depth, const T* x, const T* b, T* c, int64_t stride, int64_t width, bool add) {
   using V = typename Lanes<T>::Vector;
   V sums[R][kTileVectors] = {};
   for (int64_t k = 0; k < depth; ++k, x += R, b += Lanes<T>::kPanel) {
@@ -101,9 +105,11 @@ void pack_rows(int64_t rows, int64_t depth, const T* x, int64_t stride, bool tra
   const int64_t even = rows + rows % 2;
   if (even > rows)
     for (int64_t k = 0; k < depth; ++k) to[k * even + rows] = T(0);
-  if (transposed) {
+  if (transposed && rows == kTileRows) {  // a copy of known size is a few instructions
+    for (int64_t k = 0; k < depth; ++k) std::memcpy(to + k * kTileRows, x + k * stride, kTileRows * sizeof(T));
+  } else if (transposed) {
     for (int64_t k = 0; k < depth; ++k)
-      std::memcpy(to + k * even, x + k * stride, static_cast<size_t>(rows) * sizeof(T));
+      for (int64_t row = 0; row < rows; ++row) to[k * even + row] = x[k * stride + row];
   } else {
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t k = 0; k < depth; ++k) to[k * even + row] = x[row * stride + k];
@@ -112,26 +118,30 @@ void pack_rows(int64_t rows, int64_t depth, const T* x, int64_t stride, bool tra
 
 // Panels `first` to `last` of c [rows, columns] = (c if add else 0) + x b. x is [rows, depth], or its transpose is.
 template <typename T>
-void multiply(int64_t rows, const T* x, int64_t x_stride, bool transposed, const Packed<T>& b, int64_t first,
-              int64_t last, T* c, int64_t stride, bool add) {
+__attribute__((noinline)) void multiply(int64_t rows, const T* x, int64_t x_stride, bool transposed,
+                                        const Packed<T>& b, int64_t first, int64_t last, T* c, int64_t stride,
+                                        bool add) {
   if (!b.depth && !add)
     for (int64_t row = 0; row < rows; ++row) std::fill_n(c + row * stride, b.columns, T(0));
   thread_local Buffer<T> memory(kManyRows * kDepth);
   for (int64_t row = 0; row < rows; row += kManyRows) {
     const int64_t here = std::min(kManyRows, rows - row), tiles = (here + kTileRows - 1) / kTileRows;
-    const int64_t size = ((here + tiles - 1) / tiles + 1) / 2 * 2;  // rows of a tile but the last
+    const auto begin_of = [&](int64_t tile) { return std::min(here, (here + 1) / 2 * tile / tiles * 2); };
     for (int64_t k = 0; k < b.depth; k += kDepth) {
       const int64_t depth = std::min(kDepth, b.depth - k);
-      for (int64_t at = 0; at < here; at += size) {
-        const T* from = transposed ? x + k * x_stride + row + at : x + (row + at) * x_stride + k;
-        pack_rows(std::min(size, here - at), depth, from, x_stride, transposed, memory.get() + at * depth);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t begin = begin_of(tile);
+        const T* from = transposed ? x + k * x_stride + row + begin : x + (row + begin) * x_stride + k;
+        pack_rows(begin_of(tile + 1) - begin, depth, from, x_stride, transposed, memory.get() + begin * depth);
       }
       for (int64_t panel = first; panel < last; ++panel) {
         const T* right = b.values.get() + (panel * b.depth + k) * b.kPanel;
         const int64_t column = panel * b.kPanel, width = std::min(b.kPanel, b.columns - column);
-        for (int64_t at = 0; at < here; at += size)
-          multiply_rows<T>(static_cast<int>(std::min(size, here - at)), depth, memory.get() + at * depth, right,
-                           c + (row + at) * stride + column, stride, width, add || k);
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+          const int64_t begin = begin_of(tile);
+          multiply_rows<T>(static_cast<int>(begin_of(tile + 1) - begin), depth, memory.get() + begin * depth, right,
+                           c + (row + begin) * stride + column, stride, width, add || k);
+        }
       }
     }
   }
