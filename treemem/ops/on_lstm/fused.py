@@ -9,7 +9,7 @@ import torch
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import native_library
-from treemem.ops.on_lstm.native import SOURCE, NativeSteps
+from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.sequence_lengths import Packing
@@ -36,7 +36,7 @@ def fused_on_lstm(
     tensors = (packing.packed(inputs), hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight)
     differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     given = (*tensors, packing.sizes, chunk_size, differentiable)
-    library = native_library(SOURCE, tensors)
+    library = native_library(SOURCE, tensors) if is_worth_packing(weights.hidden_weight, packing.sizes) else None
     found = _Run.apply(*given) if library is None else NativeSteps.apply(library, *given)
     states, masters, last_hidden, last_cell = found
     back = order.argsort()
