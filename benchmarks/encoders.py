@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
+from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
 from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
@@ -80,16 +81,40 @@ class OrderedMemoryProducts:
         return (inputs @ weight.t())[0, 0]
 
 
-def ordered_memory_batch(mixed: bool, small: bool, dtype: torch.dtype) -> Operation:
+def random_memory(mixed: bool, small: bool, dtype: torch.dtype) -> Operation:
     """Random inputs and weights: 50 tokens each, or 10 to 50."""
     size, slots, sequences, longest = (8, 4, 5, 9) if small else (128, 21, 128, 50)
     torch.manual_seed(0)
     maps = MemoryMaps(size, size, "gated").to(measured_device(), dtype)
     lengths = torch.randint(longest // 5, longest + 1, (sequences,)) if mixed else torch.full((sequences,), longest)
-    inputs = torch.randn(sequences, longest, size, dtype=dtype).to(measured_device()).requires_grad_()
+    return ordered_memory_batch(
+        maps, torch.randn(sequences, longest, size, dtype=dtype).to(measured_device()), lengths, slots
+    )
 
-    def run(rate: float, engine: str) -> Tensor:
-        steps = ordered_memory(inputs, lengths, maps.weights(), slots, dropouts=Dropouts(rate, rate), engine=engine)
+
+def sharp_memory(small: bool, dtype: torch.dtype) -> Operation:
+    """List operations of 10 to 50 tokens, read with weights whose attention gold trees have supervised."""
+    if small:
+        torch.manual_seed(0)
+        maps = MemoryMaps(8, 8, "gated").to(measured_device(), dtype)
+        with torch.no_grad():
+            maps.score_map.weight.mul_(30)
+        return ordered_memory_batch(
+            maps, torch.randn(5, 9, 8, dtype=dtype).to(measured_device()), torch.tensor([9, 3, 7, 1, 9]), 4
+        )
+    memory, lists = kept_weights().to(measured_device(), dtype), random_lists(128, seed=-1)
+    return ordered_memory_batch(
+        memory.maps, memory.embedding(lists.tokens.to(measured_device())).detach(), lists.lengths, SLOTS
+    )
+
+
+def ordered_memory_batch(maps: MemoryMaps, inputs: Tensor, lengths: Tensor, slots: int) -> Operation:
+    """All ways of reading ``inputs``, ``[sequences, longest, input_size]``."""
+    inputs.requires_grad_()
+
+    def run(rate: float, engine: str, skip: float = 0.0) -> Tensor:
+        dropouts = Dropouts(rate, rate)
+        steps = ordered_memory(inputs, lengths, maps.weights(), slots, dropouts=dropouts, engine=engine, skip=skip)
         return entry_of_each(steps.outputs, lengths - 1)
 
     with torch.no_grad():
@@ -98,10 +123,11 @@ def ordered_memory_batch(mixed: bool, small: bool, dtype: torch.dtype) -> Operat
     others = {
         "published-loop": lambda rate: published_ordered_memory(inputs, lengths, maps.weights(), slots, rate),
         "uncompiled": partial(run, engine="stepwise"),
+        "skipping": partial(run, engine="fused", skip=1e-5),
         "products": OrderedMemoryProducts(cumulative, lengths, maps),
     }
     leaves = {"inputs": inputs, **dict(maps.named_parameters())}
-    return Operation(sequences, leaves, partial(run, engine="fused"), others, ("published-loop", "uncompiled"), 0.2)
+    return Operation(len(inputs), leaves, partial(run, engine="fused"), others, ("published-loop", "uncompiled"), 0.2)
 
 
 class OnLSTMProducts:
@@ -152,8 +178,9 @@ def on_lstm_batch(small: bool, dtype: torch.dtype) -> Operation:
 
 
 ENCODERS = (
-    OperationWorkload("ordered memory random 50 tokens", partial(ordered_memory_batch, False)),
-    OperationWorkload("ordered memory random mixed", partial(ordered_memory_batch, True)),
+    OperationWorkload("ordered memory random 50 tokens", partial(random_memory, False)),
+    OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
+    OperationWorkload("ordered memory sharp mixed", sharp_memory),
     OperationWorkload("on-lstm 1150", on_lstm_batch),
 )
-ENCODER_BASELINES = ("published-loop", "torch-lstm", "uncompiled", "products")
+ENCODER_BASELINES = ("published-loop", "torch-lstm", "uncompiled", "skipping", "products")

@@ -16,7 +16,7 @@ from treemem.ops.ordered_memory.naive import attend, naive_steps, slot_scores
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["word"], [("f", 2)])
-ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise")
+ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise", "fused")
 WEIGHTS = {
     "W_in": "input_map.weight",
     "b_in": "input_map.bias",

@@ -16,12 +16,12 @@ from torch.nn.functional import dropout
 from treemem.ops.cell import Product, SplitCell, State, leaf_products
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.level_run import Features, Weights
-from treemem.ops.native import native_library, product_function
+from treemem.ops.native import TYPE_NAMES, native_library
+from treemem.ops.native.blas import product_function
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.schedule.schedule import GIVEN, Schedule
 
-_NAMES = {torch.float32: "float", torch.float64: "double"}
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
 _MOST_STATES, _MOST_PRODUCTS = 2, 3
 
@@ -105,30 +105,27 @@ def run_native_levels(
         weights: the cell's stacked weights and biases.
         features: what rows read of their own.
     """
-    step = _native_step(cell, schedule, leaves, weights, features)
-    library = None if step is None else native_library(step.source, f"REAL={_NAMES[next(iter(leaves.values())).dtype]}")
-    if step is None or library is None:
+    step = _native_step(cell, schedule)
+    every = [*features, *leaves.values(), *(tensor for pair in weights.values() for tensor in pair)]
+    given = [each for each in every if each is not None]
+    dtype = given[0].dtype
+    if step is None or dtype not in TYPE_NAMES or product_function(dtype) is None:
+        return None
+    library = native_library(step.source, given, f"REAL={TYPE_NAMES[dtype]}")
+    if library is None:
         return None
     run = _Run(library, step, cell, schedule, leaves, weights)
-    flat = [tensor for pair in weights.values() for tensor in pair]
-    tensors = [None if each is None else each.contiguous() for each in (*features, *leaves.values(), *flat)]
+    tensors = [None if each is None else each.contiguous() for each in every]
     run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
     return dict(zip(leaves, _Levels.apply(run, *tensors), strict=True))
 
 
-def _native_step(
-    cell: SplitCell, schedule: Schedule, leaves: State, weights: Weights, features: Features
-) -> NativeStep | None:
-    """The step of all arities; None if there is none, or if the tensors are not such as C++ reads."""
-    pairs = [cell.step_pair(arity) for arity in _arities(cell, schedule)]
-    steps: list[NativeStep | None] = [getattr(pair, "native", None) for pair in pairs]
-    inner = steps[-1] if steps else None
-    every = [*leaves.values(), *(tensor for pair in weights.values() for tensor in pair)]
-    every += [each for each in features if each is not None]
-    dtype = every[0].dtype
-    if inner is None or None in steps or dtype not in _NAMES or torch.is_autocast_enabled("cpu"):
-        return None
-    return inner if all(each.dtype == dtype and each.device.type == "cpu" for each in every) else None
+def _native_step(cell: SplitCell, schedule: Schedule) -> NativeStep | None:
+    """The step of all arities; None if one of them has none."""
+    steps: list[NativeStep | None] = [
+        getattr(cell.step_pair(arity), "native", None) for arity in _arities(cell, schedule)
+    ]
+    return steps[-1] if steps and None not in steps else None
 
 
 def _arities(cell: SplitCell, schedule: Schedule) -> list[int]:

@@ -1,7 +1,6 @@
 """Operations in C++, compiled at first use.
 
-A source is plain C++ without headers of torch, so it compiles in seconds. Its functions take pointers. Products are
-those of the BLAS that torch brings.
+A source is plain C++ without headers of torch, so it compiles in seconds. Its functions take pointers.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -26,23 +25,48 @@ from treemem.ops.compile_mode import compiler, give_up, native_wanted
 
 _logger = logging.getLogger(__name__)
 _FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp"),
+    *(
+        "-std=c++17",
+        "-O2",
+        "-ftree-vectorize",
+        "-fvect-cost-model=dynamic",
+        "-march=native",
+        "-fPIC",
+        "-shared",
+        "-fopenmp",
+    ),
     *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
 )
 """Sums may be reordered; NaN and infinity stay what they are."""
 
 
-def native_library(source: Path, *definitions: str) -> ctypes.CDLL | None:
-    """Return the compiled functions of a source, or None without a C++ compiler or if compiling is switched off.
+TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
+"""The types of C++ for those of torch."""
+
+
+def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: str) -> ctypes.CDLL | None:
+    """Return the compiled functions of a source, or None if they cannot be used.
+
+    They need a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64.
+    They run neither under autocast nor within transforms of ``torch.func``.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
     fails, there is one warning.
 
     Args:
         source: the file.
+        tensors: what the functions read, at least one tensor.
         definitions: macros for the compiler, such as ``"REAL=float"``.
     """
-    return _library(source, *definitions) if native_wanted() else None
+    if not native_wanted() or torch.is_autocast_enabled("cpu"):
+        return None
+    transformed = getattr(torch._C, "_are_functorch_transforms_active", None)
+    if transformed is not None and transformed():
+        return None
+    first, *others = tensors
+    if first.dtype not in TYPE_NAMES or any(each.device.type != "cpu" for each in (first, *others)):
+        return None
+    return _library(source, *definitions) if all(each.dtype == first.dtype for each in others) else None
 
 
 @contextmanager
@@ -59,15 +83,8 @@ def nothing_compiled() -> Iterator[None]:
             _library.cache_clear()
 
 
-def product_function(dtype: torch.dtype) -> int | None:
-    """Return the address of ``sgemm`` or ``dgemm``, or None if torch's library does not export it."""
-    return _product_function(dtype)
-
-
 @cache
 def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
-    if product_function(torch.float64) is None:
-        return None
     try:
         return ctypes.CDLL(str(_compiled(source, definitions)))
     except (OSError, subprocess.SubprocessError) as error:
@@ -103,21 +120,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return "\n".join(sorted({line for line in lines if line.startswith(("flags", "model name", "Features"))}))
-
-
-@cache
-def _product_function(dtype: torch.dtype) -> int | None:
-    """Look the function up, and try it on a product whose result tells rows from columns."""
-    name, number = {torch.float32: ("sgemm_", ctypes.c_float), torch.float64: ("dgemm_", ctypes.c_double)}[dtype]
-    libraries = sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))
-    try:
-        function = getattr(ctypes.CDLL(str(libraries[0])), name)
-    except (IndexError, OSError, AttributeError):
-        return None
-    matrices = [torch.arange(rows * columns, dtype=dtype) for rows, columns in ((2, 3), (3, 4), (2, 4))]
-    numbers = (ctypes.c_int(2), ctypes.c_int(4), ctypes.c_int(3), number(1), number(0))
-    m, n, k, one, zero = (ctypes.pointer(each) for each in numbers)
-    left, right, out = (ctypes.c_void_p(each.data_ptr()) for each in matrices)
-    function(b"N", b"N", n, m, k, one, right, n, left, k, zero, out, n)
-    expected = matrices[0].view(2, 3) @ matrices[1].view(3, 4)
-    return ctypes.cast(function, ctypes.c_void_p).value if matrices[2].view(2, 4).equal(expected) else None

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "blas.h"
 #include "few_rows.h"
 #include "numerics.h"
 

@@ -2,11 +2,19 @@
 
 #pragma once
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
+#include <utility>
+#include <vector>
 
 #define PRAGMA(text) _Pragma(#text)
 #define SIMD PRAGMA(omp simd)
@@ -31,10 +39,6 @@ class Buffer {
     values = static_cast<T*>(std::aligned_alloc(64, bytes));
     if (!values) throw std::bad_alloc();
   }
-  void allocate_zero(int64_t count) {
-    allocate(count);
-    std::memset(values, 0, static_cast<size_t>(count) * sizeof(T));
-  }
   void free() {
     std::free(values);
     values = nullptr;
@@ -46,40 +50,81 @@ class Buffer {
   T* values = nullptr;
 };
 
-// sgemm or dgemm of Fortran: column by column.
-template <typename T>
-using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,
-                      const T*, const int*, const T*, T*, const int*);
+// Blocks of memory for arenas, in large pages where the system has them. At most kKept free ones are kept: the system
+// sets every page to 0 when it is used first, which takes a tenth of a training step.
+class Blocks {
+ public:
+  static constexpr size_t kSize = size_t(1) << 25, kKept = 32, kLargePage = size_t(1) << 21;
 
-template <typename T>
-void gemm_columns(Gemm<T> gemm, char first, char second, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda,
-                  const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
-  if (!m || !n) return;
-  const int sizes[] = {int(m), int(n), int(k), int(lda), int(ldb), int(ldc)};
-  const T one = 1;
-  gemm(&first, &second, sizes, sizes + 1, sizes + 2, &one, a, sizes + 3, b, sizes + 4, &beta, c, sizes + 5);
-}
+  static char* take(size_t size) {
+    Blocks& blocks = all();
+    if (size == kSize) {
+      std::lock_guard<std::mutex> guard(blocks.lock);
+      if (!blocks.free.empty()) {
+        char* found = blocks.free.back();
+        blocks.free.pop_back();
+        return found;
+      }
+    }
+    char* made = static_cast<char*>(std::aligned_alloc(size < kLargePage ? 64 : kLargePage, size));
+    if (!made) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (size >= kLargePage) madvise(made, size, MADV_HUGEPAGE);
+#endif
+    return made;
+  }
+  static void give_back(char* block, size_t size) {
+    Blocks& blocks = all();
+    std::lock_guard<std::mutex> guard(blocks.lock);
+    if (size == kSize && blocks.free.size() < kKept) return blocks.free.push_back(block);
+    std::free(block);
+  }
 
-// out [rows, outputs] = (out if add else 0) + in [rows, inputs] weight^T, with weight [outputs, inputs].
-template <typename T>
-void product(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
-             const T* weight, int64_t weight_stride, T* out, int64_t out_stride, bool add) {
-  gemm_columns<T>(gemm, 'T', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(add), out, out_stride);
-}
+ private:
+  std::mutex lock;
+  std::vector<char*> free;
 
-// out [rows, outputs] = in [rows, inputs] weight, with weight [inputs, outputs].
-template <typename T>
-void product_plain(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
-                   const T* weight, int64_t weight_stride, T* out, int64_t out_stride) {
-  gemm_columns<T>(gemm, 'N', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(0), out, out_stride);
-}
+  static Blocks& all() {
+    static Blocks blocks;
+    return blocks;
+  }
+};
 
-// out [left, right] += a^T b, with a [rows, left] and b [rows, right].
-template <typename T>
-void outer(Gemm<T> gemm, int64_t left, int64_t right, int64_t rows, const T* a, int64_t a_stride, const T* b,
-           int64_t b_stride, T* out, int64_t out_stride) {
-  if (rows) gemm_columns<T>(gemm, 'N', 'T', right, left, rows, b, b_stride, a, a_stride, T(1), out, out_stride);
-}
+// Memory for many arrays, all freed together.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() {
+    for (const auto& [block, size] : blocks) Blocks::give_back(block, size);
+  }
+
+  // An array without initial values, aligned to cache lines.
+  template <typename T>
+  T* take(int64_t count) {
+    const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64;
+    while (current < blocks.size() && used + bytes > blocks[current].second) ++current, used = 0;
+    if (current == blocks.size()) {
+      size_t size = size_t(1) << std::min<size_t>(16 + 3 * blocks.size(), 25);  // at most Blocks::kSize
+      if (bytes > size) size = (bytes + Blocks::kLargePage - 1) / Blocks::kLargePage * Blocks::kLargePage;
+      blocks.emplace_back(Blocks::take(size), size);
+    }
+    return reinterpret_cast<T*>(blocks[current].first + (used += bytes) - bytes);
+  }
+  template <typename T>
+  T* take_zero(int64_t count) {
+    T* values = take<T>(count);
+    std::memset(values, 0, static_cast<size_t>(count) * sizeof(T));
+    return values;
+  }
+  // Frees all arrays, and keeps the memory for others.
+  void reset() { current = used = 0; }
+
+ private:
+  std::vector<std::pair<char*, size_t>> blocks;
+  size_t current = 0, used = 0;
+};
 
 template <typename T>
 void add(T* to, const T* from, int64_t count) {
@@ -112,56 +157,49 @@ T normalize(T* values, int64_t width) {
   return scale;
 }
 
-// exp(x) - 1 = power * grown + (power - 1), in a form that vectorises: power is 2^n, and grown a Taylor polynomial of
-// exp(r) - 1 for |r| <= log(2) / 2.
-template <typename T>
-struct Exponential {
-  T power, grown;
-};
-
-inline Exponential<float> exponential_parts(float x) {
+// e^x = power * (1 + rest), in a form that vectorises: `rest` is a Taylor polynomial of |x| <= log(2) / 2.
+inline void split_exponential(float x, float& power, float& rest) {
   x = x < -87.f ? -87.f : x > 88.f ? 88.f : x;
   const float n = std::nearbyint(x * 1.44269504f);
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float y = 1.f / 5040;
   y = y * r + 1.f / 720, y = y * r + 1.f / 120, y = y * r + 1.f / 24, y = y * r + 1.f / 6, y = y * r + 0.5f;
-  y = y * r + 1.f;
+  rest = (y * r + 1.f) * r;
   const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
   std::memcpy(&power, &bits, sizeof power);
-  return {power, y * r};
 }
-inline Exponential<double> exponential_parts(double x) {
+inline void split_exponential(double x, double& power, double& rest) {
   x = x < -708. ? -708. : x > 709. ? 709. : x;
   const double n = std::nearbyint(x * 1.4426950408889634);
   const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
   double y = 1. / 6227020800;
   y = y * r + 1. / 479001600, y = y * r + 1. / 39916800, y = y * r + 1. / 3628800, y = y * r + 1. / 362880;
   y = y * r + 1. / 40320, y = y * r + 1. / 5040, y = y * r + 1. / 720, y = y * r + 1. / 120, y = y * r + 1. / 24;
-  y = y * r + 1. / 6, y = y * r + 0.5, y = y * r + 1.;
+  y = y * r + 1. / 6, y = y * r + 0.5;
+  rest = (y * r + 1.) * r;
   const int64_t bits = (static_cast<int64_t>(n) + 1023) << 52;
-  double power;
   std::memcpy(&power, &bits, sizeof power);
-  return {power, y * r};
 }
 
 template <typename T>
 inline T exponential(T x) {
-  const Exponential<T> parts = exponential_parts(x);
-  return (parts.grown + T(1)) * parts.power;
+  T power, rest;
+  split_exponential(x, power, rest);
+  return power + power * rest;
 }
 
 template <typename T>
 inline T exponential_minus_one(T x) {
-  const Exponential<T> parts = exponential_parts(x);
-  return parts.power * parts.grown + (parts.power - T(1));
+  T power, rest;
+  split_exponential(x, power, rest);
+  return power * rest + (power - T(1));
 }
 
+// e / (e + 2) with e = exp(2 x) - 1, exact near 0 too.
 template <typename T>
 inline T hyperbolic_tangent(T x) {
-  x = x < T(-20) ? T(-20) : x > T(20) ? T(20) : x;
-  const T grown = exponential_minus_one(T(2) * x);
-  return grown / (grown + T(2));
+  const T e = exponential_minus_one(x > T(20) ? T(40) : T(2) * x);
+  return e / (e + T(2));
 }
 
 template <typename T>
@@ -180,12 +218,28 @@ class Dropout {
 
   // 0, or 1 / (1 - rate), for an entry of a stream of entries.
   T factor(uint32_t stream, uint32_t entry) const {
-    return !on ? T(1) : mixed((entry ^ seed) + stream * 0x9E3779B9u) >= least ? scale : T(0);
+    return on ? drawn(stream, entry) : T(1);
+  }
+
+  // to = from * factor, or to += from * factor, for `count` entries from `entry` on.
+  void copy(uint32_t stream, uint32_t entry, const T* from, T* to, int64_t count) const {
+    if (!on) return void(std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T)));
+    const Dropout own = *this;  // so that the compiler knows that `to` does not change it
+    SIMD
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i] * own.drawn(stream, entry + static_cast<uint32_t>(i));
+  }
+  void add(uint32_t stream, uint32_t entry, const T* from, T* to, int64_t count) const {
+    const Dropout own = *this;
+    SIMD
+    for (int64_t i = 0; i < count; ++i) to[i] += from[i] * own.factor(stream, entry + static_cast<uint32_t>(i));
   }
 
   const T scale;
 
  private:
+  T drawn(uint32_t stream, uint32_t entry) const {
+    return mixed((entry ^ seed) + stream * 0x9E3779B9u) >= least ? scale : T(0);
+  }
   static uint32_t mixed(uint32_t x) {  // the finalizer of MurmurHash3
     x ^= x >> 16, x *= 0x85EBCA6Bu, x ^= x >> 13, x *= 0xC2B2AE35u;
     return x ^ x >> 16;

@@ -9,6 +9,8 @@ import torch
 from treemem.device_copy import to_device
 from treemem.ops.activation import sigmoid_backward, tanh_backward
 from treemem.ops.large_pages import empty_rows
+from treemem.ops.native import native_library
+from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.sequence_lengths import Packing
@@ -24,7 +26,8 @@ def fused_on_lstm(
 ) -> OnLSTMOutputs:
     """Run the sequences packed, longest first, each step over those that have not ended.
 
-    The inputs of all steps are one product, and so is each gradient of a weight.
+    The inputs of all steps are one product, and so is each gradient of a weight. The steps are C++ where it can be used,
+    and torch elsewhere.
 
     Args: as :func:`treemem.ops.on_lstm.naive.naive_on_lstm`.
     """
@@ -33,7 +36,10 @@ def fused_on_lstm(
     bias = weights.input_bias + weights.hidden_bias
     tensors = (packing.packed(inputs), hidden[order], cell[order], weights.input_weight, bias, weights.hidden_weight)
     differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    states, masters, last_hidden, last_cell = _Run.apply(*tensors, packing.sizes, chunk_size, differentiable)
+    given = (*tensors, packing.sizes, chunk_size, differentiable)
+    library = native_library(SOURCE, tensors) if is_worth_packing(weights.hidden_weight, packing.sizes) else None
+    found = _Run.apply(*given) if library is None else NativeSteps.apply(library, *given)
+    states, masters, last_hidden, last_cell = found
     back = order.argsort()
     return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters))
 

@@ -8,7 +8,7 @@
 // - The memory of a pair follows from the two steps before: below its first composed slot, a sequence holds elements.
 // - Sequences are independent. Each thread takes every n-th one, without waiting for the others.
 //
-// Matrices are row by row. `gemm` is sgemm or dgemm of the BLAS that torch has.
+// Matrices are row by row.
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "numerics.h"
+#include "packed.h"
 
 namespace {
 
@@ -36,7 +37,6 @@ struct Problem {
   double skip, cell_dropout, memory_dropout, score_bias;
   const int64_t* sizes;        // [num_steps], sequences of each step, not ascending
   const uint8_t* begins_empty; // [sizes[0]]
-  const void* gemm;
   const void *elements;        // x, [tokens, hidden_size]
   const void *queries;         // [tokens - sizes[0], hidden_size]
   const void *untouched;       // score of the element before, [tokens - sizes[0]]
@@ -64,9 +64,27 @@ struct Step {
   std::vector<int64_t> first, rank, order;     // by sequence; by rank
   std::vector<int64_t> count, offset;          // by slot
   std::vector<int64_t> key_pair, key_row, key_slot;  // of the step before
-  Buffer<T> share, held, candidate, inner, gates, normed, scale, key_normed, key_scale;
+  T *share, *held, *candidate, *inner, *gates, *normed, *scale, *key_normed, *key_scale;
 
   int64_t pair(int64_t row, int64_t slot) const { return offset[slot] + rank[row]; }
+};
+
+// The weights that products of each step read, or their transposes for the backward pass.
+template <typename T>
+struct Maps {
+  Packed<T> key, vertical, horizontal, gates;
+
+  Maps(const Problem& p, bool backward)
+      : key(of(p.hidden_size, p.hidden_size, p.key_weight, 0, p.hidden_size, backward)),
+        vertical(of(p.hidden_size, 4 * p.hidden_size, p.weight1, 0, 2 * p.hidden_size, backward)),
+        horizontal(of(p.hidden_size, 4 * p.hidden_size, p.weight1, p.hidden_size, 2 * p.hidden_size, backward)),
+        gates(of(4 * p.hidden_size, 4 * p.hidden_size, p.weight2, 0, 4 * p.hidden_size, backward)) {}
+
+ private:
+  static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, int64_t begin, int64_t stride, bool backward) {
+    const T* values = static_cast<const T*>(weight) + begin;
+    return backward ? Packed<T>(outputs, inputs, values, stride, true) : Packed<T>(inputs, outputs, values, stride, false);
+  }
 };
 
 template <typename T>
@@ -74,19 +92,18 @@ class Part {
  public:
   Part(const Problem& problem, int64_t part)
       : p(problem), part(part), parts(problem.num_parts), D(problem.hidden_size), S(problem.slots),
-        gemm(reinterpret_cast<Gemm<T>>(problem.gemm)),
         cell_drop(problem.cell_dropout, problem.seed, part), memory_drop(problem.memory_dropout, problem.seed, part) {}
 
-  bool forward();
-  void backward(const Gradients& g);
+  bool forward(const Maps<T>& maps);
+  void backward(const Gradients& g, const Maps<T>& maps);
 
  private:
   using Floats = const T*;
   const Problem p;
   const int64_t part, parts, D, S;
-  const Gemm<T> gemm;
   const Dropout<T> cell_drop, memory_drop;
   std::vector<std::unique_ptr<Step<T>>> steps;
+  Arena of_steps[3], scratch;
   std::vector<int64_t> starts;
   uint32_t num_pairs = 0, num_keys = 0;  // of the steps so far: they number the entries for dropout
   std::vector<uint32_t> pairs_before, keys_before;
@@ -100,28 +117,28 @@ class Part {
   Floats candidate(int64_t step, int64_t row, int64_t slot) const {
     if (step < 0) return nullptr;
     const Step<T>& s = *steps[step];
-    return slot < s.first[row] ? element(step, row) : s.candidate.get() + s.pair(row, slot) * D;
+    return slot < s.first[row] ? element(step, row) : s.candidate + s.pair(row, slot) * D;
   }
   // The memory of a slot before `step` changes it; null where it is 0.
   Floats memory_before(int64_t step, int64_t row, int64_t slot) const {
     const Step<T>& before = *steps[step - 1];
-    return slot < before.first[row] ? candidate(step - 2, row, slot) : before.held.get() + before.pair(row, slot) * D;
+    return slot < before.first[row] ? candidate(step - 2, row, slot) : before.held + before.pair(row, slot) * D;
   }
   T reach(const T* cumulative, int64_t slot) const {
     const T value = slot + 1 < S ? cumulative[slot + 1] : T(1);
     return value < T(kThreshold) ? T(0) : value;
   }
-  bool attend(int64_t t, Step<T>& s);
-  void choose(int64_t t, Step<T>& s);
-  void hold(int64_t t, Step<T>& s);
-  void compose(int64_t t, Step<T>& s);
+  bool attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory);
+  void choose(int64_t t, Step<T>& s, Arena& memory);
+  void hold(int64_t t, Step<T>& s, Arena& memory);
+  void compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory);
   void gather_keys(int64_t t, const Step<T>& s, T* keys) const;
   void gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const;
   void gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const;
 };
 
 template <typename T>
-bool Part<T>::forward() {
+bool Part<T>::forward(const Maps<T>& maps) {
   starts.assign(1, 0);
   for (int64_t t = 0; t < p.num_steps; ++t) {
     starts.push_back(starts[t] + p.sizes[t]);
@@ -132,23 +149,22 @@ bool Part<T>::forward() {
     keys_before.push_back(num_keys);
     steps.push_back(std::move(s));
     Step<T>& step = *steps.back();
-    if (!attend(t, step)) return false;
-    choose(t, step);
-    hold(t, step);
-    compose(t, step);
+    Arena& memory = of_steps[p.train ? 0 : t % 3];  // a step reads those of two steps before
+    if (!p.train) memory.reset();
+    scratch.reset();
+    if (!attend(t, step, maps, memory)) return false;
+    choose(t, step, memory);
+    hold(t, step, memory);
+    compose(t, step, maps, memory);
     num_pairs += static_cast<uint32_t>(step.pairs);
     num_keys += static_cast<uint32_t>(step.keys);
-    if (!p.train) {  // the next steps read held and candidate of two steps
-      step.inner.free(), step.gates.free(), step.normed.free(), step.key_normed.free();
-      if (t >= 2) steps[t - 2]->held.free(), steps[t - 2]->candidate.free();
-    }
   }
   return true;
 }
 
 // p and cp of a step. False if the sum of the pointers would be clamped: then the memory of slots out of reach changes too.
 template <typename T>
-bool Part<T>::attend(int64_t t, Step<T>& s) {
+bool Part<T>::attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) {
   T* pointers = static_cast<T*>(p.pointers);
   T* cumulative = static_cast<T*>(p.cumulative);
   if (t == 0) {
@@ -171,23 +187,24 @@ bool Part<T>::attend(int64_t t, Step<T>& s) {
     }
   }
   s.keys = static_cast<int64_t>(s.key_pair.size());
-  Buffer<T> inputs(s.keys * D), scores(s.keys);
-  s.key_normed.allocate(s.keys * D);
-  s.key_scale.allocate(s.keys);
-  gather_keys(t, s, inputs.get());
-  fill_rows(s.key_normed.get(), s.keys, D, read(p.key_bias));
-  product(gemm, s.keys, D, D, inputs.get(), D, read(p.key_weight), D, s.key_normed.get(), D, true);
+  T *inputs = scratch.take<T>(s.keys * D), *scores = scratch.take<T>(s.keys);
+  s.key_normed = memory.template take<T>(s.keys * D);
+  s.key_scale = memory.template take<T>(s.keys);
+  gather_keys(t, s, inputs);
+  fill_rows(s.key_normed, s.keys, D, read(p.key_bias));
+  multiply(s.keys, inputs, D, maps.key, s.key_normed, D, true);
   Floats gain = read(p.key_gain), shift = read(p.key_shift), weight = read(p.score_weight);
   for (int64_t key = 0; key < s.keys; ++key) {
-    T* normed = s.key_normed.get() + key * D;
+    T* normed = s.key_normed + key * D;
     s.key_scale[key] = normalize(normed, D);
     Floats query = read(p.queries) + after_first(t, s.key_row[key]) * D;
     const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
     T total = 0;
+    const Dropout<T> drop = memory_drop;
     SIMD_SUM(total)
     for (int64_t d = 0; d < D; ++d) {
       const T value = normed[d] * gain[d] + shift[d] + query[d];
-      total += weight[d] * (value < T(0) ? T(0) : value) * memory_drop.factor(kCompared, entry + static_cast<uint32_t>(d));
+      total += weight[d] * (value < T(0) ? T(0) : value) * drop.factor(kCompared, entry + static_cast<uint32_t>(d));
     }
     scores[key] = total + T(p.score_bias);
   }
@@ -221,7 +238,7 @@ bool Part<T>::attend(int64_t t, Step<T>& s) {
 
 // The first composed slot of each sequence, and the order of the pairs.
 template <typename T>
-void Part<T>::choose(int64_t t, Step<T>& s) {
+void Part<T>::choose(int64_t t, Step<T>& s, Arena& memory) {
   s.first.resize(s.size), s.rank.resize(s.size), s.order.resize(s.size);
   s.count.assign(S, 0), s.offset.assign(S, 0);
   for (int64_t row = 0; row < s.size; ++row) {
@@ -241,7 +258,7 @@ void Part<T>::choose(int64_t t, Step<T>& s) {
   for (int64_t row = 0; row < s.size; ++row) s.order[s.rank[row] = s.offset[s.first[row]]++] = row;
   s.pairs = 0;
   for (int64_t slot = 0; slot < S; ++slot) s.offset[slot] = s.pairs, s.pairs += s.count[slot];
-  s.share.allocate(s.pairs);
+  s.share = memory.template take<T>(s.pairs);
   for (int64_t slot = 0; slot < S; ++slot)
     for (int64_t rank = 0; rank < s.count[slot]; ++rank)
       s.share[s.offset[slot] + rank] = static_cast<const T*>(p.cumulative)[token(t, s.order[rank]) * S + slot];
@@ -249,12 +266,12 @@ void Part<T>::choose(int64_t t, Step<T>& s) {
 
 // The memory of the pairs.
 template <typename T>
-void Part<T>::hold(int64_t t, Step<T>& s) {
-  s.held.allocate(s.pairs * D);
+void Part<T>::hold(int64_t t, Step<T>& s, Arena& memory) {
+  s.held = memory.template take<T>(s.pairs * D);
   for (int64_t slot = 0; slot < S; ++slot) {
     for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
       const int64_t row = s.order[rank];
-      T* held = s.held.get() + (s.offset[slot] + rank) * D;
+      T* held = s.held + (s.offset[slot] + rank) * D;
       if (t == 0) {
         std::fill_n(held, D, T(0));
         continue;
@@ -272,55 +289,61 @@ void Part<T>::hold(int64_t t, Step<T>& s) {
 }
 
 template <typename T>
-void Part<T>::compose(int64_t t, Step<T>& s) {
+void Part<T>::compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) {
   const int64_t inner_size = 4 * D;
-  s.candidate.allocate(s.pairs * D);
-  s.inner.allocate(s.pairs * inner_size);
-  s.gates.allocate(s.pairs * inner_size);
-  s.normed.allocate(s.pairs * D);
-  s.scale.allocate(s.pairs);
-  Buffer<T> inputs(s.pairs * D);
-  gather_held(s, t, inputs.get(), D);
-  fill_rows(s.inner.get(), s.pairs, inner_size, read(p.bias1));
-  product(gemm, s.pairs, inner_size, D, inputs.get(), D, read(p.weight1) + D, 2 * D, s.inner.get(), inner_size, true);
-  fill_rows(s.gates.get(), s.pairs, inner_size, read(p.bias2));
-  Floats gain = read(p.gain), shift = read(p.shift);
+  s.candidate = memory.template take<T>(s.pairs * D);
+  s.inner = memory.template take<T>(s.pairs * inner_size);
+  s.gates = memory.template take<T>(s.pairs * inner_size);
+  s.normed = memory.template take<T>(s.pairs * D);
+  s.scale = memory.template take<T>(s.pairs);
+  T* inputs = scratch.take<T>(s.pairs * D);
+  gather_held(s, t, inputs, D);
+  multiply(s.pairs, inputs, D, maps.horizontal, s.inner, inner_size, false);
+  Floats gain = read(p.gain), shift = read(p.shift), bias1 = read(p.bias1), bias2 = read(p.bias2);
   for (int64_t slot = 0; slot < S; ++slot) {
     const int64_t count = s.count[slot], begin = s.offset[slot];
     if (!count) continue;
-    gather_vertical(t, s, slot, inputs.get(), D);
-    T* inner = s.inner.get() + begin * inner_size;
-    product(gemm, count, inner_size, D, inputs.get(), D, read(p.weight1), 2 * D, inner, inner_size, true);
+    gather_vertical(t, s, slot, inputs, D);
+    T* inner = s.inner + begin * inner_size;
+    multiply(count, inputs, D, maps.vertical, inner, inner_size, true);
     const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(inner_size);
-    for (int64_t i = 0; i < count * inner_size; ++i)
-      inner[i] = (inner[i] < T(0) ? T(0) : inner[i]) * cell_drop.factor(kInner, entry + static_cast<uint32_t>(i));
-    T* gates = s.gates.get() + begin * inner_size;
-    product(gemm, count, inner_size, inner_size, inner, inner_size, read(p.weight2), inner_size, gates, inner_size, true);
+    for (int64_t rank = 0; rank < count; ++rank)
+      for (int64_t i = rank * inner_size, j = 0; j < inner_size; ++i, ++j) {
+        const T value = inner[i] + bias1[j];
+        inner[i] = value < T(0) ? T(0) : value;
+      }
+    cell_drop.copy(kInner, entry, inner, inner, count * inner_size);
+    T* gates = s.gates + begin * inner_size;
+    multiply(count, inner, inner_size, maps.gates, gates, inner_size, false);
     for (int64_t rank = 0; rank < count; ++rank) {
       const int64_t row = s.order[rank], at = begin + rank;
-      Floats own = element(t, row), held = s.held.get() + at * D;
-      Floats below = slot > s.first[row] ? s.candidate.get() + s.pair(row, slot - 1) * D : own;
+      Floats own = element(t, row), held = s.held + at * D;
+      Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : own;
       T *a = gates + rank * inner_size, *b = a + D, *c = b + D, *u = c + D;
-      for (int64_t d = 0; d < 3 * D; ++d) a[d] = sigmoid(a[d]);
-      T* normed = s.normed.get() + at * D;
+      SIMD
+      for (int64_t d = 0; d < 3 * D; ++d) a[d] = sigmoid(a[d] + bias2[d]);
+      add(u, bias2 + 3 * D, D);
+      T* normed = s.normed + at * D;
+      SIMD
       for (int64_t d = 0; d < D; ++d) normed[d] = a[d] * below[d] + b[d] * held[d] + c[d] * u[d];
       s.scale[at] = normalize(normed, D);
-      T* out = s.candidate.get() + at * D;
+      T* out = s.candidate + at * D;
       const T share = s.share[at];
+      SIMD
       for (int64_t d = 0; d < D; ++d) out[d] = own[d] + share * (normed[d] * gain[d] + shift[d] - own[d]);
     }
   }
   for (int64_t row = 0; row < s.size; ++row)
-    std::copy_n(s.candidate.get() + s.pair(row, S - 1) * D, D, static_cast<T*>(p.outputs) + token(t, row) * D);
+    std::copy_n(s.candidate + s.pair(row, S - 1) * D, D, static_cast<T*>(p.outputs) + token(t, row) * D);
 }
 
 // What the key map reads, with dropout.
 template <typename T>
 void Part<T>::gather_keys(int64_t t, const Step<T>& s, T* out) const {
   for (int64_t key = 0; key < s.keys; ++key) {
-    Floats from = steps[t - 1]->candidate.get() + s.key_pair[key] * D;
+    Floats from = steps[t - 1]->candidate + s.key_pair[key] * D;
     const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
-    for (int64_t d = 0; d < D; ++d) out[key * D + d] = from[d] * memory_drop.factor(kKey, entry + static_cast<uint32_t>(d));
+    memory_drop.copy(kKey, entry, from, out + key * D, D);
   }
 }
 
@@ -329,10 +352,9 @@ template <typename T>
 void Part<T>::gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const {
   for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
     const int64_t row = s.order[rank];
-    Floats from = slot > s.first[row] ? s.candidate.get() + s.pair(row, slot - 1) * D : element(t, row);
+    Floats from = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : element(t, row);
     const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(s.offset[slot] + rank)) * static_cast<uint32_t>(D);
-    for (int64_t d = 0; d < D; ++d)
-      out[rank * stride + d] = from[d] * cell_drop.factor(kVertical, entry + static_cast<uint32_t>(d));
+    cell_drop.copy(kVertical, entry, from, out + rank * stride, D);
   }
 }
 
@@ -341,13 +363,12 @@ template <typename T>
 void Part<T>::gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const {
   for (int64_t pair = 0; pair < s.pairs; ++pair) {
     const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
-    for (int64_t d = 0; d < D; ++d)
-      out[pair * stride + d] = s.held[pair * D + d] * cell_drop.factor(kHorizontal, entry + static_cast<uint32_t>(d));
+    cell_drop.copy(kHorizontal, entry, s.held + pair * D, out + pair * stride, D);
   }
 }
 
 template <typename T>
-void Part<T>::backward(const Gradients& g) {
+void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
   const int64_t inner_size = 4 * D;
   auto own = [&](void* values, int64_t size) { return static_cast<T*>(values) + part * size; };
   T *d_key_weight = own(g.key_weight, D * D), *d_key_bias = own(g.key_bias, D), *d_key_gain = own(g.key_gain, D);
@@ -361,38 +382,42 @@ void Part<T>::backward(const Gradients& g) {
   const T kept_inner = cell_drop.scale;
 
   const int64_t last = static_cast<int64_t>(steps.size()) - 1;
-  std::vector<Buffer<T>> d_candidate(steps.size()), d_held(steps.size());  // of at most three steps at a time
+  std::vector<T*> d_candidate(steps.size()), d_held(steps.size());
+  Arena of_gradients[3];  // of three steps at a time
   std::vector<std::vector<T>> d_cumulative(steps.size());
   auto prepare = [&](int64_t t) {
-    if (t < 0 || d_candidate[t].get()) return;
-    d_candidate[t].allocate_zero(steps[t]->pairs * D);
-    d_held[t].allocate_zero(steps[t]->pairs * D);
+    if (t < 0 || d_candidate[t]) return;
+    of_gradients[t % 3].reset();
+    d_candidate[t] = of_gradients[t % 3].template take_zero<T>(steps[t]->pairs * D);
+    d_held[t] = of_gradients[t % 3].template take_zero<T>(steps[t]->pairs * D);
     d_cumulative[t].assign(steps[t]->size * S, T(0));
   };
   auto d_element = [&](int64_t t, int64_t row) { return d_elements + token(t, row) * D; };
   auto to_candidate = [&](int64_t t, int64_t row, int64_t slot) -> T* {
     if (t < 0) return nullptr;
-    return slot < steps[t]->first[row] ? d_element(t, row) : d_candidate[t].get() + steps[t]->pair(row, slot) * D;
+    return slot < steps[t]->first[row] ? d_element(t, row) : d_candidate[t] + steps[t]->pair(row, slot) * D;
   };
 
   for (int64_t t = last; t >= 0; --t) {
     Step<T>& s = *steps[t];
     prepare(t), prepare(t - 1), prepare(t - 2);
     for (int64_t row = 0; row < s.size; ++row)
-      add(d_candidate[t].get() + s.pair(row, S - 1) * D, static_cast<Floats>(g.outputs) + token(t, row) * D, D);
+      add(d_candidate[t] + s.pair(row, S - 1) * D, static_cast<Floats>(g.outputs) + token(t, row) * D, D);
 
     // The cell, from the last slot to the first. `gates` becomes the gradient of what W_2 gives.
-    Buffer<T> d_inner(s.pairs * inner_size), d_vertical(s.size * D), d_read(s.pairs * D);
+    scratch.reset();
+    T *d_inner = scratch.take<T>(s.pairs * inner_size), *d_vertical = scratch.take<T>(s.size * D);
+    T* d_read = scratch.take<T>(s.pairs * D);
     for (int64_t slot = S - 1; slot >= 0; --slot) {
       const int64_t count = s.count[slot], begin = s.offset[slot];
       if (!count) continue;
-      T* gates = s.gates.get() + begin * inner_size;
+      T* gates = s.gates + begin * inner_size;
       for (int64_t rank = 0; rank < count; ++rank) {
         const int64_t row = s.order[rank], at = begin + rank;
-        Floats x = element(t, row), held = s.held.get() + at * D, normed = s.normed.get() + at * D;
-        Floats below = slot > s.first[row] ? s.candidate.get() + s.pair(row, slot - 1) * D : x;
-        Floats d_out = d_candidate[t].get() + at * D, shift = read(p.shift);
-        T *dx = d_element(t, row), *dh = d_held[t].get() + at * D, *dv = d_vertical.get() + rank * D;
+        Floats x = element(t, row), held = s.held + at * D, normed = s.normed + at * D;
+        Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
+        Floats d_out = d_candidate[t] + at * D, shift = read(p.shift);
+        T *dx = d_element(t, row), *dh = d_held[t] + at * D, *dv = d_vertical + rank * D;
         const T share = s.share[at];
         T of_share = 0, mean = 0, mean_normed = 0;
         SIMD_SUM(of_share, mean, mean_normed)
@@ -421,36 +446,36 @@ void Part<T>::backward(const Gradients& g) {
           u[d] = of_u;
         }
       }
-      T* di = d_inner.get() + begin * inner_size;
-      product_plain(gemm, count, inner_size, inner_size, gates, inner_size, read(p.weight2), inner_size, di, inner_size);
-      Floats inner = s.inner.get() + begin * inner_size;
+      T* di = d_inner + begin * inner_size;
+      multiply(count, gates, inner_size, maps.gates, di, inner_size, false);
+      Floats inner = s.inner + begin * inner_size;
+      SIMD
       for (int64_t i = 0; i < count * inner_size; ++i) di[i] = inner[i] > T(0) ? di[i] * kept_inner : T(0);
-      product_plain(gemm, count, D, inner_size, di, inner_size, read(p.weight1), 2 * D, d_read.get(), D);
+      multiply(count, di, inner_size, maps.vertical, d_read, D, false);
       for (int64_t rank = 0; rank < count; ++rank) {
         const int64_t row = s.order[rank];
-        T* to = slot > s.first[row] ? d_candidate[t].get() + s.pair(row, slot - 1) * D : d_element(t, row);
-        Floats dv = d_vertical.get() + rank * D, dr = d_read.get() + rank * D;
+        T* to = slot > s.first[row] ? d_candidate[t] + s.pair(row, slot - 1) * D : d_element(t, row);
+        Floats dv = d_vertical + rank * D, dr = d_read + rank * D;
         const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin + rank)) * static_cast<uint32_t>(D);
-        for (int64_t d = 0; d < D; ++d) to[d] += dv[d] + dr[d] * cell_drop.factor(kVertical, entry + static_cast<uint32_t>(d));
+        add(to, dv, D);
+        cell_drop.add(kVertical, entry, dr, to, D);
       }
     }
-    product_plain(gemm, s.pairs, D, inner_size, d_inner.get(), inner_size, read(p.weight1) + D, 2 * D, d_read.get(), D);
+    multiply(s.pairs, d_inner, inner_size, maps.horizontal, d_read, D, false);
     for (int64_t pair = 0; pair < s.pairs; ++pair) {
       const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
-      T* dh = d_held[t].get() + pair * D;
-      for (int64_t d = 0; d < D; ++d)
-        dh[d] += d_read[pair * D + d] * cell_drop.factor(kHorizontal, entry + static_cast<uint32_t>(d));
+      cell_drop.add(kHorizontal, entry, d_read + pair * D, d_held[t] + pair * D, D);
     }
 
     // Weights of the cell.
     {
-      Buffer<T> both(s.pairs * 2 * D);
-      for (int64_t slot = 0; slot < S; ++slot) gather_vertical(t, s, slot, both.get() + s.offset[slot] * 2 * D, 2 * D);
-      gather_held(s, t, both.get() + D, 2 * D);
-      outer(gemm, inner_size, 2 * D, s.pairs, d_inner.get(), inner_size, both.get(), 2 * D, d_weight1, 2 * D);
-      outer(gemm, inner_size, inner_size, s.pairs, s.gates.get(), inner_size, s.inner.get(), inner_size, d_weight2, inner_size);
-      add_rows(d_bias1, d_inner.get(), s.pairs, inner_size);
-      add_rows(d_bias2, s.gates.get(), s.pairs, inner_size);
+      T* both = scratch.take<T>(s.pairs * 2 * D);
+      for (int64_t slot = 0; slot < S; ++slot) gather_vertical(t, s, slot, both + s.offset[slot] * 2 * D, 2 * D);
+      gather_held(s, t, both + D, 2 * D);
+      outer(inner_size, 2 * D, s.pairs, d_inner, inner_size, both, 2 * D, d_weight1, 2 * D);
+      outer(inner_size, inner_size, s.pairs, s.gates, inner_size, s.inner, inner_size, d_weight2, inner_size);
+      add_rows(d_bias1, d_inner, s.pairs, inner_size);
+      add_rows(d_bias2, s.gates, s.pairs, inner_size);
     }
     if (t > 0) {
       // The memory.
@@ -462,10 +487,10 @@ void Part<T>::backward(const Gradients& g) {
           const int64_t row = s.order[rank], at = token(t, row) * S;
           const T onward = cumulative[at + S - 1] - cumulative[at + slot] + pointers[at + slot];
           Floats from = memory_before(t, row, slot), to = candidate(t - 1, row, slot);
-          Floats dh = d_held[t].get() + (s.offset[slot] + rank) * D;
+          Floats dh = d_held[t] + (s.offset[slot] + rank) * D;
           const Step<T>& before = *steps[t - 1];
           T* d_from = slot < before.first[row] ? to_candidate(t - 2, row, slot)
-                                               : d_held[t - 1].get() + before.pair(row, slot) * D;
+                                               : d_held[t - 1] + before.pair(row, slot) * D;
           T* d_to = to_candidate(t - 1, row, slot);
           T total = 0;
           for (int64_t d = 0; d < D; ++d) {
@@ -504,21 +529,22 @@ void Part<T>::backward(const Gradients& g) {
         }
         static_cast<T*>(g.untouched)[after_first(t, row)] = of_untouched;
       }
-      Buffer<T> inputs(s.keys * D), d_inputs(s.keys * D);
-      gather_keys(t, s, inputs.get());
+      T *inputs = scratch.take<T>(s.keys * D), *d_inputs = scratch.take<T>(s.keys * D);
+      gather_keys(t, s, inputs);
       for (key = 0; key < s.keys; ++key) {
-        T* normed = s.key_normed.get() + key * D;
+        T* normed = s.key_normed + key * D;
         Floats query = read(p.queries) + after_first(t, s.key_row[key]) * D;
         T* d_query = d_queries + after_first(t, s.key_row[key]) * D;
-        T* d_key = d_inputs.get() + key * D;
+        T* d_key = d_inputs + key * D;
         const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
         const T of_score = d_score[key];
         d_score_bias[0] += of_score;
         T mean = 0, mean_normed = 0;
+        const Dropout<T> drop = memory_drop;
         SIMD_SUM(mean, mean_normed)
         for (int64_t d = 0; d < D; ++d) {
           const T value = normed[d] * key_gain[d] + key_shift[d] + query[d];
-          const T factor = memory_drop.factor(kCompared, entry + static_cast<uint32_t>(d));
+          const T factor = drop.factor(kCompared, entry + static_cast<uint32_t>(d));
           const T rectified = value < T(0) ? T(0) : value;
           d_score_weight[d] += of_score * rectified * factor;
           const T of_value = value > T(0) ? of_score * score_weight[d] * factor : T(0);
@@ -533,33 +559,33 @@ void Part<T>::backward(const Gradients& g) {
         const T scale = s.key_scale[key];
         for (int64_t d = 0; d < D; ++d) normed[d] = scale * (d_key[d] - mean - normed[d] * mean_normed);
       }
-      T* d_keys = s.key_normed.get();  // now the gradient of what the key map gives
-      outer(gemm, D, D, s.keys, d_keys, D, inputs.get(), D, d_key_weight, D);
+      T* d_keys = s.key_normed;  // now the gradient of what the key map gives
+      outer(D, D, s.keys, d_keys, D, inputs, D, d_key_weight, D);
       add_rows(d_key_bias, d_keys, s.keys, D);
-      product_plain(gemm, s.keys, D, D, d_keys, D, read(p.key_weight), D, d_inputs.get(), D);
+      multiply(s.keys, d_keys, D, maps.key, d_inputs, D, false);
       for (key = 0; key < s.keys; ++key) {
-        T* to = d_candidate[t - 1].get() + s.key_pair[key] * D;
+        T* to = d_candidate[t - 1] + s.key_pair[key] * D;
         const uint32_t entry = (keys_before[t] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
-        for (int64_t d = 0; d < D; ++d)
-          to[d] += d_inputs[key * D + d] * memory_drop.factor(kKey, entry + static_cast<uint32_t>(d));
+        memory_drop.add(kKey, entry, d_inputs + key * D, to, D);
       }
     }
-    d_candidate[t].free(), d_held[t].free();
   }
 }
 
 template <typename T>
 struct Run {
+  const Problem problem;
   std::vector<std::unique_ptr<Part<T>>> parts;
 };
 
 template <typename T>
 void* forward(const Problem* problem) {
-  auto run = std::make_unique<Run<T>>();
+  auto run = std::make_unique<Run<T>>(Run<T>{*problem, {}});
   for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(*problem, part));
+  const Maps<T> maps(*problem, false);
   bool done = true;
 #pragma omp parallel for num_threads(problem->num_parts) schedule(static, 1) reduction(&& : done)
-  for (int64_t part = 0; part < problem->num_parts; ++part) done = run->parts[part]->forward() && done;
+  for (int64_t part = 0; part < problem->num_parts; ++part) done = run->parts[part]->forward(maps) && done;
   return done ? run.release() : nullptr;
 }
 
@@ -567,8 +593,9 @@ template <typename T>
 void backward(void* state, const Gradients* gradients) {
   Run<T>& run = *static_cast<Run<T>*>(state);
   const int64_t count = static_cast<int64_t>(run.parts.size());
+  const Maps<T> maps(run.problem, true);
 #pragma omp parallel for num_threads(count) schedule(static, 1)
-  for (int64_t part = 0; part < count; ++part) run.parts[part]->backward(*gradients);
+  for (int64_t part = 0; part < count; ++part) run.parts[part]->backward(*gradients, maps);
 }
 
 }  // namespace

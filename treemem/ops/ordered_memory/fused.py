@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from treemem.ops.native import native_library, product_function
+from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
 from treemem.ops.ordered_memory.weights import (
     Dropouts,
@@ -20,7 +20,6 @@ from treemem.ops.ordered_memory.weights import (
 from treemem.ops.second_derivative import without_second_derivative
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
-_NAMES = {torch.float32: "float", torch.float64: "double"}
 _SEQUENCES_PER_THREAD = 8  # fewer make products too small
 
 
@@ -44,9 +43,10 @@ def fused(
         skip: slots with a smaller ``cp`` are not composed; their candidate is the element.
     """
     cell = weights.cell
-    if not isinstance(cell, GatedCellWeights) or not _is_supported(inputs, weights):
+    if not isinstance(cell, GatedCellWeights):
         return None
-    library = native_library(_SOURCE)
+    parameters = (tensor for affine in (*weights[:-1], *cell) for tensor in affine)
+    library = native_library(_SOURCE, [inputs, *parameters])
     if library is None:
         return None
     projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
@@ -70,24 +70,13 @@ def fused(
     return PackedSteps(outputs, pointers if trace else None, cumulative if trace else None)
 
 
-def _is_supported(inputs: torch.Tensor, weights: OrderedMemoryWeights) -> bool:
-    every = [inputs, *(tensor for affine in (*weights[:-1], *weights.cell) for tensor in affine)]
-    transformed = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
-    return (
-        inputs.dtype in _NAMES
-        and all(each.dtype == inputs.dtype and each.device.type == "cpu" for each in every)
-        and not torch.is_autocast_enabled("cpu")
-        and not transformed()
-    )
-
-
 class _Problem(ctypes.Structure):
     """``Problem`` of the source."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_steps", "hidden_size", "slots", "num_parts", "train", "seed")),
         *((name, ctypes.c_double) for name in ("skip", "cell_dropout", "memory_dropout", "score_bias")),
-        *((name, ctypes.c_void_p) for name in ("sizes", "begins_empty", "product")),
+        *((name, ctypes.c_void_p) for name in ("sizes", "begins_empty")),
         *((name, ctypes.c_void_p) for name in ("elements", "queries", "untouched")),
         *((name, ctypes.c_void_p) for name in ("key_weight", "key_bias", "key_gain", "key_shift", "score_weight")),
         *((name, ctypes.c_void_p) for name in ("weight1", "bias1", "weight2", "bias2", "gain", "shift")),
@@ -113,7 +102,7 @@ class _Run:
         dropouts: Dropouts,
         skip: float,
     ) -> None:
-        name = _NAMES[like.dtype]
+        name = TYPE_NAMES[like.dtype]
         self._forward, self._backward, self._free = (
             getattr(library, f"{what}_{name}") for what in ("forward", "backward", "free")
         )
@@ -137,7 +126,7 @@ class _Run:
         self._problem = _Problem(
             *(len(self._sizes), elements.shape[1], self.slots, self.num_parts, self.train, seed),
             *(self.skip, self.dropouts.cell, self.dropouts.memory, float(score_bias)),
-            *(self._sizes.data_ptr(), self._begins_empty.data_ptr(), product_function(elements.dtype)),
+            *(self._sizes.data_ptr(), self._begins_empty.data_ptr()),
             *(tensor.data_ptr() for tensor in (*given, *found)),
         )
         self._run_forward()

@@ -1,0 +1,43 @@
+// Matrix products by the BLAS that torch has, row by row.
+#pragma once
+
+#include <cstdint>
+
+namespace {
+
+// sgemm or dgemm of Fortran: column by column.
+template <typename T>
+using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,
+                      const T*, const int*, const T*, T*, const int*);
+
+template <typename T>
+void gemm_columns(Gemm<T> gemm, char first, char second, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda,
+                  const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
+  if (!m || !n) return;
+  const int sizes[] = {int(m), int(n), int(k), int(lda), int(ldb), int(ldc)};
+  const T one = 1;
+  gemm(&first, &second, sizes, sizes + 1, sizes + 2, &one, a, sizes + 3, b, sizes + 4, &beta, c, sizes + 5);
+}
+
+// out [rows, outputs] = (out if add else 0) + in [rows, inputs] weight^T, with weight [outputs, inputs].
+template <typename T>
+void product(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
+             const T* weight, int64_t weight_stride, T* out, int64_t out_stride, bool add) {
+  gemm_columns<T>(gemm, 'T', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(add), out, out_stride);
+}
+
+// out [rows, outputs] = in [rows, inputs] weight, with weight [inputs, outputs].
+template <typename T>
+void product_plain(Gemm<T> gemm, int64_t rows, int64_t outputs, int64_t inputs, const T* in, int64_t in_stride,
+                   const T* weight, int64_t weight_stride, T* out, int64_t out_stride) {
+  gemm_columns<T>(gemm, 'N', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, T(0), out, out_stride);
+}
+
+// out [left, right] += a^T b, with a [rows, left] and b [rows, right].
+template <typename T>
+void outer(Gemm<T> gemm, int64_t left, int64_t right, int64_t rows, const T* a, int64_t a_stride, const T* b,
+           int64_t b_stride, T* out, int64_t out_stride) {
+  if (rows) gemm_columns<T>(gemm, 'N', 'T', right, left, rows, b, b_stride, a, a_stride, T(1), out, out_stride);
+}
+
+}  // namespace
