@@ -1,6 +1,6 @@
 """An Ordered Memory with sharp attention: trained on list operations with the slots of the gold trees as targets.
 
-``python -m benchmarks.sharp_memory`` trains it anew. The benchmark trains it at first use, some minutes. The weights are
+``python -m benchmarks.sharp_memory`` trains it anew. The benchmark trains it at first use, in minutes. The weights are
 kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``).
 """
 
@@ -50,8 +50,8 @@ class Lists(NamedTuple):
 def random_lists(count: int, seed: int) -> Lists:
     """Random expressions of ``SHORTEST`` to ``LONGEST`` tokens, each list composed from left to right.
 
-    A token whose path in the gold tree turns right ``r`` times follows ``r`` parts that wait in the last ``r`` slots, so
-    it goes to slot ``SLOTS - r``. An operator inside ``d`` lists turns right ``d`` times; an argument or an end ``d``
+    A token whose path in the gold tree turns right ``r`` times follows ``r`` parts that wait in the last ``r`` slots.
+    So it goes to slot ``SLOTS - r``. An operator inside ``d`` lists turns right ``d`` times; an argument or an end ``d``
     times where ``d`` counts its own list.
     """
     draw = random.Random(seed)
@@ -95,8 +95,8 @@ def trained(steps: int = STEPS) -> SharpMemory:
         loss.backward()
         optimiser.step()
         if step % 20 == 19:
-            right = float((gold > 0.5).float().mean())
-            print(f"step {step + 1}: loss {loss:.3f}, {right:.1%} right", file=sys.stderr, flush=True)
+            correct = float((gold > 0.5).float().mean())
+            print(f"step {step + 1}: loss {loss:.3f}, {correct:.1%} correct", file=sys.stderr, flush=True)
     return memory
 
 

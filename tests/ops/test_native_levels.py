@@ -97,7 +97,7 @@ def test_a_node_may_have_many_children(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["tree lstm", "stack lstm normalize"])
+@pytest.mark.parametrize("name", ["tree lstm", "stack lstm normalize", "tree cell"])
 def test_gradients_with_dropout_are_those_of_the_same_masks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = make(name, hidden_size=2, dropout=0.4)
     assert is_native(layer, monkeypatch)

@@ -271,7 +271,8 @@ class LevelRun {
         }
       }
 #pragma omp for schedule(dynamic)
-      for (size_t at = 0; at < tasks.size(); ++at) add_weight_gradient(tasks[at], memory);
+      for (size_t at = 0; at < tasks.size(); ++at)
+        for (const Use& use : tasks[at].uses) add_weight_gradient(tasks[at], use, memory);
     }
   }
 
@@ -308,10 +309,12 @@ class LevelRun {
     Node<T> node;
   };
 
-  // The gradient of one set of weights: some of its outputs.
+  // A product of an arity.
+  using Use = std::pair<const Arity*, const Product*>;
+
+  // The gradient of one set of weights: some of its outputs. Arities may share weights.
   struct Task {
-    const Arity* of;
-    const Product* product;
+    std::vector<Use> uses;
     int64_t set, begin, end;
   };
 
@@ -526,7 +529,11 @@ class LevelRun {
 
   // One for each set of weights that is used, or several for those that take longest.
   std::vector<Task> weight_tasks() const {
-    std::map<std::pair<const Product*, int64_t>, std::pair<const Arity*, int64_t>> cost;
+    struct Found {
+      std::vector<Use> uses;
+      int64_t cost = 0;
+    };
+    std::map<std::pair<const void*, int64_t>, Found> of_weights;
     int64_t total = 0;
     for (const Level& level : plan.levels)
       for (const Segment& s : level.segments)
@@ -534,21 +541,24 @@ class LevelRun {
           const Product& each = s.of->products[i];
           if (!each.d_bias) continue;
           const int64_t own = (s.end - s.begin) * each.copies * each.outputs * (each.inputs + each.features + 1);
-          auto& found = cost[{&each, set_of(each, s.kind)}];
-          found.first = s.of, found.second += own, total += own;
+          Found& found = of_weights[{each.d_bias, set_of(each, s.kind)}];
+          found.cost += own, total += own;
+          const Use use{s.of, &each};
+          if (std::find(found.uses.begin(), found.uses.end(), use) == found.uses.end()) found.uses.push_back(use);
         }
     std::vector<Task> tasks;
-    for (const auto& [key, value] : cost) {
-      const int64_t parts = std::min(plan.num_threads, (2 * plan.num_threads * value.second + total - 1) / total);
-      const int64_t outputs = key.first->outputs;
+    for (const auto& [key, found] : of_weights) {
+      const int64_t parts = std::min(plan.num_threads, (2 * plan.num_threads * found.cost + total - 1) / total);
+      const int64_t outputs = found.uses[0].second->outputs;
       for (int64_t part = 0; part < parts; ++part)
-        tasks.push_back({value.first, key.first, key.second, outputs * part / parts, outputs * (part + 1) / parts});
+        tasks.push_back({found.uses, key.second, outputs * part / parts, outputs * (part + 1) / parts});
     }
     return tasks;
   }
 
-  void add_weight_gradient(const Task& task, Memory& memory) const {
-    const Product& each = *task.product;
+  void add_weight_gradient(const Task& task, const Use& use, Memory& memory) const {
+    const auto& [of, product] = use;
+    const Product& each = *product;
     const int64_t inputs = each.inputs + each.features, count = task.end - task.begin;
     T* d_weight = row(each.d_weight, task.set * each.outputs + task.begin, inputs);
     T* d_bias = row(each.d_bias, task.set, each.outputs) + task.begin;
@@ -565,7 +575,7 @@ class LevelRun {
     std::map<int64_t, std::vector<const Segment*>> by_kind;
     for (const Level& level : plan.levels)
       for (const Segment& s : level.segments)
-        if (s.of == task.of && set_of(each, s.kind) == task.set) by_kind[s.kind].push_back(&s);
+        if (s.of == of && set_of(each, s.kind) == task.set) by_kind[s.kind].push_back(&s);
     for (const auto& [kind, segments] : by_kind) {
       for (const Segment* s : segments)
         for (int64_t begin = s->begin; begin < s->end;) {

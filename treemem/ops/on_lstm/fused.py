@@ -26,8 +26,8 @@ def fused_on_lstm(
 ) -> OnLSTMOutputs:
     """Run the sequences packed, longest first, each step over those that have not ended.
 
-    The inputs of all steps are one product, and so is each gradient of a weight. The steps are C++ where it can be used,
-    and torch elsewhere.
+    The inputs of all steps are one product, and so is each gradient of a weight. The steps are C++ where it can be
+    used, and torch elsewhere.
 
     Args: as :func:`treemem.ops.on_lstm.naive.naive_on_lstm`.
     """
