@@ -51,8 +51,8 @@ def random_lists(count: int, seed: int) -> Lists:
     """Random expressions of ``SHORTEST`` to ``LONGEST`` tokens, each list composed from left to right.
 
     A token whose path in the gold tree turns right ``r`` times follows ``r`` parts that wait in the last ``r`` slots.
-    So it goes to slot ``SLOTS - r``. An operator inside ``d`` lists turns right ``d`` times; an argument or an end ``d``
-    times where ``d`` counts its own list.
+    So it goes to slot ``SLOTS - r``. An operator inside ``d`` lists turns right ``d`` times, and so does
+    an argument or an end, where ``d`` counts its own list too.
     """
     draw = random.Random(seed)
     chosen: list[list[tuple[int, int]]] = []

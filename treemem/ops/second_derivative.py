@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,16 +31,16 @@ def refuse_transforms(
         raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")
 
 
-def without_second_derivative(gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+def without_second_derivative(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """Return the gradients of a hand-written backward pass; differentiating them raises an error.
 
     ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradients require gradients;
     otherwise the second derivative would be missing in silence.
     """
     if not torch.is_grad_enabled():
-        return gradients
+        return list(gradients)
     present = [gradient for gradient in gradients if gradient is not None]
     if not present:
-        return gradients
+        return list(gradients)
     guarded = iter(_Refusal.apply(torch.zeros((), requires_grad=True), *present))
     return [None if gradient is None else next(guarded) for gradient in gradients]
