@@ -5,6 +5,15 @@
 
 namespace {
 
+// Runs a function on several threads. One thread makes no parallel region: within it, BLAS would start threads of its own
+// anew for each product.
+template <class Function>
+void on_threads(int64_t count, Function function) {
+  if (count == 1) return function();
+#pragma omp parallel num_threads(count)
+  function();
+}
+
 // sgemm or dgemm of Fortran: column by column.
 template <typename T>
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,

@@ -242,21 +242,19 @@ class LevelRun {
   }
 
   void forward() {
-#pragma omp parallel num_threads(plan.num_threads)
-    {
+    on_threads(plan.num_threads, [&] {
       Memory memory(*this, false);
       for (const Level& level : plan.levels) {
         for_shares([&](int64_t share) { plan.for_tiles(level, share, [&](const Tile& tile) { forward(tile, memory); }); });
 #pragma omp barrier
       }
-    }
+    });
   }
 
   void backward(const Gradients& g) {
     d = g;
     const std::vector<Task> tasks = weight_tasks();
-#pragma omp parallel num_threads(plan.num_threads)
-    {
+    on_threads(plan.num_threads, [&] {
       Memory memory(*this, true);
       for (int64_t at = static_cast<int64_t>(plan.levels.size()) - 1; at >= 0; --at) {
         const Level& level = plan.levels[at];
@@ -273,7 +271,7 @@ class LevelRun {
 #pragma omp for schedule(dynamic)
       for (size_t at = 0; at < tasks.size(); ++at)
         for (const Use& use : tasks[at].uses) add_weight_gradient(tasks[at], use, memory);
-    }
+    });
   }
 
   Plan& planned() { return plan; }
