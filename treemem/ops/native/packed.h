@@ -14,18 +14,22 @@
 
 namespace {
 
-#ifdef __AVX512F__  // 32 registers of 64 bytes
-constexpr int kTileRows = 14, kTileVectors = 2;
-#else  // 16 registers of 32 bytes, or 32 of 16 bytes
-constexpr int kTileRows = 6, kTileVectors = 1;
+// The sums of a tile, a row of the right side and one entry of the left side fill the registers.
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64, kTileRows = 14;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32, kTileRows = 6;
+#else
+constexpr int kVectorBytes = 16, kTileRows = 6;
 #endif
+constexpr int kTileVectors = 2;
 constexpr int64_t kDepth = 512;      // rows of the right side that are used at a time
 constexpr int64_t kManyRows = 20 * kTileRows;
 
 template <typename T>
 struct Lanes {
-  typedef T Vector __attribute__((vector_size(64)));
-  static constexpr int64_t kWidth = 64 / sizeof(T);
+  typedef T Vector __attribute__((vector_size(kVectorBytes)));
+  static constexpr int64_t kWidth = kVectorBytes / sizeof(T);
   static constexpr int64_t kPanel = kTileVectors * kWidth;
 };
 
