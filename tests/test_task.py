@@ -89,6 +89,14 @@ def test_a_network_option_that_does_not_exist_is_named() -> None:
     assert isinstance(NetworkConfig("KindSum", {"hidden_size": 3}).build(vocabulary), KindSum)
 
 
+def test_a_network_of_ones_own_needs_a_hidden_size() -> None:
+    def make(vocabulary: object) -> torch.nn.Module:
+        return torch.nn.Linear(2, 2)
+
+    with pytest.raises(RecipeError, match=r"Linear has no attribute hidden_size.*set self.hidden_size"):
+        Model(MoreX(), NetworkConfig("Own", {}), networks={"Own": make})
+
+
 def test_options_of_a_network_can_be_replaced() -> None:
     config = NetworkConfig("KindSum", {"hidden_size": 3})
     assert config.replace(dropout=0.5) == NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.5})

@@ -103,7 +103,7 @@ class GraphError(TreememError, ValueError):
 
 
 class ChildOrderWarning(UserWarning):
-    """A graph without the edge field ``position`` for a layer that tells its first child from its second."""
+    """A graph without the edge field ``position``, for a network to which the order of children matters."""
 
 
 class CellError(TreememError, ValueError):

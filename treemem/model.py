@@ -37,7 +37,8 @@ class Model(nn.Module):
 
     Attributes:
         task, network, vocabulary: what it was made of.
-        encoder: the network. A cross-encoder, whose ``joint`` is true, has one encoding for the trees of an example.
+        encoder: the network. Its ``hidden_size`` is the width of its encodings. A cross-encoder, whose ``joint`` is
+            true, has one encoding for the trees of an example.
         head: makes the outputs that the task's loss and scores read.
         temperature: by which outputs are scaled before they become probabilities; see
             :mod:`treemem.metrics.calibration`.
@@ -57,6 +58,11 @@ class Model(nn.Module):
         self.vocabulary = task.vocabulary if vocabulary is None else vocabulary
         self.encoder = network.build(self.vocabulary, networks, form=task.token_form)
         self.temperature = 1.0
+        if not hasattr(self.encoder, "hidden_size"):
+            raise RecipeError(
+                f"{type(self.encoder).__name__} has no attribute hidden_size, the width of its encodings; set "
+                "self.hidden_size in its constructor"
+            )
         make_head = task.joint_head if getattr(self.encoder, "joint", False) else task.head
         self.head = make_head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ from treemem.explore.explorer import page_data
 from treemem.induction import induced_trees, sentence_f1
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Answer, Task
@@ -286,6 +287,24 @@ def test_an_encoder_of_ones_own_is_drawn_from_the_names_of_its_axes() -> None:
     own = states.trace["attention"][2, :5, :5].double().flatten().tolist()
     assert numbers_of(sequence["attention"]["numbers"]) == rounded(own)
     assert sequence["attention"]["layers"] == 1
+
+
+class WithoutTrace(Encoder, TokenMean):
+    """An encoder whose ``forward`` takes no ``trace``."""
+
+    trace_axes: ClassVar = {}
+
+    def forward(self, batch: TreeBatch) -> EncoderOutput:  # type: ignore[override]
+        return super().forward(batch)
+
+
+def test_an_encoder_without_trace_shows_its_outputs() -> None:
+    torch.manual_seed(0)
+    network = NetworkConfig("WithoutTrace", {"hidden_size": 4})
+    model = Model(ListOps(), network, networks={"WithoutTrace": WithoutTrace})
+    page = PageData(page_data(model, EXPRESSIONS))
+    assert list(page.fields) == ["h"]
+    assert page.data["items"] == "tokens"
 
 
 class OtherTask(Task):

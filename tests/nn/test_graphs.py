@@ -9,8 +9,10 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import ChildOrderWarning, GraphError, RecipeError, VocabularyError
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import LSTM, ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
 
 if not HAS_DGL:
     pytest.skip(NO_DGL, allow_module_level=True)
@@ -159,5 +161,15 @@ def test_edges_without_positions_are_warned_of_where_order_matters(
         if layer_class is ChildSumTreeLSTM:
             layer(*given)
         else:
-            with pytest.warns(ChildOrderWarning, match=f"{layer_class.__name__} tells its first child from its second"):
+            with pytest.warns(ChildOrderWarning, match=f"the order of children matters to {layer_class.__name__}"):
                 layer(*given)
+
+
+def test_a_sequence_encoder_warns_of_edges_without_positions() -> None:
+    vocabulary = Vocabulary(["x", "y"], [("f", 2)])
+    graph = Tree("f", ["x", "y"]).to_dgl(vocabulary.labels)
+    encoder = LSTM(3, vocabulary)
+    encoder(graph)
+    del graph.edata["position"]
+    with pytest.warns(ChildOrderWarning, match="the order of children matters to LSTM"):
+        encoder(graph)

@@ -80,6 +80,17 @@ def test_token_batches_and_graphs_are_read_as_trees_are() -> None:
             torch.testing.assert_close(encoder(other).root, encoder(batch).root)
 
 
+def test_numbers_that_are_values_are_refused() -> None:
+    vocabulary = treemem.Vocabulary(["x"], [("f", 2)], number="Number")
+    trees = [treemem.Tree("f", ["x", "x"]), treemem.Tree("f", ["x", treemem.Tree("Number", value=3.0)])]
+    encoder = treemem.nn.LSTM(4, vocabulary)
+    assert encoder(TreeBatch.from_trees(trees[:1], vocabulary)).root.shape == (1, 1, 4)
+    for form in ("leaves", "preorder"):
+        encoder = treemem.nn.LSTM(4, vocabulary, form=form)
+        with pytest.raises(GraphError, match=r"tree 1, node 1 .* has the value 3.0, which LSTM cannot read"):
+            encoder(TreeBatch.from_trees(trees, vocabulary))
+
+
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_a_stream_goes_on_from_the_state_of_the_batch_before(network: NetworkConfig) -> None:
     encoder = make(network).eval()

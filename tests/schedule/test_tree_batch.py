@@ -119,7 +119,7 @@ def test_what_is_no_vocabulary_is_refused(vocabulary: Any) -> None:
 
 
 def test_what_is_no_forest_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"a list of trees is needed; put the single Tree in a list"):
+    with pytest.raises(GraphError, match=r"a list of trees is needed, not .*; put a single tree in a list"):
         TreeBatch.from_trees(Tree("x"), VOCABULARY)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="a Forest is needed, not list"):
         TreeBatch.from_forest([Tree("x")], VOCABULARY)  # type: ignore[arg-type]

@@ -22,12 +22,74 @@ from treemem.trees import Forest, Tree, as_tree
         (ast.parse("a < b <= 'c'", mode="eval"), "(\"Lt LtE\" a b 'c')"),
         (
             ast.parse("def f(x): return x.real"),
-            "(Module (FunctionDef f (arguments (arg x)) (Return (Attribute x real))))",
+            "(Module (FunctionDef f (arguments (args (arg x))) (Return (Attribute x real))))",
         ),
     ],
 )
 def test_nested_data_are_trees(data: object, text: str) -> None:
     assert str(as_tree(data)) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "other"),
+    [
+        ("for i in x:\n  a\nelse:\n  b", "for i in x:\n  a\n  b"),
+        ("a[1:]", "a[:1]"),
+        ("a[::1]", "a[:1]"),
+        ("f(a, b)", "f(a, b=b)"),
+        ("f(a=b)", "f(**b)"),
+        ("{**a, b: c}", "{b: a, **c}"),
+        ("{**a}", "{None: a}"),
+        ("x + 1", "x += 1"),
+        ("[]", "List"),
+        ("pass", "Pass"),
+        ("return", "Return"),
+        ("...", "Ellipsis"),
+        ("inf", "1e999"),
+        ("def f(a, *, b): pass", "def f(a, b): pass"),
+        ("def f(a, b=1): pass", "def f(a, *, b=1): pass"),
+        ("def f(*, a=1, b): pass", "def f(*, a, b=1): pass"),
+        ("def f(*a): pass", "def f(**a): pass"),
+        ("def f() -> x: y", "@x\ndef f(): y"),
+        ("class C(a): b", "class C(metaclass=a): b"),
+        ("from a import b", "from .a import b"),
+        ("try: a\nfinally: b", "try: a\nexcept: b"),
+        ("x: y", "x: y = 0"),
+        ("lambda x: y", "lambda *x: y"),
+        ("[x for y in z if a]", "[x for y in z for a in a]"),
+        ("with a as b: c", "with a, b: c"),
+    ],
+)
+def test_programs_of_different_meaning_are_different_trees(code: str, other: str) -> None:
+    assert as_tree(ast.parse(code)) != as_tree(ast.parse(other))
+
+
+def test_later_fields_of_python_code_are_under_their_names() -> None:
+    assert str(as_tree(ast.parse("f(x, y=1)", mode="eval"))) == "(Call f x (keywords (keyword y 1)))"
+    assert str(as_tree(ast.parse("while x: a\nelse: b").body[0])) == "(While x a (orelse b))"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"type": "Add", "left": "x", "right one": "y"}, "'Add' has the unknown fields 'left', 'right one'"),
+        ({"type": "Name", "name": "x"}, "'Name' has the unknown fields 'name'"),
+        ({"label": "f", "children": ["x"], "args": ["y"]}, "'f' has the unknown fields 'args'"),
+        ({"label": "f", "children": ["x"], "value": 3}, "'f' has 'children' and 'value'; only a leaf has a value"),
+    ],
+)
+def test_fields_of_a_dictionary_that_a_tree_does_not_have_are_named(data: dict[str, object], problem: str) -> None:
+    with pytest.raises(GraphError, match=problem):
+        as_tree(data)
+
+
+def test_the_arguments_of_a_sympy_function_keep_their_order() -> None:
+    sympy = pytest.importorskip("sympy")
+    x, y = sympy.symbols("x y")
+    assert str(as_tree(sympy.Function("g")(y, x, 1))) == "(g y x 1)"
+    total = y + x + 1
+    assert [leaf.label for leaf in as_tree(total).children] == [str(part) for part in total.args]
+    assert as_tree(sympy.Symbol("x", positive=True)) == as_tree(x)
 
 
 def test_sympy_expressions_keep_all_their_functions() -> None:

@@ -105,8 +105,12 @@ def test_what_chooses_no_trees_is_refused(index: Any) -> None:
 
 
 def test_a_list_of_trees_is_asked_for_where_something_else_is_given() -> None:
-    with pytest.raises(GraphError, match="put the single Tree in a list"):
+    with pytest.raises(GraphError, match="put a single tree in a list"):
         Forest.from_trees(PAIR)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="a list of trees is needed, not 'xyz'"):
+        Forest.from_trees("xyz")
+    with pytest.raises(GraphError, match="put a single tree in a list"):
+        Forest.from_trees({"label": "x"})
     with pytest.raises(GraphError, match="a list of trees is needed, not 5"):
         Forest.from_trees(5)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="the children of 'f' must be several Trees; put the single Tree in a list"):

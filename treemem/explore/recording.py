@@ -1,7 +1,8 @@
 """Records of what a model does with examples: states of nodes, traces of tokens, outputs.
 
 An encoder describes itself: ``trace_axes`` names the axes of each trace, ``memory_contents`` returns the contents of a
-memory, ``induced_trees`` returns trees. For an encoder without ``trace_axes``, only the encodings are recorded.
+memory, ``induced_trees`` returns trees. An encoder without ``trace_axes`` has no trace. For an encoder that does not
+return an ``EncoderOutput``, only the encodings are recorded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import remove_brackets, sentence_f1
 from treemem.model import Model
+from treemem.nn.encoder_output import EncoderOutput
 from treemem.task import ModelOutput
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import forest_tokens, token_table
@@ -106,10 +108,10 @@ def record(model: Model, examples: Examples) -> Recording:
 def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Recording) -> Any:
     """Add a batch to the recording and return what the encoder returned."""
     encoder: Any = model.encoder
-    if "trace_axes" not in dir(encoder):
-        return encoder(batch)
-    axes: _Axes = encoder.trace_axes
-    encoded = encoder(batch, trace=True)
+    axes: _Axes = getattr(encoder, "trace_axes", {})
+    encoded = encoder(batch, trace=True) if axes else encoder(batch)
+    if not isinstance(encoded, EncoderOutput):
+        return encoded
     outputs = encoded.outputs
     forest = _forest_of(batch, examples)
     if outputs.ndim == 2:

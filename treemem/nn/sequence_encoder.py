@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -14,6 +15,7 @@ from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.child_order import warn_without_position
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder
 from treemem.nn.recorded_options import RecordedOptions
@@ -113,8 +115,11 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             batch: trees, sequences of token ids, or a ``DGLGraph`` of trees.
             trace: whether to keep what the network did at each step.
 
+        Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a graph have no field ``position``.
+
         Raises:
-            GraphError: anything else; a graph that is no forest; a state for a network that carries none on.
+            GraphError: another batch; a batch made from a graph; leaves with numbers as values; a graph that is not a
+                forest; a state for a network without one.
             VocabularyError: labels of another vocabulary.
         """
         tokens, lengths = self.tokens(batch)
@@ -140,13 +145,23 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             return batch.token, batch.lengths
         if hasattr(batch, "in_degrees"):
             forest = forest_from_dgl(batch, self.vocabulary.labels)
-            return TreeBatch.from_forest(forest, self.vocabulary).tokens(self.form)
+            if "position" not in batch.edata and (forest.arity > 1).any():
+                warn_without_position(self)
+            batch = TreeBatch.from_forest(forest, self.vocabulary)
         if not isinstance(batch, TreeBatch):
             kinds = "a TreeBatch, a TokenBatch or a DGLGraph"
             raise GraphError(f"a sequence encoder takes {kinds}, not {type(batch).__name__}")
         if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
-        return batch.tokens(self.form)
+        tokens = batch.tokens(self.form)
+        value = None if batch.forest is None else batch.forest.value
+        if value is not None and not np.isnan(value).all():
+            node = int(np.argmax(~np.isnan(value)))
+            raise GraphError(
+                f"{batch.forest.node_name(node)} has the value {value[node]}, which {type(self).__name__} cannot read: "
+                "tokens have no values. Use a tree network, or make the numbers labels"
+            )
+        return tokens
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with dropout in training."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args, overload
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 import torch
 
 from treemem.checked_options import checked_choice, checked_count
-from treemem.errors import ChildOrderWarning, GraphError, RecipeError, VocabularyError
+from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.child_order import warn_without_position
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 
 _GATES = ("push", "pop", "no_op", "forget", "children", "input", "update", "output", "readout")
 _PER_CHILD = {"forget": ("children",), "children": ("children",)}
-_NO_POSITION = (
-    "{} tells its first child from its second, and the edges have no field 'position': the children of a node are "
-    "taken in the order of their edges. Give the field, or a TreeBatch of the graph if that order is meant"
-)
 
 
 class TreeNetwork(Encoder, torch.nn.Module):
@@ -194,8 +190,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its
             node order, ``[nodes, hidden_size]``, as modules of ``dgl.nn`` return it.
 
-        A layer that tells children apart warns (:class:`treemem.errors.ChildOrderWarning`) of a graph whose edges have
-        no field ``position``.
+        A layer to which the order of children matters warns (:class:`treemem.errors.ChildOrderWarning`) if the edges of
+        a graph have no field ``position``.
 
         Raises:
             GraphError: a graph that is no forest, features that do not fit, or nodes that the cell cannot take.
@@ -224,7 +220,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         else:
             raise GraphError(f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}")
         if not has_order and getattr(self.cell, "ordered", False) and (trees.schedule.arity_of_row > 1).any():
-            warnings.warn(_NO_POSITION.format(type(self).__name__), ChildOrderWarning, stacklevel=3)
+            warn_without_position(self)
         return self._run(trees, feat)[self.output]
 
     def run_from(self, batch: TreeBatch, given: State) -> TreeStates:

@@ -300,7 +300,11 @@ class TreeBatch:
             GraphError: the batch was made from a graph.
         """
         if self.forest is None:
-            raise GraphError("a batch made from a graph has no tokens; make it from trees or from a forest")
+            raise GraphError(
+                "a batch made from a graph has no tokens. Give the DGLGraph itself to the sequence encoder, or make"
+                " a batch of its trees: TreeBatch.from_forest(forest_from_dgl(graph, labels), vocabulary); for PyG, "
+                "forest_from_pyg"
+            )
         token, length = forest_tokens(self.forest, form, self.vocabulary).padded()
         return to_device(torch.from_numpy(token), self.device), torch.from_numpy(length)
 

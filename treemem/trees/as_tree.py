@@ -30,19 +30,28 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
     * a number, which is a leaf whose label is the number's text, or with ``number="Number"`` a leaf with that label and
       the number as its value;
     * a list or tuple of a label and children: ``["f", "x", ["g", 3]]``;
-    * a dictionary with a label (``label``, ``type``, ``name`` or ``op``), children (``children`` or ``args``) and a
-      ``value``, as JSON has it: ``{"label": "f", "children": ["x"]}``. All but the label may be missing;
-    * a node of Python's :mod:`ast`. Operators are labels, names and constants are leaves:
-      ``ast.parse("x + f(3)", mode="eval")`` is ``(Add x (Call f 3))``;
+    * a dictionary with a label (``label``, ``type``, ``name`` or ``op``) and either children (``children`` or ``args``)
+      or a ``value``, as JSON has it: ``{"label": "f", "children": ["x"]}``. Only the label is required;
+    * a node of Python's :mod:`ast`; see below;
     * a sympy expression with any functions: labels are the names of functions and symbols.
+      Children are in the order of ``args``, so the arguments of a sum or product are in sympy's order. Symbols with
+      the same name and different assumptions have the same label.
       :func:`~treemem.trees.tree_from_sympy` gives the labels of equation verification.
+
+    In a tree of Python code, operators are labels, names and constants are leaves: ``ast.parse("x + f(3)",
+    mode="eval")`` is ``(Add x (Call f 3))``. The fields of a node are its children, up to the first list or the first
+    field without content. The content of every later field is under a node with the field's name: ``f(x, y=1)`` is
+    ``(Call f x (keywords (keyword y 1)))``, and ``a[:1]`` is ``(Subscript a (Slice (upper 1)))``. A node without
+    content has a label that ends in ``()``: ``[]`` is ``List()``. The label ``-`` stands for an empty place in a list.
+    So two programs have the same tree only if their syntax trees are equal.
 
     Args:
         data: the tree.
         number: label of leaves that keep numbers as values; by default numbers are labels.
 
     Raises:
-        GraphError: data of another kind, a list without a label, or a number that is not finite and is to be a value.
+        GraphError: data of another kind, a list without a label, a dictionary with other fields, or a number that is to
+            be a value and is not finite.
 
     Example:
         >>> str(as_tree(["f", "x", {"label": "g", "children": [3, 2.5]}]))
@@ -101,14 +110,22 @@ def _node_of(item: Any, number: str | None) -> _Node:
 
 
 def _node_of_mapping(item: Mapping[str, Any], number: str | None) -> _Node:
-    label = next((item[name] for name in _LABEL_FIELDS if name in item), None)
-    children = next((item[name] for name in _CHILDREN_FIELDS if name in item), None) or ()
+    label_field = next((name for name in _LABEL_FIELDS if name in item), "label")
+    children_field = next((name for name in _CHILDREN_FIELDS if name in item), "children")
+    label, children, value = item.get(label_field), item.get(children_field) or (), item.get("value")
     if not isinstance(label, str) or isinstance(children, (str, Mapping)) or not isinstance(children, Iterable):
         raise GraphError(
             f"a dictionary describes a node by a text 'label' and a list of 'children', not {dict(item)!r:.100}"
         )
-    value = item.get("value")
-    if value is None or children:
+    if children and value is not None:
+        raise GraphError(f"{label!r:.100} has {children_field!r} and 'value'; only a leaf has a value")
+    unread = [name for name in item if name not in (label_field, children_field, "value")]
+    if unread:
+        raise GraphError(
+            f"{label!r:.100} has the unknown fields {', '.join(map(repr, unread)):.200}; a node has the fields "
+            f"{label_field!r}, {children_field!r} and 'value'. Move what the tree needs into these, and remove the rest"
+        )
+    if value is None:
         return _Node(label, list(children))
     if number is None:
         return _Node(label, [str(value)])
@@ -122,12 +139,23 @@ def _node_of_syntax(item: ast.AST, number: str | None) -> _Node:
         return _Node(item.id)
     if isinstance(item, ast.Constant):
         is_number = isinstance(item.value, (int, float)) and not isinstance(item.value, bool)
-        return _node_of(item.value, number) if is_number else _Node(repr(item.value))
-    label, children = type(item).__name__, []
+        return _node_of(item.value, number) if is_number and number is not None else _Node(ast.unparse(item))
+    operators: list[str] = []
+    children: list[Any] = []
+    are_marked = False
     for name, field in ast.iter_fields(item):
-        for part in field if isinstance(field, list) else [field]:
-            if isinstance(part, ast.AST) and not part._fields and name in ("op", "ops"):
-                label = type(part).__name__ if label == type(item).__name__ else f"{label} {type(part).__name__}"
-            elif part is not None and not isinstance(part, ast.expr_context):
-                children.append(part if isinstance(part, (ast.AST, str)) else repr(part))
-    return _Node(label, children)
+        if name in ("op", "ops"):
+            operators += [type(part).__name__ for part in (field if isinstance(field, list) else [field])]
+            continue
+        if isinstance(field, ast.expr_context):
+            continue
+        parts = field if isinstance(field, list) else [] if field is None else [field]
+        parts = ["-" if part is None else part if isinstance(part, (ast.AST, str)) else repr(part) for part in parts]
+        if not are_marked:
+            children += parts
+        elif parts:
+            children.append([name, *parts])
+        are_marked = are_marked or field is None or isinstance(field, list)
+    if isinstance(item, ast.AugAssign):
+        operators.insert(0, "AugAssign")
+    return _Node(" ".join(operators) or type(item).__name__ + "()" * (not children), children)

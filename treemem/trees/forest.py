@@ -113,14 +113,11 @@ class Forest(PostorderTrees):
             tree_data: name to one entry per tree.
 
         Raises:
-            GraphError: a single ``Tree``, an item that is not a tree, or data of the wrong length or type.
+            GraphError: a single tree, an item that is not a tree, or data of the wrong length or type.
             ParseError: a text that is not a tree; its ``line`` is its position, from 1.
         """
-        if not isinstance(trees, Iterable):
-            what = "a list of trees is needed"
-            raise GraphError(
-                f"{what}; put the single Tree in a list" if isinstance(trees, Tree) else f"{what}, not {trees!r:.100}"
-            )
+        if not isinstance(trees, Iterable) or isinstance(trees, (str, Mapping)):
+            raise GraphError(f"a list of trees is needed, not {trees!r:.100}; put a single tree in a list")
         table: dict[str, int] = {}
         label: list[int] = []
         arity: list[int] = []
