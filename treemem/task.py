@@ -126,9 +126,14 @@ class Task(ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @property
-    def class_names(self) -> tuple[str, ...] | None:
+    def class_names(self) -> tuple[Any, ...] | None:
         """The names of the classes, in order; None for yes or no, and for a task without classes."""
         return None
+
+    @property
+    def output_names(self) -> tuple[Any, ...] | None:
+        """The names of the columns of :meth:`predicted`, if it has several."""
+        return self.class_names
 
     @property
     def token_form(self) -> TokenForm:
