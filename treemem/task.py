@@ -302,6 +302,13 @@ class Task(ABC):
         """Return which examples are answered correctly, ``[examples]``; None if the task does not say."""
         return None
 
+    def known_answers(self, examples: Examples) -> list[Any] | None:
+        """Return the correct prediction for each example, as in :meth:`answers`, None if it is not known.
+
+        None for all if the task does not say; a :class:`ClassificationTask` need not.
+        """
+        return None
+
     def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return what else the log of an epoch says of the validation examples, such as their mean loss."""
         return {}

@@ -138,3 +138,11 @@ class TableNodes(TableTask):
         """Return the list of the classes of the nodes of each tree, in post-order."""
         named = (*self.classes, None)  # the last one for an output that is no number
         return [Answer([named[number] for number in each.tolist()], None) for each in kept]
+
+    def known_answers(self, examples: Examples) -> list[Any]:
+        named = (*self.classes, None)  # the last one for a node of unknown class
+        each = np.split(examples.targets["label"], examples.forest.begin[1:-1])
+        return [
+            [named[number] for number in numbers.tolist()] if known else None
+            for numbers, known in zip(each, examples.labelled.tolist(), strict=True)
+        ]

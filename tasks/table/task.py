@@ -263,6 +263,11 @@ class TableRegression(TableTask):
         values = [row[0] if len(row) == 1 else row for row in rows]
         return [Answer(value if good else None, None) for value, good in zip(values, is_number, strict=True)]
 
+    def known_answers(self, examples: Examples) -> list[Any]:
+        rows = examples.targets["label"].tolist()
+        values = [row[0] if len(row) == 1 else row for row in rows]
+        return [value if known else None for value, known in zip(values, examples.labelled.tolist(), strict=True)]
+
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
         found = kept.double().numpy()
@@ -312,6 +317,13 @@ class TableLabels(TableTask):
         return [
             Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
             for row in rows
+        ]
+
+    def known_answers(self, examples: Examples) -> list[Any]:
+        rows = zip(examples.targets["label"].tolist(), examples.labelled.tolist(), strict=True)
+        return [
+            [name for name, is_so in zip(self.target, row, strict=True) if is_so] if known else None
+            for row, known in rows
         ]
 
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:

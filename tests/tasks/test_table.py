@@ -13,6 +13,7 @@ import treemem
 from treemem.checkpoint import save
 from treemem.cli.program import main
 from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.explore.explorer import page_data
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, predict_file
@@ -332,3 +333,17 @@ def test_answers_have_the_line_of_the_file_on_which_a_row_begins(tmp_path: Path)
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [answer["id"] for answer in answers] == [2, 4, 5]
     assert answers[2]["error"].startswith("line 5")
+
+
+@pytest.mark.parametrize(
+    ("target", "labels"),
+    [("size", ["2.5", None]), (["has x", "has f"], ["has f", "(none)"]), ("classes", ["a b", None])],
+)
+def test_a_page_shows_the_labels(target: Any, labels: list[str | None]) -> None:
+    rows = [
+        {"expr": "(f y)", "size": 2.5, "has x": 0, "has f": 1, "classes": ["a", "b"]},
+        {"expr": "y", "size": None, "has x": 0, "has f": 0, "classes": None},
+    ]
+    task = task_from_table(rows, tree="expr", target=target)
+    page = page_data(Model(task, task.networks["Tree-RNN"]), task.read_examples(rows))
+    assert [example["label"] for example in page["examples"]] == labels
