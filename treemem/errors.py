@@ -118,6 +118,15 @@ class RecipeError(TreememError, ValueError):
     """A recipe or option that is unknown, ill-typed or contradicts another."""
 
 
+def in_row(row: object, error: TreememError) -> TreememError:
+    """The same error, told as one of a row of a table in memory."""
+    if isinstance(error, ParseError):
+        return ParseError(error.problem, error.text, error.offset, error.expected, source=f"row {row}")
+    if isinstance(error, VocabularyError):
+        return VocabularyError(error.problem, error.text, error.offset, source=f"row {row}")
+    return type(error)(f"row {row}: {error}")
+
+
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
     """Where the character at ``offset`` is in ``text``; both count from 1."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
@@ -130,9 +139,9 @@ def _place(source: str, line: int | None, text_line: int | None, column: int | N
         parts.append(f"line {line}")
         if "\n" in text:
             parts.append(f"line {text_line} of the text")
-    elif text_line is not None:
+    elif text_line is not None and (not source or "\n" in text):
         parts.append(f"line {text_line}")
-    if column is not None and (text or line is None):
+    if column is not None and (text or (line is None and not source)):
         parts.append(f"column {column}")
     return ", ".join(parts)
 

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from treemem.data.examples import Examples
 from treemem.data.loader import Batch, BatchOptions, Loader
 from treemem.data.token_batch import TokenBatch
-from treemem.errors import CellError, GraphError, RecipeError, TreememError
+from treemem.errors import CellError, RecipeError, TreememError, in_row
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks import NetworkConfig
+from treemem.records import check_columns
 from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
+from treemem.trees.record_reader import is_missing
 
 if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
@@ -65,6 +67,11 @@ class Model(nn.Module):
             )
         make_head = task.joint_head if getattr(self.encoder, "joint", False) else task.head
         self.head = make_head(int(self.encoder.hidden_size))  # type: ignore[arg-type]
+        if getattr(self.head, "nodes", "root") == "every" and getattr(self.encoder, "sort_key", "height") == "length":
+            raise RecipeError(
+                f"{task.name} needs a state for each node, and {network.network} reads sequences of tokens; choose a "
+                "network over trees, such as TreeLSTM"
+            )
 
     def forward(self, batch: Batch) -> Any:
         """Return the outputs of the head for a batch."""
@@ -210,10 +217,11 @@ class Model(nn.Module):
     def predict(self, data: Iterable[Any] | Forest, *, batch_size: int = 1024) -> Any:
         """Return probabilities for examples (:meth:`Task.forest_of`); a task without classes returns its predictions.
 
-        A DataFrame, whose columns are the fields of the task's records, gives a Series or, of several classes, a
-        DataFrame with its index.
+        A DataFrame, whose columns are the fields of the task's records, gives a Series or, of several classes or
+        targets, a DataFrame with a column for each. Both have its index.
 
         Raises:
+            RecipeError: a DataFrame without the column of the examples.
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
             VocabularyError: a label that the model does not know.
             GraphError: a tree that is no example of the task, or what is no list of texts and trees.
@@ -231,20 +239,17 @@ class Model(nn.Module):
         import pandas  # type: ignore[import-untyped]
 
         reader = self.task.reader
+        check_columns("the DataFrame", reader.example_fields, list(map(str, frame.columns)))
         nodes = []
         for place, record in zip(frame.index, frame.to_dict("records"), strict=True):
             try:
-                nodes.append(reader.read({name: value for name, value in record.items() if not _is_missing(value)}))
+                nodes.append(reader.read({name: None if is_missing(cell) else cell for name, cell in record.items()}))
             except TreememError as error:
-                raise GraphError(f"row {place}: {error}") from error
+                raise in_row(place, error) from error
         found = self.predict(forest_of_nodes(nodes), batch_size=batch_size)
-        if np.ndim(found) == 1:
+        if isinstance(found, list) or found.ndim == 1:
             return pandas.Series(found, frame.index)
-        return pandas.DataFrame(found, frame.index, self.task.class_names)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or value != value
+        return pandas.DataFrame(found, frame.index, self.task.output_names)
 
 
 def is_data_frame(data: object) -> bool:

@@ -52,7 +52,10 @@ class Registry(Generic[Found]):
             if point is None:
                 names = self.names()
                 near = near_names(str(name), names)
-                raise RecipeError(f"no {self.what} {name!r}{near or '; there are ' + ', '.join(names)}")
+                hint = near or f"; there are {', '.join(names)}."
+                raise RecipeError(
+                    f"no {self.what} {name!r}{hint} If it is your own, import its file (--import FILE.py)"
+                )
             try:
                 return point.load()
             except Exception as error:  # whatever a module that is not ours raises while it is imported

@@ -126,9 +126,14 @@ class Task(ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @property
-    def class_names(self) -> tuple[str, ...] | None:
+    def class_names(self) -> tuple[Any, ...] | None:
         """The names of the classes, in order; None for yes or no, and for a task without classes."""
         return None
+
+    @property
+    def output_names(self) -> tuple[Any, ...] | None:
+        """The names of the columns of :meth:`predicted`, if it has several."""
+        return self.class_names
 
     @property
     def token_form(self) -> TokenForm:
@@ -295,6 +300,13 @@ class Task(ABC):
 
     def correct(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_] | None:
         """Return which examples are answered correctly, ``[examples]``; None if the task does not say."""
+        return None
+
+    def known_answers(self, examples: Examples) -> list[Any] | None:
+        """Return the correct prediction for each example, as in :meth:`answers`, None if it is not known.
+
+        None for all if the task does not say; a :class:`ClassificationTask` need not.
+        """
         return None
 
     def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:

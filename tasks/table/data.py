@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names
 from treemem.model import is_data_frame
-from treemem.records import read_records
+from treemem.records import format_of, read_records
 from treemem.trees.as_tree import as_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_equation, parse_expression
@@ -24,11 +25,13 @@ from treemem.trees.listops import parse_listops
 from treemem.trees.logic import parse_logic
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
-from treemem.trees.record_reader import RecordReader
+from treemem.trees.record_reader import RecordReader, is_missing
 from treemem.trees.tree import Tree
 
 SPLIT = "split"
 TextForm = Literal["brackets", "json", "expression", "equation", "preorder", "listops", "logic"]
+ClassName = str | bool | int | float
+_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.0)?")
 PARSERS: dict[str, Callable[[str], Tree]] = {
     "brackets": parse_brackets,
     "expression": parse_expression,
@@ -68,11 +71,38 @@ class Table(NamedTuple):
         forest: a tree for each row.
         targets: a list for each target column; None for a missing value.
         split: of each row; None if the table has no such column.
+        rows: the line of each row in its file, its index in a DataFrame, or its number from 1.
+        where: what ``rows`` counts: ``"row"``, or ``"FILE, line"``.
     """
 
     forest: Forest
     targets: list[list[Any]]
     split: NDArray[Any] | None
+    rows: list[Any]
+    where: str
+
+    def place(self, number: int) -> str:
+        """Return where the row of this number, from 0, is."""
+        return f"{self.where} {self.rows[number]}"
+
+    def numbers(self, column: int, name: str) -> NDArray[np.float64]:
+        """Return the numbers of a target column, float64 ``[rows]``; NaN for a missing one.
+
+        Raises:
+            RecipeError: a value that is no finite number.
+        """
+        values = self.targets[column]
+        found = np.full(len(values), np.nan)
+        for number, value in enumerate(values):
+            if value is None:
+                continue
+            try:
+                found[number] = float(value)
+            except (TypeError, ValueError):
+                found[number] = math.inf
+            if not math.isfinite(found[number]):
+                raise RecipeError(f"{self.place(number)}: {name} must be a finite number, not {value!r:.100}")
+        return found
 
 
 @dataclass
@@ -119,7 +149,7 @@ class TableRecords(RecordReader):
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         cell = fields.get(self.tree)
-        if cell is None:
+        if is_missing(cell):
             if self.tree in fields:
                 raise ParseError(f"the field {self.tree!r} is empty")
             there = ", ".join(map(str, fields)) or "(none)"
@@ -131,61 +161,78 @@ class TableRecords(RecordReader):
         return as_tree(example, number=self.number)
 
 
-def read_table(source: Any, reader: TableRecords, target: Sequence[str]) -> Table:
-    """Return the rows of a file, of a DataFrame, or of mappings.
+def read_table(source: Any, reader: TableRecords, target: Sequence[str], format: str | None = None) -> Table:
+    """Return the rows of a file, whose format its name tells by default, of a DataFrame, or of mappings.
 
     Raises:
         RecipeError: the file does not exist, there is no row, or a column is missing.
         ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
     """
-    name = ""
-    rows: Iterable[tuple[int, Mapping[str, Any]]]
-    if isinstance(source, (str, os.PathLike)):
+    name, where = "", "row"
+    rows: Iterable[tuple[Any, Mapping[str, Any]]]
+    is_file = isinstance(source, (str, os.PathLike))
+    if is_file:
         name = f"{os.fspath(source)}, "
-        records = read_records(source, text_fields=(reader.tree, *target), one_of=(reader.tree,))
+        where = f"{name}line"
+        records = read_records(source, format=format, text_fields=(reader.tree, *target), one_of=(reader.tree,))
         rows = ((record.line, record.fields) for record in records)
+    elif is_data_frame(source):
+        rows = zip(source.index, source.to_dict("records"), strict=True)
     else:
-        rows = enumerate(source.to_dict("records") if is_data_frame(source) else source, start=1)
+        rows = enumerate(source, start=1)
     trees: list[list[Node]] = []
     splits: list[Any] = []
     targets: list[list[Any]] = [[] for _ in target]
+    lines: list[Any] = []
     for line, fields in rows:
-        for column in target:
+        for column in (reader.tree, *target):
             if column not in fields and not trees:
                 raise RecipeError(f"{name}no column {column!r}{near_names(column, [*map(str, fields)])}")
         try:
             trees.append(reader.read(dict(fields)))
         except (ParseError, VocabularyError) as error:
-            raise error.at(line, name.removesuffix(", ")) from error
+            raise (error.at(line, os.fspath(source)) if is_file else in_row(line, error)) from error
         except GraphError as error:
-            raise GraphError(f"{name}{'line' if name else 'row'} {line}: {error}") from error
+            raise GraphError(f"{where} {line}: {error}") from error
         for column, values in zip(target, targets, strict=True):
             value = fields.get(column)
-            is_missing = value is None or (isinstance(value, (str, float)) and (value == "" or value != value))
-            values.append(None if is_missing else value)
+            values.append(None if is_missing(value) or (isinstance(value, str) and not value) else value)
         splits.append(fields.get(SPLIT))
+        lines.append(line)
     if not trees:
         raise RecipeError(f"{name}there is no row")
-    return Table(forest_of_nodes(trees), targets, np.array(splits) if any(splits) else None)
+    if is_file and format_of(os.fspath(source), format) in ("csv", "text"):
+        targets = [_whole_numbers(values) for values in targets]
+    return Table(forest_of_nodes(trees), targets, np.array(splits) if any(splits) else None, lines, where)
 
 
-def numbers_of(values: Sequence[Any], column: str) -> NDArray[np.float64]:
-    """Return the numbers of a column, float64 ``[rows]``; NaN for a missing one.
+def _whole_numbers(cells: list[Any]) -> list[Any]:
+    """Return the texts of a column as numbers if all are whole numbers, else as they are."""
+    if any(cell is not None and not _WHOLE_NUMBER.fullmatch(cell) for cell in cells):
+        return cells
+    return [None if cell is None else int(float(cell)) for cell in cells]
 
-    Raises:
-        RecipeError: a value that is no finite number.
-    """
-    found = np.full(len(values), np.nan)
-    for place, value in enumerate(values):
-        if value is None:
-            continue
-        try:
-            found[place] = float(value)
-        except (TypeError, ValueError):
-            found[place] = math.inf
-        if not math.isfinite(found[place]):
-            raise RecipeError(f"row {place + 1}: {column} must be a finite number, not {value!r:.100}")
-    return found
+
+def classes_of(values: Iterable[Any]) -> tuple[ClassName, ...]:
+    """Return the distinct classes among values, sorted: numbers if all values are numbers, else texts."""
+    found = [_plain_class(value) for value in values if value is not None]
+    is_truth = [isinstance(value, bool) for value in found]
+    if all(is_truth) or not (any(is_truth) or any(isinstance(value, str) for value in found)):
+        return tuple(sorted(set(found)))
+    return tuple(sorted(set(map(str, found))))
+
+
+def class_key(value: Any) -> str:
+    """Return what names a class, whether a cell holds it as a text, an int or a float."""
+    return str(_plain_class(value))
+
+
+def _plain_class(value: Any) -> ClassName:
+    """Return a value as a text, a truth value or a number; a whole number as an int."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, (bool, int, float)) else str(value)
 
 
 def divided(table: Table, options: TableDataOptions) -> NDArray[Any]:

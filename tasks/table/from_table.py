@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from treemem.errors import RecipeError
-from treemem.tasks.table.data import TableRecords, numbers_of, read_table
+from treemem.tasks.table.data import Table, TableRecords, read_table
 from treemem.tasks.table.nodes import TableNodes
 from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, TableTask
 
@@ -25,9 +26,9 @@ def task_from_table(
         source: a file in CSV, JSONL, Parquet or text, a DataFrame, or a list of dictionaries.
         tree: the column of the trees: texts, or nested data (:func:`~treemem.trees.as_tree`).
         target: the column to predict, or several.
-        kind: ``"classes"``, ``"regression"``, ``"labels"`` or ``"nodes"``. By default lists are classes of nodes,
-            several columns of 0 and 1 labels, other numbers of several columns or with decimals are for regression, and
-            anything else is a class.
+        kind: ``"classes"``, ``"regression"``, ``"labels"`` or ``"nodes"``. By default a column of lists,
+            or of texts that are lists in JSON, holds classes of nodes; several columns of 0 and 1 are labels; other
+            numbers, if they have decimals or several columns, are for regression; anything else is a class.
         options: of the task; see :class:`TableTask`.
 
     Raises:
@@ -43,7 +44,7 @@ def task_from_table(
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"))
     table = read_table(source, reader, target)
     if kind is None:
-        kind = _kind_of(table.targets)
+        kind = _kind_of(table)
         _logger.info("%s read as %s; kind= names another kind", ", ".join(target), kind)
     classes: dict[str, type[TableTask]] = {
         "classes": TableClasses,
@@ -56,11 +57,12 @@ def task_from_table(
     return classes[kind](tree=tree, target=target, table=table, **options)
 
 
-def _kind_of(targets: list[list[Any]]) -> str:
-    if any(isinstance(value, (list, tuple, np.ndarray)) for value in targets[0]):
+def _kind_of(table: Table) -> str:
+    targets = table.targets
+    if any(_is_list(value) for value in targets[0]):
         return "nodes"
     try:
-        numbers = np.stack([numbers_of(values, "the target") for values in targets])
+        numbers = np.stack([table.numbers(column, "the target") for column in range(len(targets))])
     except RecipeError as error:
         if any(isinstance(value, float) or _has_decimals(value) for values in targets for value in values):
             raise RecipeError(f'{error}; if the cells are names, give kind="classes"') from error
@@ -69,6 +71,16 @@ def _kind_of(targets: list[list[Any]]) -> str:
     if len(targets) > 1:
         return "labels" if np.isin(known, (0, 1)).all() else "regression"
     return "classes" if (known == known.round()).all() else "regression"
+
+
+def _is_list(value: Any) -> bool:
+    """Return whether a cell is a list, or a text that is a list in JSON."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return isinstance(value, (list, tuple, np.ndarray))
+    try:
+        return isinstance(json.loads(value), list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _has_decimals(value: Any) -> bool:

@@ -18,7 +18,7 @@ from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead
 from treemem.task import Answer, ModelOutput
-from treemem.tasks.table.data import Table, TableDataOptions, divided, read_table
+from treemem.tasks.table.data import ClassName, Table, TableDataOptions, class_key, classes_of, divided, read_table
 from treemem.tasks.table.task import TableTask
 from treemem.trees.forest import Forest
 
@@ -42,14 +42,14 @@ class TableNodes(TableTask):
     def _describe(self, table: Table) -> None:
         if len(self.target) != 1:
             raise RecipeError(f"the classes of the nodes are one column, not {len(self.target)}")
-        found = {str(name) for names in self._lists(table) for name in names if name is not None}
-        object.__setattr__(self, "classes", self.classes or tuple(sorted(found)))
+        found = (name for names in self._lists(table) for name in names)
+        object.__setattr__(self, "classes", self.classes or classes_of(found))
 
     def _lists(self, table: Table) -> list[list[Any]]:
         """Return the classes of the nodes of each row, None where one is not known."""
         found = []
         sizes = np.diff(table.forest.begin).tolist()
-        for place, (cell, size) in enumerate(zip(table.targets[0], sizes, strict=True), start=1):
+        for place, (cell, size) in enumerate(zip(table.targets[0], sizes, strict=True)):
             if cell is None:
                 found.append([None] * size)
                 continue
@@ -58,25 +58,27 @@ class TableNodes(TableTask):
             except (TypeError, ValueError, RecursionError):
                 names = None
             if not isinstance(names, list):
-                raise RecipeError(f"row {place}: {self.target[0]} must be a list of classes, not {cell!r:.100}")
+                raise RecipeError(
+                    f"{table.place(place)}: {self.target[0]} must be a list of classes, not {cell!r:.100}"
+                )
             if len(names) != size:
-                raise RecipeError(f"row {place}: {len(names)} classes for a tree of {size} nodes")
+                raise RecipeError(f"{table.place(place)}: {len(names)} classes for a tree of {size} nodes")
             found.append(names)
         return found
 
     @property
-    def class_names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[ClassName, ...]:
         return self.classes
 
     def _targets(self, table: Table) -> NDArray[Any]:
         """Return the class of each node, ``[nodes]``; -1 if it is not known."""
-        number = {name: place for place, name in enumerate(self.classes)}
+        number = {class_key(name): place for place, name in enumerate(self.classes)}
         found = []
-        for place, names in enumerate(self._lists(table), start=1):
+        for place, names in enumerate(self._lists(table)):
             for name in names:
-                if name is not None and str(name) not in number:
-                    raise RecipeError(f"row {place}: no class {str(name)!r:.100}; there are {', '.join(number)}")
-                found.append(_UNKNOWN if name is None else number[str(name)])
+                if name is not None and class_key(name) not in number:
+                    raise RecipeError(f"{table.place(place)}: no class {name!r:.100}; there are {', '.join(number)}")
+                found.append(_UNKNOWN if name is None else number[class_key(name)])
         return np.array(found, np.int64)
 
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
@@ -136,3 +138,11 @@ class TableNodes(TableTask):
         """Return the list of the classes of the nodes of each tree, in post-order."""
         named = (*self.classes, None)  # the last one for an output that is no number
         return [Answer([named[number] for number in each.tolist()], None) for each in kept]
+
+    def known_answers(self, examples: Examples) -> list[Any]:
+        named = (*self.classes, None)  # the last one for a node of unknown class
+        each = np.split(examples.targets["label"], examples.forest.begin[1:-1])
+        return [
+            [named[number] for number in numbers.tolist()] if known else None
+            for numbers, known in zip(each, examples.labelled.tolist(), strict=True)
+        ]

@@ -21,12 +21,14 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead, RegressionHead
 from treemem.task import Answer, ClassificationTask, Task
 from treemem.tasks.table.data import (
+    ClassName,
     Table,
     TableDataOptions,
     TableRecords,
     TextForm,
+    class_key,
+    classes_of,
     divided,
-    numbers_of,
     read_table,
 )
 from treemem.trees.forest import Forest
@@ -71,7 +73,7 @@ class TableTask(Task):
     number: str | None = None
     unknown: str | None = None
     kinds: KindsBy = "label"
-    classes: tuple[str, ...] = ()
+    classes: tuple[ClassName, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     table: Any = field(default=None, repr=False, compare=False, kw_only=True)
@@ -145,15 +147,13 @@ class TableTask(Task):
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
         """Return the labelled examples of another table with the same columns."""
-        table = read_table(source, self.reader, self.target)
+        table = read_table(source, self.reader, self.target, format)
         split = {} if table.split is None else {"split": table.split}
         return table.forest.with_data(tree_data={"label": self._targets(table), **split})
 
     def _targets(self, table: Table) -> NDArray[Any]:
         """Return the targets as the loss reads them, ``[rows]`` or ``[rows, targets]``; -1 or NaN if not known."""
-        return np.stack(
-            [numbers_of(values, name) for values, name in zip(table.targets, self.target, strict=True)], axis=1
-        )
+        return np.stack([table.numbers(column, name) for column, name in enumerate(self.target)], axis=1)
 
     def examples(self, data: Forest) -> Examples:
         target = self._checked_targets(data)
@@ -184,22 +184,23 @@ class TableClasses(TableTask, ClassificationTask):
     def _describe(self, table: Table) -> None:
         if len(self.target) != 1:
             raise RecipeError(f"a class is one column, not {len(self.target)}")
-        found = sorted({str(value) for value in table.targets[0] if value is not None})
-        object.__setattr__(self, "classes", self.classes or tuple(found))
+        object.__setattr__(self, "classes", self.classes or classes_of(table.targets[0]))
 
     @property
-    def class_names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[ClassName, ...]:
         return self.classes
 
     def _targets(self, table: Table) -> NDArray[Any]:
-        number = {name: place for place, name in enumerate(self.classes)}
+        found = []
+        number = {class_key(name): place for place, name in enumerate(self.classes)}
         for place, value in enumerate(table.targets[0]):
-            if value is not None and str(value) not in number:
-                raise RecipeError(f"row {place + 1}: no class {str(value)!r:.100}; there are {', '.join(number)}")
-        return np.array([-1 if value is None else number[str(value)] for value in table.targets[0]], np.int64)
+            if value is not None and class_key(value) not in number:
+                raise RecipeError(f"{table.place(place)}: no class {value!r:.100}; there are {', '.join(number)}")
+            found.append(-1 if value is None else number[class_key(value)])
+        return np.array(found, np.int64)
 
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
-        meaning = f"numbers of the classes {', '.join(self.classes):.200}, from 0, or -1 (unknown)"
+        meaning = f"numbers of the classes {', '.join(map(str, self.classes)):.200}, from 0, or -1 (unknown)"
         return label_numbers(data.tree_data.get("label"), len(data), len(self.classes), meaning)
 
     def head(self, hidden_size: int) -> nn.Module:
@@ -211,6 +212,10 @@ class TableRegression(TableTask):
 
     name: ClassVar[str] = "table_regression"
     monitor: ClassVar[Monitor] = Monitor("rmse", "min", percent=False)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.target
 
     def _describe(self, table: Table) -> None:
         numbers = self._targets(table)
@@ -258,6 +263,11 @@ class TableRegression(TableTask):
         values = [row[0] if len(row) == 1 else row for row in rows]
         return [Answer(value if good else None, None) for value, good in zip(values, is_number, strict=True)]
 
+    def known_answers(self, examples: Examples) -> list[Any]:
+        rows = examples.targets["label"].tolist()
+        values = [row[0] if len(row) == 1 else row for row in rows]
+        return [value if known else None for value, known in zip(values, examples.labelled.tolist(), strict=True)]
+
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
         found = kept.double().numpy()
@@ -269,6 +279,10 @@ class TableLabels(TableTask):
 
     name: ClassVar[str] = "table_labels"
     monitor: ClassVar[Monitor] = Monitor("f1")
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.target
 
     def _describe(self, table: Table) -> None:
         numbers = self._targets(table)
@@ -303,6 +317,13 @@ class TableLabels(TableTask):
         return [
             Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
             for row in rows
+        ]
+
+    def known_answers(self, examples: Examples) -> list[Any]:
+        rows = zip(examples.targets["label"].tolist(), examples.labelled.tolist(), strict=True)
+        return [
+            [name for name, is_so in zip(self.target, row, strict=True) if is_so] if known else None
+            for row, known in rows
         ]
 
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:

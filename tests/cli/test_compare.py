@@ -96,3 +96,11 @@ def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[.
     assert "answers.jsonl, line 1: this record has no data and no right" in failing("compare", "run")
     results.write_text("{")
     assert "results.jsonl, line 1" in failing("compare", "run")
+
+
+def test_unequal_seeds_are_said(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "--seeds", "2", "--networks", "sum", "-o", "other"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "run/sum", "other"]) == 0
+    said = capsys.readouterr().out
+    assert "has the seeds 1, 2, and sum (other) has 2. Their paired statistics use only: 2." in said

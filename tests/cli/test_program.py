@@ -215,7 +215,8 @@ def test_a_file_with_own_networks_can_be_imported(
     assert "network: Mine" in capsys.readouterr().out
     (tmp_path / "broken_module_of_a_test.py").write_text("1 / 0\n")
     for name, problem in (
-        ("none.py", "needs a file of Python"),
+        ("none.py", "there is no file"),
+        ("none.txt", "needs a file of Python"),
         ("broken_module_of_a_test.py", "ZeroDivisionError"),
     ):
         assert main(["--import", str(tmp_path / name), "tasks", "list"]) == 2

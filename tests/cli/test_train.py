@@ -13,6 +13,7 @@ from treemem.cli import main
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.metrics.score import PublishedFigure
+from treemem.networks import NetworkConfig
 from treemem.runs import load_recipe, recipe_run
 
 
@@ -74,16 +75,51 @@ def test_networks_trained_before_on_the_same_data_stay(folder: Path, capsys: pyt
     assert (folder / "runs" / "more_x" / "toy" / "results.jsonl").exists()
 
 
-def test_a_file_that_was_corrected_is_other_data(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_other_data_in_the_same_folder_are_refused(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
 ) -> None:
-    for seed, name in enumerate(("sum", "small sum")):
-        data = TaskData(toy_data(60, seed), "60 toys of own.csv")
-        monkeypatch.setattr(MoreX, "make_data", lambda *_, data=data, **__: data)
-        assert main(["train", "toy.yaml", "--networks", name, "-o", "run", "training.epochs=1"]) == 0
-    said = capsys.readouterr()
-    assert "| sum " not in said.out.split("Test: accuracy")[-1]
-    assert "sum was trained on other data" in said.err
+    before = [(trained / name).read_bytes() for name in ("results.jsonl", "table.md", "sum/results.jsonl")]
+    again = ["train", "toy.yaml", "--networks", "small sum", "-o", "run"]
+    for words in (["data.count=50"], ["data.count=50", "--overwrite"]):
+        said = failing(*again, *words)
+        assert "run/sum was trained on other data: data.count was 60 and is 50 now. A folder holds networks" in said
+    data = TaskData(toy_data(60, 7), "60 toys of own.csv")
+    monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: data)
+    assert "so a file or the generator has changed" in failing(*again)
+    assert before == [(trained / name).read_bytes() for name in ("results.jsonl", "table.md", "sum/results.jsonl")]
+
+
+def test_published_figures_stand_beside_networks_of_the_published_options_only(
+    trained: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = [PublishedFigure(name, "test", "accuracy", 0.5, None, "a table") for name in ("sum", "small sum")]
+    monkeypatch.setattr(MoreX, "published", tuple(figures))
+    monkeypatch.setattr(
+        MoreX, "networks", {name: NetworkConfig("KindSum", {"hidden_size": 3}) for name in ("sum", "small sum")}
+    )
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run"]) == 0
+    rows = {line.split("|")[1].strip(): line for line in (trained / "table.md").read_text().splitlines() if "|" in line}
+    assert rows["sum"].split("|")[-2].strip() == "50.00"
+    assert rows["small sum"].split("|")[-2].strip() == ""
+
+
+def test_the_number_of_epochs_is_given_once(folder: Path, failing: Callable[..., str]) -> None:
+    said = failing("train", "toy.yaml", "training.epochs=3", "--epochs", "2")
+    assert "--epochs and training.epochs both set the number of epochs; give one of them" in said
+
+
+def test_a_resumed_run_says_from_which_epoch_it_continues(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "--seeds", "1", "--networks", "sum", "-o", "run", "--epochs", "3"]) == 0
+    assert "run/sum/seed-1: continuing from epoch 3" in capsys.readouterr().err
+
+
+def test_options_of_a_network_of_the_task_can_be_set_without_listing_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "short.yaml").write_text((folder / "toy.yaml").read_text().replace("  sum:", "  other:"))
+    words = ["networks.sum.options.hidden_size=2", "--networks", "sum", "--epochs", "1"]
+    assert main(["train", "short.yaml", *words]) == 0
+    assert "| sum, hidden_size 2 " in capsys.readouterr().out
 
 
 def test_other_options_in_the_same_folder_are_refused_until_overwritten(

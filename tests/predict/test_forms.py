@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from engine_parity import HAS_DGL, NO_DGL
 
-from treemem.errors import GraphError
+from treemem.errors import GraphError, ParseError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor
@@ -53,7 +53,7 @@ def test_a_data_frame_gives_answers_with_its_index() -> None:
     assert "unexpected end" in answers.loc["two", "error"]
     probabilities = MODEL.predict(frame[:1])
     assert probabilities["one"] == pytest.approx(answers.loc["one", "probability"])
-    with pytest.raises(GraphError, match=r"row two: .*unexpected end"):
+    with pytest.raises(ParseError, match="row two, column 4: unexpected end"):
         MODEL.predict(frame)
     lists = Model(ListOps(), NetworkConfig("TreeLSTM", {"hidden_size": 4}))
     classes = lists.predict(pandas.DataFrame({"tree": ["[MAX 2 9 ]"]}, index=[7]))

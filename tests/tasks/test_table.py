@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 import treemem
+from treemem.checkpoint import save
 from treemem.cli.program import main
 from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.explore.explorer import page_data
+from treemem.model import Model
+from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, predict_file
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.tasks.table import TableDataOptions, TableRegression, task_from_table
@@ -165,7 +169,8 @@ def test_classes_of_nodes_are_read_from_files(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "data.parquet")
     expected = task_from_table(table, tree="expr", target="classes").make_data(TableDataOptions()).forest
     for source in (tmp_path / "data.csv", tmp_path / "data.jsonl", tmp_path / "data.parquet", frame):
-        task = task_from_table(source, tree="expr", target="classes", kind="nodes")
+        task = task_from_table(source, tree="expr", target="classes")
+        assert task.name == "table_nodes"
         assert task.make_data(TableDataOptions()).forest == expected
 
 
@@ -180,6 +185,104 @@ def test_rows_without_a_target_are_left_out_of_training() -> None:
         task_from_table(rows[::3], tree="tree", target="size", kind="regression").make_data(TableDataOptions())
 
 
+@pytest.fixture(params=["csv", "jsonl", "frame"])
+def numbered(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A table whose classes are whole numbers, and whose nodes have whole numbers, in different forms."""
+    pandas = pytest.importorskip("pandas")
+    rows = [
+        {"expr": "(f x y)", "class": 10, "classes": [1, 0, 2]},
+        {"expr": "x", "class": 2, "classes": [1]},
+        {"expr": "y", "class": 0, "classes": [None]},
+    ]
+    frame = pandas.DataFrame(rows)
+    if request.param == "frame":
+        return frame
+    path = tmp_path / f"data.{request.param}"
+    if request.param == "csv":
+        frame["classes"] = frame["classes"].map(json.dumps)
+        frame.to_csv(path, index=False)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_classes_that_are_numbers_are_predicted_as_numbers(numbered: Any, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    task = task_from_table(numbered, tree="expr", target="class")
+    assert task.classes == (0, 2, 10)
+    model = Model(task, task.networks["Tree-RNN"])
+    save(tmp_path / "model", model)
+    loaded = treemem.load(tmp_path / "model")
+    assert loaded.task.classes == (0, 2, 10)
+    assert list(loaded.predict(pandas.DataFrame({"expr": ["x", "y"]})).columns) == [0, 2, 10]
+    answers = list(TreePredictor(loaded).predict(["x", "y"]))
+    assert {type(answer["prediction"]) for answer in answers} == {int}
+    nodes = task_from_table(numbered, tree="expr", target="classes")
+    assert (nodes.name, nodes.classes) == ("table_nodes", (0, 1, 2))
+
+
+def test_classes_that_are_texts_stay_texts() -> None:
+    for cells in (["0", "1"], [0, "1"]):
+        rows = [{"tree": "x", "name": cell} for cell in cells]
+        assert task_from_table(rows, tree="tree", target="name", kind="classes").classes == ("0", "1")
+    truths = [{"tree": "x", "yes": True}, {"tree": "y", "yes": False}, {"tree": "z", "yes": None}]
+    assert task_from_table(truths, tree="tree", target="yes").classes == (False, True)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_row_of_a_data_frame_without_a_tree_is_an_error_that_names_it(missing: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"expr": ["(f x)", missing], "size": [2.5, 1.5]}, index=["one", "two"])
+    with pytest.raises(ParseError, match=r"^row two: the field 'expr' is empty$"):
+        task_from_table(frame, tree="expr", target="size")
+    task = task_from_table(frame[:1], tree="expr", target="size")
+    model = Model(task, task.networks["Tree-RNN"])
+    with pytest.raises(ParseError, match=r"^row two: the field 'expr' is empty$"):
+        model.predict(frame)
+    answers = TreePredictor(model).predict(frame)
+    assert answers["error"].tolist() == [None, "row two: the field 'expr' is empty"]
+    assert answers["prediction"]["two"] is None
+    for predict in (model.predict, TreePredictor(model).predict):
+        with pytest.raises(RecipeError, match=r"columns \['exp', 'size'\], and none of expr; did you mean exp"):
+            predict(frame.rename(columns={"expr": "exp"}))
+
+
+def test_predictions_of_several_targets_and_of_nodes_keep_the_form_of_the_table(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS[:8])
+    for target in (["size", "twice"], ["has x", "has f"]):
+        task = task_from_table(frame, tree="expr", target=target)
+        model = Model(task, task.networks["Tree-RNN"])
+        assert list(model.predict(frame).columns) == target
+    frame = pandas.DataFrame(with_nodes(8))
+    task = task_from_table(frame, tree="expr", target="classes")
+    model = Model(task, task.networks["Tree-RNN"])
+    found = model.predict(frame)
+    assert found.index.equals(frame.index)
+    assert [len(classes) for classes in found] == [parse_brackets(text).size for text in frame["expr"]]
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    for name in ("answers.csv", "answers.parquet"):
+        predict_file(model, tmp_path / "new.csv", tmp_path / name)
+    for answers in (pandas.read_csv(tmp_path / "answers.csv"), pandas.read_parquet(tmp_path / "answers.parquet")):
+        assert answers["prediction"].map(json.loads).tolist() == found.tolist()
+
+
+def test_numbers_are_predicted_into_parquet(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    task = task_from_table(ROWS[:8], tree="expr", target="size")
+    model = Model(task, task.networks["Tree-RNN"])
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:8]))
+    predict_file(model, tmp_path / "new.jsonl", tmp_path / "answers.parquet")
+    answers = pandas.read_parquet(tmp_path / "answers.parquet")
+    np.testing.assert_allclose(answers["prediction"], model.predict([row["expr"] for row in ROWS[:8]]))
+
+
+def test_a_sequence_network_for_classes_of_nodes_is_refused_when_it_is_made() -> None:
+    task = task_from_table(with_nodes(8), tree="expr", target="classes")
+    with pytest.raises(RecipeError, match="table_nodes needs a state for each node, and LSTM reads sequences"):
+        Model(task, NetworkConfig("LSTM", {"hidden_size": 4}))
+
+
 def test_what_is_wrong_with_a_table_is_said() -> None:
     with pytest.raises(RecipeError, match="row 1: 2 classes for a tree of 3 nodes"):
         task_from_table([{"expr": "(f x y)", "names": ["a", "b"]}], tree="expr", target="names")
@@ -187,7 +290,7 @@ def test_what_is_wrong_with_a_table_is_said() -> None:
         task_from_table([{"expr": "(f x y)", "size": 3}], tree="expr", target="size", kind="nodes")
     with pytest.raises(RecipeError, match="no column 'siz'; did you mean size"):
         task_from_table(ROWS, tree="expr", target="siz")
-    with pytest.raises(ParseError, match="line 2"):
+    with pytest.raises(ParseError, match="row 2, column 3"):
         task_from_table([ROWS[0], {"expr": "(f", "size": 1}], tree="expr", target="size")
     with pytest.raises(GraphError, match="row 1: a list describes"):
         task_from_table([{"expr": [], "size": 1}], tree="expr", target="size")
@@ -230,3 +333,17 @@ def test_answers_have_the_line_of_the_file_on_which_a_row_begins(tmp_path: Path)
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [answer["id"] for answer in answers] == [2, 4, 5]
     assert answers[2]["error"].startswith("line 5")
+
+
+@pytest.mark.parametrize(
+    ("target", "labels"),
+    [("size", ["2.5", None]), (["has x", "has f"], ["has f", "(none)"]), ("classes", ["a b", None])],
+)
+def test_a_page_shows_the_labels(target: Any, labels: list[str | None]) -> None:
+    rows = [
+        {"expr": "(f y)", "size": 2.5, "has x": 0, "has f": 1, "classes": ["a", "b"]},
+        {"expr": "y", "size": None, "has x": 0, "has f": 0, "classes": None},
+    ]
+    task = task_from_table(rows, tree="expr", target=target)
+    page = page_data(Model(task, task.networks["Tree-RNN"]), task.read_examples(rows))
+    assert [example["label"] for example in page["examples"]] == labels

@@ -49,7 +49,7 @@ def _run(options: Namespace) -> None:
 def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
     """Return how the first network differs from each of the others."""
     from treemem.explore import markdown_table
-    from treemem.runs.trained_networks import compare_networks
+    from treemem.runs.trained_networks import compare_networks, paired_seeds
 
     (first, reference), *others = networks.items()
     head = [f"{first} less", "points", "95 % interval", "only the first correct", "only the other correct", "p by seed"]
@@ -61,6 +61,13 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
             continue
         low, high = found.interval
         p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
+        if reference.answers.keys() != network.answers.keys():
+            own, theirs = (", ".join(map(str, sorted(each.answers))) for each in (reference, network))
+            used = ", ".join(f"{a}" if a == b else f"{a} with {b}" for a, b in paired_seeds(reference, network))
+            missing.append(
+                f"{first} has the seeds {own}, and {name} has {theirs}. Their paired statistics use only: {used}. The "
+                "means in the table above are over all seeds of each."
+            )
         counts = [str(found.only_first), str(found.only_second)]
         rows.append([name, f"{100 * found.difference:.2f}", f"{100 * low:.2f} to {100 * high:.2f}", *counts, p_values])
     about = "The same test examples: bootstrap over the examples, and McNemar's test for each seed"

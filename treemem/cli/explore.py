@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 from jsonargparse import Namespace
@@ -33,18 +34,24 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import explore
+    from treemem.predict.files import record_ids
     from treemem.records import check_writable
     from treemem.runs.accelerator import find_device
 
     check_writable(options.output, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     forest = model.task.read_examples(options.input, format=options.format)
-    count, ids = len(model.task.examples_to_predict(forest)), None
+    count = len(model.task.examples_to_predict(forest))
+    ids: list[Any] = []
+    if options.input != "-":
+        ids = record_ids(options.input, model.task.reader, options.format)
+    if len(ids) != count:  # an example of this task is not a record
+        ids = list(range(1, count + 1))
     if count > options.most:
         _logger.info("the page shows %d of %d examples, spread evenly; --most N shows more", options.most, count)
         chosen = np.linspace(0, count - 1, options.most).round().astype(np.int64)
         trees = np.arange(len(forest)).reshape(count, -1)
-        forest, ids = forest[trees[chosen].ravel()], (chosen + 1).tolist()
+        forest, ids = forest[trees[chosen].ravel()], [ids[number] for number in chosen.tolist()]
     page = explore(
         model,
         forest,

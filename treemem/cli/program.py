@@ -168,8 +168,10 @@ def _without_imports(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _import_file(name: str) -> None:
     """Import a user's module, which registers tasks and networks; other processes find it too."""
     path = Path(name).resolve()
-    if path.suffix != ".py" or not path.is_file():
+    if path.suffix != ".py":
         raise UsageError(f"--import needs a file of Python, such as my_tasks.py, not {name!r}")
+    if not path.is_file():
+        raise UsageError(f"there is no file {name} to import")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)

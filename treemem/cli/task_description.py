@@ -88,9 +88,13 @@ def _options(owner: Callable[..., Any]) -> list[str]:
         default = part.default if part.default is not dataclasses.MISSING else None
         if part.default_factory is not dataclasses.MISSING:
             default = part.default_factory()
-        line = f"{part.name} ({part.type}, default {json.dumps(default)})"
+        line = f"{part.name} ({_type_name(part.type)}, default {json.dumps(default)})"
         lines.append(f"{line}: {meanings[part.name]}" if meanings.get(part.name) else line)
     return lines
+
+
+def _type_name(declared: Any) -> str:
+    return inspect.formatannotation(declared) if isinstance(declared, type) else str(declared)
 
 
 def _published(task: type[Task]) -> list[str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_output, add_overrides, add_shared
+from treemem.cli.command import Command, CommandParser, UsageError, add_output, add_overrides, add_shared
 
 if TYPE_CHECKING:
     from treemem.data.examples import TaskData
-    from treemem.metrics.score import Score
+    from treemem.metrics.score import PublishedFigure, Score
     from treemem.runs.recipe import Recipe
     from treemem.task import Task
 
@@ -42,7 +42,10 @@ def _run(options: Namespace) -> None:
 
     processes = joined_processes()
     given = [] if options.seeds is None else [f"seeds={options.seeds}"]
-    given += [] if options.epochs is None else [f"training.epochs={options.epochs}"]
+    if options.epochs is not None:
+        if any(each.partition("=")[0].strip() == "training.epochs" for each in options.set):
+            raise UsageError("--epochs and training.epochs both set the number of epochs; give one of them")
+        given.append(f"training.epochs={options.epochs}")
     with processes.agreeing():
         overrides = [*given, *options.set]
         of_others = [each for each in overrides if not each.startswith(("networks.", "training."))]
@@ -66,16 +69,27 @@ def _run(options: Namespace) -> None:
 
 def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
     """Print the scores of all networks in the folder of a run, and write a table and a plot there."""
-    from treemem.runs.recipe_run import CARD, LOG, RESULTS, gathered_rows, scores_by_network, write_results, write_text
+    from treemem.runs.recipe_run import (
+        CARD,
+        LOG,
+        RESULTS,
+        gathered_rows,
+        published_figures,
+        scores_by_network,
+        write_results,
+        write_text,
+    )
 
     digest = task.examples(data.forest).digest()
     rows = gathered_rows(output, list(recipe.networks), digest)
     scores = scores_by_network(rows, task.group)
-    table = _tables(task, scores)
+    published = published_figures(task, output)
+    table = _tables(task, scores, published)
     print(f"\n{table}\n")
     write_results(output, rows, data.card, digest)
     write_text(output / _TABLE, f"{table}\n")
-    print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{_plotted(task, scores, output)}")
+    plot = _plotted(task, scores, published, output)
+    print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{plot}")
 
 
 @contextlib.contextmanager
@@ -101,31 +115,29 @@ def logged_in(folder: Path) -> Iterator[None]:
         handler.close()
 
 
-def _tables(task: Task, scores: dict[str, list[Score]]) -> str:
+def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure]) -> str:
     from treemem.explore import accuracy_table, overall_table
     from treemem.runs.recipe_run import TEST
 
     monitor = task.monitor
-    shown = [figure for figure in task.published if (figure.split, figure.metric) == (TEST, monitor.metric)]
+    shown = [figure for figure in published if (figure.split, figure.metric) == (TEST, monitor.metric)]
     about = "; published figures are of the published data" if shown else ""
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
     parts = [f"Test: {monitor.metric}{unit}, by {task.group}{about}", table]
     if any(own[-1].f1 is not None for own in scores.values()):
-        parts += ["Test, all: %, published figures in parentheses", overall_table(scores, task.published)]
+        parts += ["Test, all: %, published figures in parentheses", overall_table(scores, published)]
     return "\n\n".join(parts)
 
 
-def _plotted(task: Task, scores: dict[str, list[Score]], output: Path) -> str:
+def _plotted(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure], output: Path) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         _logger.info("matplotlib is not installed, so no plot is drawn; pip install 'treemem[plot]'")
         return ""
     from treemem.explore import plot_accuracy
 
     plot = output / f"{task.monitor.metric.replace(' ', '_')}_by_{task.group}.png"
-    plot_accuracy(
-        scores, plot, task.published, group=task.group, title=task.name.replace("_", " "), monitor=task.monitor
-    )
+    plot_accuracy(scores, plot, published, group=task.group, title=task.name.replace("_", " "), monitor=task.monitor)
     return f"; plot: {plot}"
 
 
@@ -135,7 +147,7 @@ COMMAND = Command(
     usage="RECIPE [FIELD=VALUE ...] [options]",
     description=(
         "The same command resumes an interrupted run. The results include networks that were trained earlier in the\n"
-        "same folder on the same data."
+        "same folder. A folder of networks that were trained on other data is refused."
     ),
     examples=(
         "treemem train equation_verification/small --networks Tree-LSTM",

@@ -181,7 +181,8 @@ def _answers(model: Model, own: Examples, kept: Any) -> list[dict[str, Any]]:
     if isinstance(task, ClassificationTask):
         found = _class_answers(model.probabilities(kept, own.targets), task.class_names, own.targets["label"].tolist())
     else:
-        found = [_other_answer(*answer) for answer in model.answers(kept, own)]
+        labels = task.known_answers(own) or [None] * len(own)
+        found = [_other_answer(*each, label) for each, label in zip(model.answers(kept, own), labels, strict=True)]
     for number, answer in enumerate(found):
         output, is_number = kept[number], answer["prediction"] != _NOT_A_NUMBER
         is_known = correct is not None and own.labelled[number]
@@ -213,15 +214,19 @@ def _class_answers(
     return found
 
 
-def _other_answer(prediction: Any, probability: float | None) -> dict[str, Any]:
+def _other_answer(prediction: Any, probability: float | None, label: Any) -> dict[str, Any]:
     """Return an answer of a task that is not a classification."""
-    text = " ".join(map(str, prediction)) if isinstance(prediction, (list, tuple)) else str(prediction)
     return {
-        "prediction": _NOT_A_NUMBER if prediction is None else printable_line(text),
+        "prediction": _NOT_A_NUMBER if prediction is None else _answer_text(prediction),
         "probability": None if probability is None else shown(probability),
         "classes": [],
-        "label": None,
+        "label": None if label is None else _answer_text(label),
     }
+
+
+def _answer_text(answer: Any) -> str:
+    parts = ["?" if part is None else part for part in answer] if isinstance(answer, (list, tuple)) else [answer]
+    return printable_line(" ".join(map(str, parts)) or "(none)")
 
 
 def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:

@@ -267,6 +267,11 @@ class _Run:
             )
 
 
+def record_ids(source: str, reader: RecordReader, format: str | None = None) -> list[Any]:
+    """Return the ids of the records of a file, as :func:`predict_file` writes them."""
+    return [entry.id for entry in _record_entries(source, format_of(source, format), reader)]
+
+
 def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:
     needed = reader.example_fields
     columns = ("id", *needed) if needed else None

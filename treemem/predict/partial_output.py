@@ -126,7 +126,7 @@ class PartialOutput:
             if format != "jsonl" or packed:
                 complete = temporary_path(self.output)
                 types = self._types() if format == "parquet" else None
-                answers = self._answers()
+                answers = self._answers() if format == "jsonl" else map(_with_list_as_text, self._answers())
                 if types is not None and types["id"] is str:
                     answers = ({**answer, "id": str(answer["id"])} for answer in answers)
                 write_file(complete, answers, format=format, packed=packed, fields=fields, types=types)
@@ -149,8 +149,9 @@ class PartialOutput:
     def _types(self) -> dict[str, type]:
         """Return the types of Parquet columns. The ``id`` is a number only if all ids are integers of 64 bits."""
         ids = all(type(answer["id"]) is int and -_INT64 <= answer["id"] < _INT64 for answer in self._answers())
-        names = any(isinstance(answer["prediction"], str) for answer in self._answers())
-        return {"id": int if ids else str, "prediction": str if names else int, "probability": float, "error": str}
+        found = {type(answer["prediction"]) for answer in self._answers()} - {type(None)}
+        prediction = str if found & {str, list} else next((kind for kind in (float, int, bool) if kind in found), int)
+        return {"id": int if ids else str, "prediction": prediction, "probability": float, "error": str}
 
     def close(self) -> None:
         """Close the file. Delete it if there are no answers."""
@@ -165,3 +166,11 @@ class PartialOutput:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _with_list_as_text(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with JSON for a list of predictions, as formats without lists hold it."""
+    prediction = answer["prediction"]
+    return (
+        {**answer, "prediction": json.dumps(prediction, ensure_ascii=False)} if isinstance(prediction, list) else answer
+    )

@@ -20,6 +20,7 @@ from treemem.model import Model, is_data_frame
 from treemem.nn.row_cache import RowCache
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
+from treemem.records import check_columns
 from treemem.task import Answer
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
@@ -99,17 +100,21 @@ class TreePredictor:
     def predict(self, records: Any) -> Any:
         """Yield an answer for each record. The first answers come after some thousand records are read.
 
-        Of a DataFrame, whose columns are the fields of the records, return a DataFrame with its index and the columns
-        ``prediction``, ``probability`` and ``error``.
+        For a DataFrame, whose columns are the fields of the records, return a DataFrame with its index and the columns
+        ``prediction``, ``probability`` and ``error``. Good rows have the error None. Bad rows have the prediction None
+        and the probability NaN.
 
         Raises:
-            RecipeError: ``records`` is a single record.
+            RecipeError: ``records`` is a single record, or a DataFrame without the column of the examples.
         """
         if is_data_frame(records):
             columns = {name: records[name].to_numpy() for name in records.columns if name != "id"}
             answers = self(columns)
             del answers["id"]
-            return type(records)(answers, index=records.index)
+            for number, (row, error) in enumerate(zip(records.index, answers["error"], strict=True)):
+                if error is not None:
+                    answers["error"][number] = f"row {row}{error.removeprefix(f'line {number + 1}')}"
+            return type(records)(answers, index=records.index, dtype=object).astype({"probability": np.float64})
         if isinstance(records, (str, bytes, Mapping, Tree)):
             raise RecipeError("predict takes several records; put a single one in a list")
         records = (self._without_graph(record) for record in records)
@@ -126,9 +131,14 @@ class TreePredictor:
         """Return the answers as columns, for records whose fields are the columns of ``batch``, each ``[records]``.
 
         Text lines are a single column ``text``. This process reads the records. A bad record has the probability NaN.
+
+        Raises:
+            RecipeError: there is no column of the examples.
         """
         columns = {name: np.asarray(column).tolist() for name, column in batch.items()}
         lines = columns["text"] if list(columns) == ["text"] else None
+        if lines is None:
+            check_columns("the table", self.reader.example_fields, list(columns))
         records = lines or [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         chunks = chunks_of(_entries(records, self.reader))
         answers = [answer for _, part in self.answers(chunks, 1) for answer in part]

@@ -12,7 +12,16 @@ from treemem.records.places import (
     temporary_path,
     writing,
 )
-from treemem.records.reader import FORMATS, Record, format_of, is_packed, open_source, read_records, text_lines
+from treemem.records.reader import (
+    FORMATS,
+    Record,
+    check_columns,
+    format_of,
+    is_packed,
+    open_source,
+    read_records,
+    text_lines,
+)
 from treemem.records.writer import json_line, write_file, write_records
 
 __all__ = [
@@ -20,6 +29,7 @@ __all__ = [
     "Record",
     "bring_to_disk",
     "cannot_write",
+    "check_columns",
     "check_writable",
     "format_of",
     "is_packed",

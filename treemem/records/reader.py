@@ -78,12 +78,12 @@ def read_records(
         ParseError: the file as a whole is damaged, or (with ``strict``) a record is; it names the file and the line.
     """
     name = os.fspath(source)
-    check_columns = functools.partial(_check_columns, name, one_of)
+    check = functools.partial(check_columns, name, one_of)
     readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
         "text": functools.partial(_text_records, text_fields, skip_blank_lines),
-        "csv": functools.partial(_csv_records, check_columns, skip_blank_lines),
+        "csv": functools.partial(_csv_records, check, skip_blank_lines),
         "jsonl": _jsonl_records,
-        "parquet": functools.partial(_parquet_records, check_columns, columns),
+        "parquet": functools.partial(_parquet_records, check, columns),
     }
     reader = readers[format_of(name, format)]
     with open_source(source) as stream:
@@ -207,7 +207,7 @@ def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
 _CheckColumns = Callable[[Sequence[str]], None]
 
 
-def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> None:
+def check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> None:
     """Raise a RecipeError for a table that has no column of ``one_of``."""
     if not one_of or set(one_of) & set(columns):
         return
@@ -217,7 +217,7 @@ def _check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> 
     raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
 
 
-def _csv_records(check_columns: _CheckColumns, skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
+def _csv_records(check: _CheckColumns, skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
     for line, row, error in _csv_rows(text_lines(stream), skip_blank_lines):
         cells = [cell.strip() for cell in row] if header is None else row
@@ -226,7 +226,7 @@ def _csv_records(check_columns: _CheckColumns, skip_blank_lines: bool, stream: I
                 error = _header_error(cells)
             if error is not None:
                 raise error.at(line)
-            check_columns(cells)
+            check(cells)
             header = cells
             continue
         if error is None and len(cells) != len(header):
@@ -304,9 +304,7 @@ def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
         csv.field_size_limit(limit)
 
 
-def _parquet_records(
-    check_columns: _CheckColumns, columns: Sequence[str] | None, stream: IO[bytes]
-) -> Iterator[Record]:
+def _parquet_records(check: _CheckColumns, columns: Sequence[str] | None, stream: IO[bytes]) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
@@ -317,7 +315,7 @@ def _parquet_records(
         wrong = _header_error(names) if names else None
         if wrong is not None:
             raise wrong
-        check_columns(names)
+        check(names)
         read = None if columns is None else [name for name in names if name in columns]
         number = 0
         for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=read):

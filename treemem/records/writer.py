@@ -37,8 +37,8 @@ def write_records(
         target: a path, or ``"-"`` for standard output. A name that ends in ``.gz`` is packed.
         format: one of ``FORMATS``; told from the name by default.
         fields: names of the fields, in order; those of the first record by default.
-        types: for Parquet, ``int``, ``float`` or ``str`` for each field, where each may also be None. With types,
-            Parquet too is written without holding all records in memory.
+        types: for Parquet, ``bool``, ``int``, ``float`` or ``str`` for each field, where each may also be None. With
+            types, Parquet too is written without holding all records in memory.
 
     Returns:
         The number of records written.
@@ -154,7 +154,7 @@ def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fiel
     import pyarrow
     import pyarrow.parquet
 
-    columns = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    columns = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     names = list(fields or types or ())
     schema = pyarrow.schema([(name, columns[types[name]]) for name in names]) if types else None
 

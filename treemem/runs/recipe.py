@@ -102,7 +102,20 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     if not isinstance(content, dict):
         found = "is empty" if content is None else f"is {type(content).__name__}"
         raise RecipeError(f"the recipe {path} {found}; it must be fields and their values")
-    return _parsed(parse_recipe, _without_longer_curriculum(content, overrides), overrides, os.fspath(source))
+    content = _with_overridden_networks(_without_longer_curriculum(content, overrides), overrides)
+    return _parsed(parse_recipe, content, overrides, os.fspath(source))
+
+
+def _with_overridden_networks(content: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a recipe with the networks of its task whose options are overridden, if it does not list them."""
+    networks, task = content.get("networks"), content.get("task")
+    if not isinstance(networks, dict) or task not in TASKS.names():
+        return content
+    known = TASKS.find(task).networks
+    paths = [parse_override(override)[0].split(".") for override in overrides]
+    named = [path[1] for path in paths if path[0] == "networks" and len(path) > 2]
+    added = {name: dataclasses.asdict(known[name]) for name in named if name in known and name not in networks}
+    return {**content, "networks": {**networks, **added}}
 
 
 def _without_longer_curriculum(content: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from treemem.data.examples import TaskData
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.hub_client import is_address
-from treemem.metrics.score import Score, row_score, score_row
+from treemem.metrics.score import PublishedFigure, Score, row_score, score_row
 from treemem.model_digest import weights_digest
+from treemem.networks import NetworkConfig
+from treemem.plain_yaml import load_yaml
 from treemem.records import read_records, replacing, write_records, writing
 from treemem.runs.fit import check_fit
-from treemem.runs.recipe import Recipe, format_recipe
+from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
 from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
 from treemem.runs.study import packed_answers
 from treemem.task import Task
@@ -103,6 +105,7 @@ def train_recipe(
     examples = task.examples(data.forest)
     examples.scorable_part(TEST)
     digest = examples.digest()
+    _check_same_data(recipe, Path(output), digest, overwrite=overwrite)
     if overwrite:
         for name, network in recipe.networks.items():
             check_fit(task, network, data.forest, recipe.training, output=Path(output) / name)
@@ -126,6 +129,40 @@ def train_recipe(
                 write_results(folder, rows, data.card, digest)
                 write_records(folder / ANSWERS, _answers(result, seeds, digest))
         yield name, result
+
+
+def _check_same_data(recipe: Recipe, output: Path, digest: str, *, overwrite: bool) -> None:
+    """Check that the networks of a folder that stay there were trained on the same data.
+
+    Raises:
+        RecipeError: they were not; the message names the options that differ.
+    """
+    for card in sorted(output.glob(f"*/{CARD}")):
+        folder = card.parent
+        if recorded_digest(folder) in ("", digest) or (overwrite and folder.name in recipe.networks):
+            continue
+        changes = _changed_data(recipe, folder) or "its options are the same, so a file or the generator has changed"
+        raise RecipeError(
+            f"{folder} was trained on other data: {changes}. A folder holds networks of the same data; choose another "
+            "output folder (--output), or go on with the same data as before"
+        )
+
+
+def _changed_data(recipe: Recipe, folder: Path) -> str:
+    """Return which options of the data differ from those in the recipe of a network."""
+    if not (folder / RECIPE).is_file():
+        return "they are not recorded"
+    before, now = load_yaml((folder / RECIPE).read_text(encoding="utf-8")), recipe_fields(recipe)
+    return "; ".join(
+        f"{part}.{name} was {old!r:.200} and is {new!r:.200} now"
+        for part in ("data", "task_options")
+        for name in {**before[part], **now[part]}
+        if (old := _plain(before[part].get(name))) != (new := _plain(now[part].get(name)))
+    )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator[dict[str, Any]]:
@@ -223,6 +260,19 @@ def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = R
         else:
             _logger.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)
     return [record.fields for name in (*first, *others) for record in read_records(output / name / file)]
+
+
+def published_figures(task: Task, output: Path) -> list[PublishedFigure]:
+    """Return the published figures, without those of networks that have other options in this run."""
+    figures = []
+    for figure in task.published:
+        file = output / figure.network / RECIPE
+        if file.is_file():
+            fields = load_yaml(file.read_text(encoding="utf-8"))["networks"][figure.network]
+            if figure.network in task.networks and NetworkConfig(**fields) != task.networks[figure.network]:
+                continue
+        figures.append(figure)
+    return figures
 
 
 def scores_by_network(rows: Iterable[Mapping[str, Any]], group: str) -> dict[str, list[Score]]:

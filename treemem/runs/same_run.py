@@ -61,7 +61,7 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
 
 def _difference(name: str, before: Any, now: Any) -> str:
     if name == "data":
-        return "the data are others now"
+        return "it was trained on other data (other files, data options or splits)"
     if isinstance(before, dict) and isinstance(now, dict):  # only the options that differ
         names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
         before, now = ({option: options.get(option) for option in names} for options in (before, now))

@@ -99,20 +99,22 @@ def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
 
 
 def compare_networks(first: TrainedNetwork, second: TrainedNetwork) -> Comparison | str:
-    """Return paired statistics over the seeds that both networks have, or why there are none.
-
-    Without a common seed, the seeds are paired in ascending order.
-    """
+    """Return paired statistics over the pairs of :func:`paired_seeds`, or why there are none."""
     if not first.answers or not second.answers:
         return "answers to single examples are not known"
     if first.data != second.data:
         return "the networks were tested on different data"
-    common = sorted(first.answers.keys() & second.answers.keys())
-    ours, theirs = (common or sorted(network.answers) for network in (first, second))
-    pairs = list(zip(ours, theirs, strict=False))
+    pairs = paired_seeds(first, second)
     return compare(
         np.stack([first.answers[seed] for seed, _ in pairs]), np.stack([second.answers[seed] for _, seed in pairs])
     )
+
+
+def paired_seeds(first: TrainedNetwork, second: TrainedNetwork) -> list[tuple[int, int]]:
+    """Return the common seeds of two networks, each with itself; without one, pairs in ascending order."""
+    common = sorted(first.answers.keys() & second.answers.keys())
+    ours, theirs = (common or sorted(network.answers) for network in (first, second))
+    return list(zip(ours, theirs, strict=False))
 
 
 def check_one_task(networks: Sequence[TrainedNetwork]) -> None:

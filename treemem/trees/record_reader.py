@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
 from treemem.trees.as_tree import as_tree
 from treemem.trees.forest import Forest
@@ -160,6 +162,12 @@ def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
             return text
     there = ", ".join(map(str, fields)) or "(none)"
     raise ParseError(f"no example among the fields {there:.200}", expected=" or ".join(names))
+
+
+def is_missing(cell: object) -> bool:
+    """Return whether a cell of a table holds nothing: None, NaN, or what pandas has for them."""
+    is_nan = isinstance(cell, (float, np.floating)) and cell != cell
+    return cell is None or is_nan or type(cell).__name__ in ("NAType", "NaTType")
 
 
 def split_of(fields: Mapping[str, Any]) -> str:
