@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--golden-dir",
         type=Path,
         default=TESTS / "golden",
-        help="folder of golden vectors, with the folders stack_trees and sequence (default: tests/golden)",
+        help="folder of golden vectors, with stack_trees, sequence and learned_trees in it (default: tests/golden)",
     )
 
 

@@ -101,6 +101,8 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "ONLSTM",
             "Transformer",
             "UniversalTransformer",
+            "EfficientBeamTreeGRC",
+            "BeamTreeGRC",
             "SequenceToSequence",
         )
     },
@@ -130,6 +132,9 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "Ordered Memory": NetworkConfig("OrderedMemory", size),
         "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**size, "cell": "rnn"}),
         "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": chunk_size, "num_layers": 1}),
+        "EBT-GRC": NetworkConfig("EfficientBeamTreeGRC", size),
+        "BT-GRC": NetworkConfig("BeamTreeGRC", size),
+        "BT-GRC, OneSoft": NetworkConfig("BeamTreeGRC", {**size, "top_k": "onesoft"}),
         "RNN": NetworkConfig("RNN", size),
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),

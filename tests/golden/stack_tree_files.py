@@ -44,11 +44,13 @@ SEQUENCES = ("lstm", "rnn")
 """Baselines over the tokens, as files call them."""
 
 
-def same(ours: torch.Tensor, golden: Any, name: str, dtype: torch.dtype = torch.float64) -> None:
-    """Assert that a tensor is the golden array: to 1e-10, or in float32 to 1e-5 of the largest entry."""
+def same(
+    ours: torch.Tensor, golden: Any, name: str, dtype: torch.dtype = torch.float64, *, exact: float = 1e-10
+) -> None:
+    """Assert that a tensor is the golden array: to ``exact``, or in float32 to 1e-5 of the largest entry."""
     golden = np.asarray(golden, dtype=np.float64)
     assert tuple(ours.shape) == golden.shape, name
-    tolerance = 1e-10 if dtype == torch.float64 else 1e-5 * max(1.0, float(np.abs(golden).max(initial=0)))
+    tolerance = exact if dtype == torch.float64 else 1e-5 * max(1.0, float(np.abs(golden).max(initial=0)))
     np.testing.assert_allclose(ours.detach().double().numpy(), golden, rtol=0, atol=tolerance, err_msg=name)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from induction.random_trees import leaves
@@ -7,10 +9,16 @@ from tree_strategies import VOCABULARY as RANDOM_VOCABULARY
 from tree_strategies import random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.induction import induced_trees, remove_brackets, tree_from_distances, tree_from_pointer_probabilities
+from treemem.induction import (
+    induced_trees,
+    remove_brackets,
+    tree_from_distances,
+    tree_from_pointer_probabilities,
+    tree_from_splits,
+)
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn import ONLSTM, RNN, OrderedMemory, TreeRNN
+from treemem.nn import ONLSTM, RNN, BeamTreeGRC, EfficientBeamTreeGRC, OrderedMemory, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
@@ -97,6 +105,18 @@ def test_distances_are_of_the_second_layer_unless_another_is_asked_for() -> None
     assert induced_trees(single, BATCH) == induced_trees(single, BATCH, layer=0)
 
 
+@pytest.mark.parametrize("network", [EfficientBeamTreeGRC, BeamTreeGRC])
+def test_a_beam_gives_its_likeliest_tree(network: Any) -> None:
+    torch.manual_seed(1)
+    encoder = network(4, VOCABULARY, form="leaves", beam_size=2)
+    joined = encoder.eval()(BATCH, trace=True).trace["joined"]
+    found = induced_trees(encoder.train(), BATCH)
+    assert [leaves(tree) for tree in found] == [["a", "not", "b"], ["b"], ["a", "b", "a", "not"]]
+    for values, tree in zip(joined, found, strict=True):
+        words = leaves(tree)
+        assert tree_from_splits(values[: len(words)], words) == tree
+
+
 def test_brackets_that_were_tokens_are_leaves_until_they_are_removed() -> None:
     found = induced_trees(memory("bracketed leaves"), BATCH)
     assert leaves(found[0]) == ["(", "a", "(", "not", "b", ")", ")"]
@@ -124,7 +144,7 @@ def test_the_encoder_is_left_in_the_mode_it_was_in() -> None:
 
 
 def test_what_does_not_induce_trees_is_told() -> None:
-    with pytest.raises(RecipeError, match="RNN does not induce trees; OrderedMemory and ONLSTM do"):
+    with pytest.raises(RecipeError, match=r"RNN does not induce trees; networks .* do, such as OrderedMemory, ONLSTM"):
         induced_trees(RNN(4, VOCABULARY, form="leaves"), BATCH)
     whole = Model(ListOps(), NetworkConfig("OrderedMemory", {"hidden_size": 4}))
     with pytest.raises(RecipeError, match=r"Model does not induce trees; give its \.encoder"):
@@ -143,3 +163,8 @@ def test_pointers_that_are_not_finite_name_the_sequence() -> None:
         encoder.embedding.weight[VOCABULARY.leaves.index("not")] = torch.nan
     with pytest.raises(GraphError, match=r"begins with sentence 2: sequence 0: the probabilities at token 3 \('not'\)"):
         induced_trees(encoder, [Tree("a"), Tree("b"), TREES[2]], sentences_at_once=2)
+    beams = EfficientBeamTreeGRC(4, VOCABULARY, form="leaves")
+    with torch.no_grad():
+        beams.embedding.weight[VOCABULARY.leaves.index("not")] = torch.nan
+    with pytest.raises(GraphError, match=r"begins with sentence 2: sequence 0: the value of token 0 \('a'\)"):
+        induced_trees(beams, [Tree("a"), Tree("b"), TREES[2]], sentences_at_once=2)

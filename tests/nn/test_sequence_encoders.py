@@ -42,6 +42,9 @@ NETWORKS = [
     NetworkConfig("UniversalTransformer", {"num_steps": 4, "num_heads": 2, "act": True}),
     NetworkConfig("OrderedMemory", {"slots": 4, "embedding_size": 5, "dropout": 0.1, "memory_dropout": 0.1}),
     NetworkConfig("OrderedMemory", {"slots": 3, "cell": "rnn", "engine": "naive", "input_dropout": 0.1}),
+    NetworkConfig("EfficientBeamTreeGRC", {"beam_size": 3, "scored_size": 2, "embedding_size": 5, "dropout": 0.1}),
+    NetworkConfig("BeamTreeGRC", {"beam_size": 2, "noise": False, "engine": "naive"}),
+    NetworkConfig("BeamTreeGRC", {"beam_size": 3, "top_k": "onesoft", "dropout": 0.1}),
 ]
 
 
@@ -222,7 +225,7 @@ def test_an_encoder_is_rebuilt_from_its_plain_options(network: NetworkConfig) ->
         assert encoder.options[name] == value
 
 
-@pytest.mark.parametrize("name", ["LSTM", "ONLSTM", "OrderedMemory"])
+@pytest.mark.parametrize("name", ["LSTM", "ONLSTM", "OrderedMemory", "EfficientBeamTreeGRC"])
 def test_the_engine_can_be_changed_and_the_options_with_it(name: str) -> None:
     encoder: Any = NetworkConfig(name, {"hidden_size": 20}).build(VOCABULARY)
     encoder.engine = "naive"

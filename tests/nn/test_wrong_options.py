@@ -11,8 +11,10 @@ from treemem.errors import RecipeError
 from treemem.nn import (
     LSTM,
     ONLSTM,
+    BeamTreeGRC,
     ChildSumTreeLSTM,
     ClassifierHead,
+    EfficientBeamTreeGRC,
     NumberDecoder,
     OrderedMemory,
     RelationHead,
@@ -82,6 +84,11 @@ LAYERS = [
     (OrderedMemory, {"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
     (OrderedMemory, {"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),
     (OrderedMemory, {"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
+    (EfficientBeamTreeGRC, {"beam_size": 0}, "beam_size must be at least 1, not 0"),
+    (EfficientBeamTreeGRC, {"scored_size": 9}, "scored_size=9 must be at most hidden_size=8"),
+    (EfficientBeamTreeGRC, {"noise": "no"}, "noise must be True or False, not 'no'"),
+    (BeamTreeGRC, {"top_k": "soft"}, "top_k='soft' is none of plain, onesoft"),
+    (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 
 HEADS = [

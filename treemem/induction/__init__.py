@@ -16,7 +16,12 @@ from treemem.induction.page import RunTrees, differing_sentences, write_tree_pag
 from treemem.induction.runs import Agreement, RunsScore, score_runs
 from treemem.induction.scores import SpanScore, corpus_f1, mean_sentence_f1, sentence_f1
 from treemem.induction.spans import tree_spans
-from treemem.trees.induced import tree_from_distances, tree_from_pointer_probabilities, tree_from_pointers
+from treemem.trees.induced import (
+    tree_from_distances,
+    tree_from_pointer_probabilities,
+    tree_from_pointers,
+    tree_from_splits,
+)
 
 __all__ = [
     "Agreement",
@@ -38,6 +43,7 @@ __all__ = [
     "tree_from_distances",
     "tree_from_pointer_probabilities",
     "tree_from_pointers",
+    "tree_from_splits",
     "tree_spans",
     "tree_svg",
     "write_tree_page",

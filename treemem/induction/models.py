@@ -9,6 +9,7 @@ import torch
 
 from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.nn.encoder import INDUCE_TREES
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
@@ -45,7 +46,7 @@ def induced_trees(
     own: Any = encoder
     if not getattr(own, "can_induce_trees", False):
         hint = "; give its .encoder" if getattr(getattr(own, "encoder", None), "can_induce_trees", False) else ""
-        raise RecipeError(f"{type(own).__name__} does not induce trees{hint}; OrderedMemory and ONLSTM do")
+        raise RecipeError(f"{type(own).__name__} does not induce trees{hint}; {INDUCE_TREES}")
     checked_count("sentences_at_once", sentences_at_once)
     if isinstance(sentences, TreeBatch):
         return list(own.induced_trees(sentences, **options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
@@ -32,10 +33,12 @@ __all__ = [
     "LSTM",
     "ONLSTM",
     "RNN",
+    "BeamTreeGRC",
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",
     "DoublyLinkedList",
+    "EfficientBeamTreeGRC",
     "Encoder",
     "EncoderOutput",
     "EqualityHead",

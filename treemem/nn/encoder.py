@@ -10,6 +10,8 @@ import torch
 from treemem.errors import RecipeError
 from treemem.trees.tree import Tree
 
+INDUCE_TREES = "networks whose can_induce_trees is true do, such as OrderedMemory, ONLSTM and EfficientBeamTreeGRC"
+
 
 class Encoder:
     """Defaults for what an encoder can do besides encoding.
@@ -52,4 +54,4 @@ class Encoder:
         Raises:
             RecipeError: the encoder does not induce trees.
         """
-        raise RecipeError(f"{type(self).__name__} does not induce trees; OrderedMemory and ONLSTM do")
+        raise RecipeError(f"{type(self).__name__} does not induce trees; {INDUCE_TREES}")

@@ -15,11 +15,11 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
+from treemem.ops.affine import EPSILON, Affine
+from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
-    Affine,
     Dropouts,
-    GatedCellWeights,
     OrderedMemoryEngine,
     OrderedMemorySteps,
     OrderedMemoryWeights,
@@ -27,7 +27,6 @@ from treemem.ops.ordered_memory import (
     ordered_memory,
     slot_contents,
 )
-from treemem.ops.ordered_memory.weights import EPSILON
 from treemem.ops.sequence_lengths import entry_of_each
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_pointer_probabilities
@@ -293,22 +292,18 @@ class MemoryMaps(Resettable):
 
     def weights(self) -> OrderedMemoryWeights:
         """The parameters as the operation takes them."""
-        norm, cell_map = _affine(self.norm), _affine(self.cell_map)
-        gated = None if self.gate_map is None else GatedCellWeights(cell_map, _affine(self.gate_map), norm)
+        norm, cell_map = Affine.of(self.norm), Affine.of(self.cell_map)
+        gated = None if self.gate_map is None else GatedCellWeights(cell_map, Affine.of(self.gate_map), norm)
         return OrderedMemoryWeights(
-            input=_affine(self.input_map),
+            input=Affine.of(self.input_map),
             input_norm=norm,
-            query=_affine(self.query_map),
-            key=_affine(self.key_map),
-            query_norm=_affine(self.query_norm),
-            key_norm=_affine(self.key_norm),
-            score=_affine(self.score_map),
+            query=Affine.of(self.query_map),
+            key=Affine.of(self.key_map),
+            query_norm=Affine.of(self.query_norm),
+            key_norm=Affine.of(self.key_norm),
+            score=Affine.of(self.score_map),
             cell=PlainCellWeights(cell_map) if gated is None else gated,
         )
-
-
-def _affine(module: torch.nn.Linear | torch.nn.LayerNorm) -> Affine:
-    return Affine(module.weight, module.bias)
 
 
 def _reversed(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,9 @@ from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
+from treemem.ops.affine import EPSILON
 from treemem.ops.cell import Product, State, StepPair
 from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_gates, gated_recursive_step
-from treemem.ops.gated_recursive.step import EPSILON
 from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary

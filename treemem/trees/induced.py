@@ -109,13 +109,7 @@ def tree_from_distances(distances: ArrayLike, tokens: Sequence[str]) -> Tree:
         '(X (X the cat) (X sat down))'
     """
     words = checked_words(tokens)
-    given = _array(distances, words, "as many distances")
-    if given.shape != (len(words),) or given.dtype.kind not in "fiu":
-        raise GraphError(f"{len(words)} tokens need as many distances, not {given.dtype} {given.shape}")
-    if np.isnan(given).any():
-        position = int(np.argmax(np.isnan(given)))
-        raise GraphError(f"the distance of token {position} ({words[position]!r}) is not a number")
-
+    given = _numbers(distances, words, "distances")
     before, after, top = _largest_first(given.tolist())
     order, pending = [], [top]
     while pending:
@@ -129,6 +123,59 @@ def tree_from_distances(distances: ArrayLike, tokens: Sequence[str]) -> Tree:
         if before[word] != _NONE:
             trees[word] = Tree(CONSTITUENT, [trees[before[word]], trees[word]])
     return trees[top]
+
+
+def tree_from_splits(splits: ArrayLike, tokens: Sequence[str]) -> Tree:
+    """Return the binary tree that splits a sentence before the word of the largest value, and so on in both parts.
+
+    Unlike :func:`tree_from_distances`, the word at the split is in no constituent of its own, so every binary tree has
+    values that give it: the step at which what begins at a word is joined with what is before it. Of equal values the
+    first one splits first. Takes time linear in the number of tokens.
+
+    Args:
+        splits: ``[tokens]``, of any scale. The first has no effect.
+        tokens: the labels of the leaves, at least one.
+
+    Raises:
+        GraphError: no tokens, another number of values, or a value that is NaN.
+
+    Example:
+        >>> str(tree_from_splits([0, 1, 3, 2], ["the", "cat", "sat", "down"]))
+        '(X (X the cat) (X sat down))'
+        >>> str(tree_from_splits([0, 3, 1, 2], ["the", "cat", "sat", "down"]))
+        '(X the (X (X cat sat) down))'
+    """
+    words = checked_words(tokens)
+    given = _numbers(splits, words, "values")[1:].tolist()
+    trees = [Tree(word) for word in words]
+    if not given:
+        return trees[0]
+    before, after, top = _largest_first(given)
+    order, pending = [], [top]
+    while pending:
+        split = pending.pop()
+        order.append(split)
+        pending.extend(part for part in (before[split], after[split]) if part != _NONE)
+    joined: dict[int, Tree] = {}
+    for split in reversed(order):  # parts before the whole
+        left, right = joined.get(before[split], trees[split]), joined.get(after[split], trees[split + 1])
+        joined[split] = Tree(CONSTITUENT, [left, right])
+    return joined[top]
+
+
+def _numbers(values: ArrayLike, words: Sequence[str], name: str) -> NDArray[Any]:
+    """Return an array with a number for each word.
+
+    Raises:
+        GraphError: another number of them, or one that is NaN.
+    """
+    given = _array(values, words, f"as many {name}")
+    if given.shape != (len(words),) or given.dtype.kind not in "fiu":
+        raise GraphError(f"{len(words)} tokens need as many {name}, not {given.dtype} {given.shape}")
+    if np.isnan(given).any():
+        position = int(np.argmax(np.isnan(given)))
+        raise GraphError(f"the {name.removesuffix('s')} of token {position} ({words[position]!r}) is not a number")
+    return given
 
 
 def _largest_first(distances: list[float]) -> tuple[list[int], list[int], int]:

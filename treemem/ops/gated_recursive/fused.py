@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from treemem.ops.activation import sigmoid_backward
+from treemem.ops.affine import EPSILON
 from treemem.ops.cell import State
 from treemem.ops.children import Children
-from treemem.ops.gated_recursive.step import EPSILON
 from treemem.ops.native_levels import NativeStep
 
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward

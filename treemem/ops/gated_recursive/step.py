@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from treemem.ops.affine import EPSILON
+
 GATES = ("children", "candidate_gate", "candidate")
 """Blocks of the preactivation, in order; ``children`` is as many blocks as there are children."""
-
-EPSILON = 1e-5
-"""What the layer norm adds to the variance."""
 
 
 def gated_recursive_gates(preactivation: torch.Tensor, arity: int, hidden_size: int) -> dict[str, torch.Tensor]:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from treemem.ops.ordered_memory.sequences import OrderedMemoryEngine, OrderedMemorySteps, ordered_memory, slot_contents
-from treemem.ops.ordered_memory.weights import (
-    NO_DROPOUT,
-    Affine,
-    Dropouts,
-    GatedCellWeights,
-    OrderedMemoryWeights,
-    PlainCellWeights,
-)
+from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights, PlainCellWeights
 
 __all__ = [
     "NO_DROPOUT",
-    "Affine",
     "Dropouts",
-    "GatedCellWeights",
     "OrderedMemoryEngine",
     "OrderedMemorySteps",
     "OrderedMemoryWeights",

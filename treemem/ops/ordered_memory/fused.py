@@ -8,15 +8,11 @@ from typing import Any
 
 import torch
 
+from treemem.ops.affine import layer_norm, linear
+from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
-from treemem.ops.ordered_memory.weights import (
-    Dropouts,
-    GatedCellWeights,
-    OrderedMemoryWeights,
-    layer_norm,
-    linear,
-)
+from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights
 from treemem.ops.second_derivative import without_second_derivative
 
 _SOURCE = Path(__file__).with_name("fused.cpp")

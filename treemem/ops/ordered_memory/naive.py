@@ -8,16 +8,9 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.ops.ordered_memory.weights import (
-    NO_DROPOUT,
-    THRESHOLD,
-    Dropouts,
-    GatedCellWeights,
-    OrderedMemoryWeights,
-    PlainCellWeights,
-    layer_norm,
-    linear,
-)
+from treemem.ops.affine import layer_norm, linear
+from treemem.ops.gated_recursive import GatedCellWeights
+from treemem.ops.ordered_memory.weights import NO_DROPOUT, THRESHOLD, Dropouts, OrderedMemoryWeights, PlainCellWeights
 
 
 class Attention(NamedTuple):

@@ -8,16 +8,10 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
+from treemem.ops.affine import Affine, layer_norm, linear
+from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.ordered_memory.dropout import dropped_by_bits
-from treemem.ops.ordered_memory.weights import (
-    THRESHOLD,
-    Affine,
-    Dropouts,
-    GatedCellWeights,
-    OrderedMemoryWeights,
-    layer_norm,
-    linear,
-)
+from treemem.ops.ordered_memory.weights import THRESHOLD, Dropouts, OrderedMemoryWeights
 
 _BELOW_THRESHOLD = math.nextafter(THRESHOLD, 0.0)  # `threshold` keeps what is above, the equations what is not below
 

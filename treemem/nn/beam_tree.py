@@ -1,0 +1,239 @@
+"""Networks that search for the tree of a sequence with a beam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.device_copy import to_device
+from treemem.errors import RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.gated_cell import GatedCell, Leaves
+from treemem.nn.recorded_options import SettableOption
+from treemem.nn.resettable import Resettable
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
+from treemem.ops.affine import Affine
+from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees, gumbel_noise
+from treemem.ops.sequence_lengths import checked_lengths, within
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_splits
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+TopK = Literal["plain", "onesoft"]
+
+
+class BeamTreeEncoder(SequenceEncoder):
+    """What the networks with a beam have in common; subclasses have a ``score`` of pairs.
+
+    Args: see :class:`EfficientBeamTreeGRC`.
+    """
+
+    soft = False
+    beam_size: SettableOption[int] = SettableOption(checked_count)
+    engine: SettableOption[BeamTreeEngine] = SettableOption(partial(checked_choice, known=get_args(BeamTreeEngine)))
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        beam_size: int,
+        noise: bool,
+        form: TokenForm,
+        embedding_size: int | None,
+        embedding_bound: float | None,
+        dropout: float,
+        input_dropout: float,
+        engine: BeamTreeEngine,
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        self.beam_size = beam_size
+        self.noise = checked_flag("noise", noise)
+        self.dropout = checked_probability("dropout", dropout)
+        self.engine = engine
+        self.leaves = Leaves(self.embedding_size, hidden_size)
+        self.cell = GatedCell(hidden_size)
+
+    can_induce_trees = True
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return {"joined": ("sequences", "tokens")}
+
+    def weights(self) -> BeamTreeWeights:
+        """The weights above the leaves, as the operation takes them."""
+        raise NotImplementedError
+
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
+        """Run over sequences of vectors; the class says what outputs and trace have.
+
+        Raises:
+            GraphError: inputs of another width, or lengths that do not fit them.
+        """
+        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
+        with torch.autocast(inputs.device.type, enabled=False):
+            leaves = self.leaves(inputs, to_device(within(on_cpu, inputs.shape[1]), inputs.device))
+            found = beam_trees(
+                leaves,
+                on_cpu,
+                self.weights(),
+                self.beam_size,
+                soft=self.training and self.soft,
+                noise=gumbel_noise(leaves) if self.training and self.noise else None,
+                dropout=self.dropout if self.training else 0.0,
+                engine=self.engine,
+                trace=trace,
+            )
+        return SequenceOutput(found.encoding, leaves, {} if found.joined is None else {"joined": found.joined})
+
+    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
+        """Return the likeliest tree of the beam over each sequence, without noise and dropout.
+
+        Raises:
+            GraphError: a batch made from a graph, or probabilities that are not finite; names the sequence.
+        """
+        with in_evaluation_mode(self):
+            joined = self(batch, trace=True).trace["joined"]
+        return trees_over_tokens(self, batch, joined, tree_from_splits)
+
+
+class EfficientBeamTreeGRC(BeamTreeEncoder):
+    """EBT-GRC (Ray Chowdhury and Caragea 2023), which searches for a tree with a beam and scores pairs by children.
+
+    Leaves are ``LN(W e + b)``, where ``e`` is the token's vector. A beam is a sequence of nodes. A step replaces two
+    adjacent nodes of each beam by one::
+
+        s_j = w . gelu(W_s [l_j; r_j] + b_s) + b           of the first scored_size entries of the two nodes
+        log p = log_softmax(s)                             over the pairs of a beam
+        cell(l, r) = LN(sigmoid(a) * l + sigmoid(b) * r + sigmoid(c) * u)
+        a, b, c, u = W_2 drop(gelu(W_1 [l; r] + b_1)) + b_2
+
+    Each beam proposes its ``beam_size`` likeliest pairs; of all proposals the ``beam_size`` with the largest sum of
+    log probabilities are the new beams. The last pair needs no choice. The encoding is the mean of the roots, weighted
+    by the softmax of these sums, 0 for an empty sequence. In training both choices are by sums with Gumbel noise, but
+    the sums themselves are without noise. Leaves and cell have a layer norm each; maps start as those of ``nn.Linear``.
+
+    This is what the authors' code runs, but results do not depend on the batch, and of equally likely pairs the first
+    is chosen. The outputs at the tokens are the leaves. The trace has ``"joined"``, ``[sequences, longest]``: in the
+    likeliest tree, the step, from 1, at which the constituent that begins at a token is joined with what is before it;
+    0 at the first token.
+
+    Args:
+        hidden_size: width of nodes and encoding.
+        vocabulary: the labels.
+        beam_size: number of beams; may be set at any time. The authors have 5.
+        scored_size: how many entries of the nodes the score reads, and width of its hidden layer; None: the authors'
+            64, or ``hidden_size`` if that is smaller.
+        noise: whether there is Gumbel noise in training.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+        dropout: probability that an entry of the cell's hidden layer is dropped in training.
+        engine: ``"fused"`` (``"auto"``) searches without gradients, computes each node once and differentiates only
+            what leads to the last beams. ``"naive"``: sequence by sequence and beam by beam. Both give the same
+            results, but other noise and dropout.
+
+    Raises:
+        RecipeError: an option that is unknown or outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> states = EfficientBeamTreeGRC(16, vocabulary, beam_size=3)(batch, trace=True)
+        >>> states.root.shape
+        torch.Size([2, 1, 16])
+        >>> states.trace["joined"].shape
+        torch.Size([2, 6])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        beam_size: int = 5,
+        scored_size: int | None = None,
+        noise: bool = True,
+        form: TokenForm = "function",
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        engine: BeamTreeEngine = "auto",
+    ) -> None:
+        super().__init__(
+            hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
+            engine,
+        )  # fmt: skip
+        size = min(64, hidden_size) if scored_size is None else checked_count("scored_size", scored_size)
+        if size > hidden_size:
+            raise RecipeError(f"scored_size={size} must be at most hidden_size={hidden_size}")
+        self.score = _ChildrenScore(size)
+
+    def weights(self) -> BeamTreeWeights:
+        """The weights above the leaves, as the operation takes them."""
+        return BeamTreeWeights(
+            self.cell.weights(), ChildrenScore(Affine.of(self.score.hidden_map), Affine.of(self.score.score_map))
+        )
+
+
+class BeamTreeGRC(BeamTreeEncoder):
+    """BT-GRC (Ray Chowdhury and Caragea 2023), which searches for a tree with a beam and scores compositions.
+
+    As :class:`EfficientBeamTreeGRC`, with another score: ``s_j = v . cell(l_j, r_j) + b``.
+
+    With ``top_k="onesoft"`` training has a soft last beam, which gets the gradients that a hard choice does not give:
+    the first ``beam_size - 1`` proposals are kept, and of the others, weighted by the softmax of their sums, the means
+    of the sums, of the nodes, of the compositions and of the choices are taken. With the mean choice ``c``, the nodes
+    of that beam are ``c_j * composition_j + (1 - C_j) * node_j + (C_j - c_j) * node_(j+1)``, where ``C`` is the
+    cumulative sum. Noise is in the choice of the pairs alone. Evaluation has hard beams.
+
+    Noise as in the code of 2023; the authors' later code has none. A pair is composed once, with one dropout mask; the
+    authors' code composes all pairs of all beams in each step.
+
+    Args:
+        top_k: ``"plain"`` or ``"onesoft"``.
+        hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
+            engine: see :class:`EfficientBeamTreeGRC`.
+
+    Raises:
+        RecipeError: an option that is unknown or outside its range.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        beam_size: int = 5,
+        top_k: TopK = "plain",
+        noise: bool = True,
+        form: TokenForm = "function",
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        engine: BeamTreeEngine = "auto",
+    ) -> None:
+        super().__init__(
+            hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
+            engine,
+        )  # fmt: skip
+        self.soft = checked_choice("top_k", top_k, get_args(TopK)) == "onesoft"
+        self.score_map = torch.nn.Linear(hidden_size, 1)
+
+    def weights(self) -> BeamTreeWeights:
+        """The weights above the leaves, as the operation takes them."""
+        return BeamTreeWeights(self.cell.weights(), Affine.of(self.score_map))
+
+
+class _ChildrenScore(Resettable):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.hidden_map = torch.nn.Linear(2 * size, size)
+        self.score_map = torch.nn.Linear(size, 1)

@@ -1,0 +1,51 @@
+"""The parameters of networks that compose tokens with the gated recursive cell of two children."""
+
+from __future__ import annotations
+
+import torch
+
+from treemem.nn.resettable import Resettable
+from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
+from treemem.ops.gated_recursive import GatedCellWeights
+
+_EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
+
+
+class Leaves(Resettable):
+    """Leaves ``LN(W e + b)``.
+
+    Args:
+        input_size: width of the tokens' vectors.
+        hidden_size: width of a leaf.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.map = torch.nn.Linear(input_size, hidden_size)
+        self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+
+    def forward(self, inputs: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+        """Return the leaves of ``inputs [sequences, longest, input_size]``, 0 where ``present`` is false."""
+        dtype = self.map.weight.dtype
+        own = inputs.masked_fill(~present[:, :, None], 0).to(dtype)
+        leaves = layer_norm(linear(own, Affine.of(self.map)), Affine.of(self.norm))
+        return leaves.masked_fill(~present[:, :, None], 0)
+
+
+class GatedCell(Resettable):
+    """The cell of :func:`treemem.ops.gated_recursive.gated_cell`.
+
+    Args:
+        hidden_size: width of a state.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        inner = _EXPANSION * hidden_size
+        self.hidden_map = torch.nn.Linear(2 * hidden_size, inner)
+        self.gate_map = torch.nn.Linear(inner, 4 * hidden_size)
+        self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+
+    def weights(self) -> GatedCellWeights:
+        """The parameters as operations take them."""
+        return GatedCellWeights(*(Affine.of(each) for each in (self.hidden_map, self.gate_map, self.norm)))

@@ -1,0 +1,8 @@
+"""Trees found with a beam, composed by the gated recursive cell."""
+
+from __future__ import annotations
+
+from treemem.ops.beam_tree.sequences import BeamTreeEngine, BeamTrees, beam_trees
+from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore, Noise, gumbel_noise
+
+__all__ = ["BeamTreeEngine", "BeamTreeWeights", "BeamTrees", "ChildrenScore", "Noise", "beam_trees", "gumbel_noise"]

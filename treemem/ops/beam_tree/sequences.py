@@ -1,0 +1,173 @@
+"""Trees found with a beam over a batch of sequences, on the engine of one's choice."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.checked_options import checked_choice
+from treemem.device_copy import to_device
+from treemem.ops.affine import linear
+from treemem.ops.beam_tree.naive import naive_beams
+from treemem.ops.beam_tree.needed import needed
+from treemem.ops.beam_tree.search import Search, scaled, search
+from treemem.ops.beam_tree.soft import soft_search
+from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore, Noise
+from treemem.ops.gated_recursive import gated_levels
+
+BeamTreeEngine = Literal["auto", "fused", "naive"]
+
+
+class BeamTrees(NamedTuple):
+    """What the beams say of each sequence.
+
+    Attributes:
+        encoding: the mean of the roots, weighted by the probabilities of the beams, ``[sequences, hidden_size]``; 0 for
+            an empty sequence.
+        joined: in the likeliest tree, the step at which the constituent that begins at a token is joined with what is
+            before it, from 1; ``[sequences, longest]``, 0 at the first token and at padding, NaN if the probabilities
+            are not finite. None unless it was asked for.
+    """
+
+    encoding: torch.Tensor
+    joined: torch.Tensor | None
+
+
+def beam_trees(
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: BeamTreeWeights,
+    beam_size: int,
+    *,
+    soft: bool = False,
+    noise: Noise | None = None,
+    dropout: float = 0.0,
+    engine: BeamTreeEngine = "auto",
+    trace: bool = False,
+) -> BeamTrees:
+    """Search for the trees of sequences, each as if it were alone.
+
+    Args:
+        leaves: ``[sequences, longest, hidden_size]``, on the right of each sequence padding of any content.
+        lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
+        weights: of cell and score.
+        beam_size: number of beams.
+        soft: whether the last beam is a mean of the rest (OneSoft); not with a score of the children.
+        noise: of both choices; of a soft beam's, of the first one.
+        dropout: of the hidden layer of the cell.
+        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but other dropout and noise.
+        trace: whether to return ``joined``. With ``soft`` it comes from a search of its own, without a soft beam.
+
+    Raises:
+        RecipeError: an unknown engine.
+    """
+    checked_choice("engine", engine, get_args(BeamTreeEngine))
+    if engine == "naive":
+        return _naive(leaves, lengths, weights, beam_size, soft=soft, noise=noise, dropout=dropout, trace=trace)
+    order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
+    encoding = leaves.new_zeros(len(lengths), leaves.shape[2])
+    joined = leaves.new_zeros(leaves.shape[:2]) if trace else None
+    if not len(order):
+        return BeamTrees(encoding, joined)
+    own = lengths[order]
+    sizes = (own[:, None] > torch.arange(int(own[0]))).sum(0).tolist()
+    order_there, own_there = (to_device(each, leaves.device) for each in (order, own))
+    there = torch.arange(len(sizes), device=leaves.device) < own_there[:, None]
+    leaves = leaves.index_select(0, order_there)[:, : len(sizes)].masked_fill(~there[:, :, None], 0)
+    arguments = leaves, own_there, sizes, weights, beam_size
+    if soft:
+        roots, totals = soft_search(*arguments, noise=noise, dropout=dropout)
+        of_sequences = (totals.softmax(1)[:, :, None] * roots).sum(1)
+        found = search(*arguments, noise=None, dropout=0.0) if trace else None
+    else:
+        found = search(*arguments, noise=noise, dropout=dropout)
+        of_sequences = _encoding(found, leaves, own, weights, dropout)
+    encoding = encoding.index_copy(0, order_there, of_sequences)
+    if joined is None or found is None:
+        return BeamTrees(encoding, joined)
+    own_joined = to_device(_joined(found, own), leaves.device)
+    joined[:, : len(sizes)] = joined[:, : len(sizes)].index_copy(0, order_there, own_joined)
+    return BeamTrees(encoding, joined)
+
+
+def _encoding(
+    found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights, dropout: float
+) -> torch.Tensor:
+    """Return the encodings; if they need gradients, what they depend on is computed again."""
+    tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm]
+    by_children = isinstance(weights.score, ChildrenScore)
+    if not (torch.is_grad_enabled() and any(each.requires_grad for each in (*tensors, *_of_score(weights)))):
+        return (found.totals.softmax(1)[:, :, None] * found.states[found.roots]).sum(1)
+    own = needed(found, lengths, by_children)
+    keep = None
+    if found.keep is not None:
+        keep = scaled(found.keep.index_select(0, own.compositions), dropout, leaves.dtype)
+    states = gated_levels(leaves.flatten(0, 1).index_select(0, own.leaves), own.levels, weights.cell, keep)
+    if isinstance(weights.score, ChildrenScore):
+        scores = weights.score.of(*(states.index_select(0, each) for each in own.pairs.unbind(1)))
+    else:
+        scores = linear(states.index_select(0, own.composed), weights.score).squeeze(1)
+    absent = scores.new_full((1,), -torch.inf)
+    grouped = torch.cat([scores, absent])[own.groups]  # -1 is the absent one
+    chosen = functional.pad(grouped.log_softmax(1).flatten(), (0, 1))[own.lineage]
+    totals = torch.cat([chosen.sum(1), absent])[own.beams]
+    return (totals.softmax(1)[:, :, None] * states[own.roots]).sum(1)
+
+
+def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
+    score = weights.score
+    return (*score.hidden, *score.score) if isinstance(score, ChildrenScore) else tuple(score)
+
+
+def _joined(found: Search, lengths: torch.Tensor) -> torch.Tensor:
+    """Return ``joined`` of the likeliest tree of each sequence, on the CPU; the host waits once."""
+    longest = len(found.steps) + 1
+    total, best = found.totals.max(1)
+    places = torch.zeros(len(best), longest - 1, dtype=torch.int64, device=best.device)
+    for number in range(longest - 2, -1, -1):
+        step = found.steps[number]
+        beam = best[: len(step.parent), None].clamp(max=step.parent.shape[1] - 1)
+        places[: len(step.place), number] = step.place.gather(1, beam)[:, 0]
+        best[: len(step.parent)] = step.parent.gather(1, beam)[:, 0]
+    joined = total.new_zeros(len(best), longest, device="cpu")
+    where = torch.cat([places, total.isfinite().long()[:, None]], 1).tolist()
+    for sequence, ((*chosen, is_finite), length) in enumerate(zip(where, lengths.tolist(), strict=True)):
+        if not is_finite:
+            joined[sequence, :length] = torch.nan
+            continue
+        begins = list(range(length))
+        for step, place in enumerate(chosen[: length - 1], 1):
+            joined[sequence, begins.pop(place + 1)] = step
+    return joined
+
+
+def _naive(
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: BeamTreeWeights,
+    beam_size: int,
+    *,
+    soft: bool,
+    noise: Noise | None,
+    dropout: float,
+    trace: bool,
+) -> BeamTrees:
+    encodings = [leaves.new_zeros(0, leaves.shape[2])]
+    joined = leaves.new_zeros(leaves.shape[:2])
+    for sequence, length in enumerate(lengths.tolist()):
+        if not length:
+            encodings.append(leaves.new_zeros(1, leaves.shape[2]))
+            continue
+        own = leaves[sequence, :length]
+        beams = naive_beams(own, weights, beam_size, soft=soft, noise=noise, dropout=dropout)
+        probability = torch.stack([beam.total for beam in beams]).softmax(0)
+        encodings.append(probability[None] @ torch.cat([beam.nodes for beam in beams]))
+        if trace:
+            if soft:
+                beams = naive_beams(own, weights, beam_size, soft=False, noise=None, dropout=0.0)
+            best = max(beams, key=lambda beam: float(beam.total.detach()))
+            joined[sequence, best.joins] = torch.arange(1, length, device=leaves.device).to(leaves.dtype)
+            joined[sequence, :length].masked_fill_(~best.total.isfinite(), torch.nan)
+    return BeamTrees(torch.cat(encodings), joined if trace else None)
