@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treemem.errors import GraphError, ParseError
-from treemem.explore.plots import plot_heat_maps, plot_training, plot_tree
+from treemem.explore.plots import plot_costs, plot_heat_maps, plot_training, plot_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
@@ -78,6 +78,19 @@ def test_heat_maps_have_one_scale_and_leave_what_is_not_known_empty(tmp_path: Pa
     assert {image.get_clim() for image in drawn} == {(0.0, 2.0)}
     assert drawn[0].get_array().mask.tolist() == [[False, False], [True, False]]
     assert [text.get_text() for text in push.get_yticklabels()] == ["Add", "sin"]
+
+
+def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp_path: Path) -> None:
+    panels = {
+        "logic": {"trees": {"Tree-RNN": (1.0, 80.0), "TreeCell": (2.0, 85.0)}, "sequences": {"LSTM": (5.0, 65.0)}},
+        "listops": {"trees": {"Tree-RNN": (3.0, 50.0)}},
+    }
+    logic, listops = plot_costs(panels, tmp_path / "costs.svg", axes_names=("seconds", "accuracy")).axes
+    assert [axes.get_title() for axes in (logic, listops)] == ["logic", "listops"]
+    assert [points.get_offsets().tolist() for points in logic.collections] == [[[1, 80], [2, 85]], [[5, 65]]]
+    assert [text.get_text() for text in logic.texts] == ["Tree-RNN", "TreeCell", "LSTM"]
+    assert [text.get_text() for text in logic.get_legend().get_texts()] == ["trees", "sequences"]
+    assert logic.get_xscale() == "log"
 
 
 def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from treemem.cli.command import Command, CommandParser, UsageError
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("task", metavar="TASK", type=str, help="name of the task, or TASK/PART")
+    parser.add_argument("task", metavar="TASK", type=str, help="name of the task, TASK/PART, or comparison")
     parser.add_argument("studies", nargs="*", metavar="STUDY", type=str, help="studies to run (none: write the page)")
     parser.add_argument("--data", metavar="FOLDER", type=str, help="folder of published files, if a study needs them")
     parser.add_argument(
@@ -27,8 +27,9 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder, run_study_file
+    from treemem.tasks.comparison.comparison import FOLDER, chosen_parts, run_part
 
-    folder = StudyFolder.find(options.task)
+    folder = FOLDER if options.task == FOLDER.name else StudyFolder.find(options.task)
     results = Path(options.results or Path("docs/results", folder.page))
     page = Path(options.page or Path("docs/results", f"{folder.page}.md"))
     files = {}
@@ -37,17 +38,15 @@ def _run(options: Namespace) -> None:
         if not equals or not Path(path).is_file():
             raise UsageError(f"--files {text}: write NAME=PATH with the path of an existing file")
         files[name] = Path(path)
-    studies = [folder.study(name) for name in options.studies]
-    for study in studies:
-        run_study_file(
-            study,
-            runs=Path(options.runs),
-            results=results,
-            page=page,
-            data=None if options.data is None else Path(options.data),
-            files=files,
-            processes=options.processes,
-        )
+    runs, data = Path(options.runs), None if options.data is None else Path(options.data)
+    if folder is FOLDER:
+        for part in chosen_parts(options.studies):
+            run_part(part, runs=runs, results=results, data=data, processes=options.processes)
+    else:
+        for study in [folder.study(name) for name in options.studies]:
+            run_study_file(
+                study, runs=runs, results=results, page=page, data=data, files=files, processes=options.processes
+            )
     write_page(folder, results, page)
     print(f"page: {page}")
 
@@ -58,9 +57,10 @@ COMMAND = Command(
     usage="TASK [STUDY ...] [options]",
     description=(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
-        "run again, so the same command continues after an interruption."
+        "run again, so the same command continues after an interruption. `comparison` runs every encoder on several\n"
+        "tasks; its studies are small and published, and small-logic is one part of small."
     ),
-    examples=("treemem reproduce listops",),
+    examples=("treemem reproduce listops", "treemem reproduce comparison"),
     add_arguments=_add_arguments,
     run=_run,
     stopped="run the same command to continue",

@@ -202,6 +202,43 @@ def plot_heat_maps(
     return _written(figure, path)
 
 
+def plot_costs(
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]],
+    path: str | Path,
+    *,
+    axes_names: tuple[str, str],
+    title: str = "",
+) -> Figure:
+    """Plot points with a name each, with a panel for each task and a colour for each kind of point.
+
+    Args:
+        panels: title of a panel to kind to name to ``(cost, value)``. Costs are on a logarithmic scale.
+        path: the file to write, SVG if its name ends in ``.svg``, else PNG.
+        axes_names: what costs and values are.
+        title: title of the plot.
+
+    Returns:
+        The figure that was written.
+
+    Raises:
+        RecipeError: matplotlib is not installed, or the file cannot be written.
+    """
+    figure = _new_figure((6 * len(panels), 5))
+    for axes, (name, kinds) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for kind, points in kinds.items():
+            axes.scatter(*zip(*points.values(), strict=True), label=kind)
+            for label, place in points.items():
+                axes.annotate(label, place, xytext=(4, 3), textcoords="offset points", fontsize="x-small")
+        axes.set_xscale("log")
+        axes.margins(x=0.25)
+        axes.set_xlabel(axes_names[0])
+        axes.set_ylabel(axes_names[1])
+        axes.set_title(name)
+        axes.legend(fontsize="small")
+    figure.suptitle(title)
+    return _written(figure, path)
+
+
 def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:
     """Draw a small tree with the state of each node as a heat map below its label, with row 0 of a stack on top.
 

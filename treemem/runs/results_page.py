@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.explore.plots import plot_accuracy, plot_heat_maps, plot_training
+from treemem.explore.plots import plot_accuracy, plot_costs, plot_heat_maps, plot_training
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, replacing
 from treemem.runs import page_tables
@@ -93,6 +93,12 @@ class _Page:
         """Draw tables of numbers. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_heat_maps(maps, place, **options)
+        return place.name
+
+    def costs(self, suffix: str, panels: Mapping[str, Any], **options: Any) -> str:
+        """Draw values against costs. Return the file name."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
+        plot_costs(panels, place, **options)
         return place.name
 
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:

@@ -1,0 +1,54 @@
+"""What the page of the comparison shows, from the records of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treemem.explore.tables import markdown_table
+from treemem.metrics.score import Score
+from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.runs.page_tables import Records, percent_of, scores, scores_on
+from treemem.task import TASKS
+from treemem.tasks.comparison.comparison import BEYOND, Part
+
+
+def task_of(part: Part) -> Any:
+    """Return the task of a part."""
+    return TASKS.find(part.task)(**part.task_options)
+
+
+def scores_by_group(rows: Mapping[str, Records]) -> dict[str, list[Score]]:
+    """Return the mean scores of each row by group, up to the groups of training and beyond them."""
+    within, beyond = scores(rows, "test"), scores(rows, BEYOND)
+    return {row: [*within[row][:-1], *beyond[row][:-1]] for row in rows}
+
+
+def best_row(rows: Mapping[str, Records]) -> str:
+    """Return the row with the best mean accuracy beyond training."""
+    return max(rows, key=lambda row: scores({row: rows[row]}, BEYOND)[row][-1].accuracy)
+
+
+def trial_table(part: Part, records: Records, rows: Sequence[str]) -> str:
+    """Return a Markdown table of the validation accuracy of the first seed at each rate."""
+    found = {
+        (record["row"], record["training"]["learning_rate"]): scores_on(record, "validation")[-1].accuracy
+        for record in records
+        if record["training"]["seed"] == part.seeds[0]
+    }
+    head = ["network", *(f"rate {rate:g}" for rate in part.rates)]
+    return markdown_table([head, *([row, *(percent_of(found[row, rate]) for rate in part.rates)] for row in rows)])
+
+
+def cost_panel(
+    part: Part, rows: Mapping[str, Records], speeds: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return seconds an epoch and percent beyond training of trees and sequence networks, for ``page.costs``."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for row, runs in rows.items():
+        if row in speeds:
+            is_sequence = issubclass(part.rows[row].constructor(), SequenceEncoder)  # type: ignore[arg-type]
+            accuracy = scores({row: runs}, BEYOND)[row][-1].accuracy
+            kind = found.setdefault("sequence networks" if is_sequence else "tree networks", {})
+            kind[row] = speeds[row]["epoch"], 100 * accuracy
+    return found

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treemem.cli import main
+from treemem.errors import RecipeError
+from treemem.networks import every_network
+from treemem.runs import read_study
+from treemem.runs.results_page import write_page
+from treemem.runs.study import check_same
+from treemem.task import TASKS
+from treemem.tasks.comparison import comparison
+from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+STUDIES = ("small", "published")
+PARTS = [part for study in STUDIES for part in parts_of(study)]
+DATA = {
+    "logic": {"size": 300, "seed": 1},
+    "listops": {
+        "training_size": 80, "validation_size": 20, "test_size": 20, "test_sets": ["iid", "31-50"], "pool": 200,
+    },
+    "equations": {"size": 1000},
+}  # fmt: skip
+
+
+def smaller(part: Part, *networks: str) -> Part:
+    """The part with few examples, one epoch and two seeds, for some networks."""
+    without = [name for name in every_network(4) if name not in networks]
+    training = {**part.training, "epochs": 1}
+    return dataclasses.replace(
+        part, data=DATA[part.name], training=training, without=without, seeds=(1, 2), weights=5000
+    )
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Part]:
+    """Smaller parts of the study ``small`` in place of it."""
+    parts = {part.name: smaller(part, "Tree-RNN", "RNN") for part in parts_of("small")}
+    monkeypatch.setattr(comparison, "parts_of", lambda study: list(parts.values()) if study == "small" else [])
+    return parts
+
+
+def test_the_page_is_what_reproduce_writes_from_the_committed_records(tmp_path: Path) -> None:
+    write_page(FOLDER, RESULTS / FOLDER.page, tmp_path / "comparison.md")
+    assert (tmp_path / "comparison.md").read_text() == (RESULTS / "comparison.md").read_text()
+    for plot in tmp_path.glob("*.svg"):
+        assert (RESULTS / plot.name).exists()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
+def test_every_record_is_of_a_run_with_its_options(part: Part) -> None:
+    results = RESULTS / FOLDER.page / f"{part.title}.jsonl"
+    for record in read_study(results):
+        training = record["training"]
+        run = part.run(record["row"], training["learning_rate"], training["seed"])
+        assert run.name == record["run"]
+        assert abs(record["parameters"] - part.weights) <= 0.1 * part.weights
+        check_same(run, part.recipe.make_task(), record["data"]["hash"], record, results, results.parent)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
+def test_every_encoder_takes_part_but_the_named_ones(part: Part) -> None:
+    networks = every_network(4)
+    assert {*part.without} <= {*networks}
+    assert {row.split(", ")[0] for row in part.rows} == {*networks} - {*part.without}
+    assert part.rows.keys() == part.recipe.networks.keys()
+    if part.forms:
+        assert {f"LSTM, {form}" for form in part.forms} == {row for row in part.rows if row.startswith("LSTM")}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_part_runs_once_and_its_page_shows_it(name: str, small_parts: dict[str, Part], tmp_path: Path) -> None:
+    part = small_parts[name]
+    runs, results, page = tmp_path / "runs", tmp_path / "records", tmp_path / "page.md"
+    words = ["reproduce", "comparison", part.title, "--runs", str(runs), "--results", str(results), "--page", str(page)]
+    assert main(words) == 0
+    records = read_study(results / f"{part.title}.jsonl")
+    finished = part.finished(records)
+    assert len(records) == len(part.rows) * (len(part.rates) + len(part.seeds) - 1)
+    assert finished.keys() == part.rows.keys()
+    for own in finished.values():
+        trials = [each for each in records if each["row"] == own[0]["row"] and each["training"]["seed"] == 1]
+        best = max(each["scores"]["validation"][-1]["accuracy"] for each in trials)
+        assert own[0]["scores"]["validation"][-1]["accuracy"] == best
+        assert {*own[0]["scores"]} == {"validation", "test", BEYOND}
+        assert [{*each["scores"]} for each in trials if each is not own[0]] == [{"validation"}]
+    speeds = read_study(results / f"{part.title}-speed.jsonl")
+    assert [each["row"] for each in speeds] == [*part.rows]
+    text = page.read_text()
+    assert all(f"| {row} " in text for row in part.rows)
+    others = [each.title for each in small_parts.values() if each is not part]
+    assert all(f"treemem reproduce comparison {title}" in text.split("## Not run yet")[1] for title in others)
+    before = (results / f"{part.title}.jsonl").read_bytes()
+    assert main(words) == 0
+    assert (results / f"{part.title}.jsonl").read_bytes() == before
+    assert page.read_text() == text
+
+
+def test_a_network_counts_when_all_its_seeds_are_scored(small_parts: dict[str, Part], tmp_path: Path) -> None:
+    part = small_parts["logic"]
+    run_part(part, runs=tmp_path, results=tmp_path)
+    records = read_study(tmp_path / "small-logic.jsonl")
+    last = [record for record in records if record["row"] == "RNN"][-1]
+    assert {*part.finished([record for record in records if record is not last])} == {"Tree-RNN"}
+    assert part.finished([]) == {}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_only_the_test_beyond_training_has_higher_groups(name: str) -> None:
+    part = next(part for part in parts_of("small") if part.name == name)
+    task = TASKS.find(part.task)(**part.task_options)
+    data = task.make_data(smaller(part, "Tree-RNN").recipe.data).forest
+    within, beyond = (task.examples(forest) for forest in divided(task, data))
+    most = within.group[within.part("train")].max()
+    assert (within.group <= most).all()
+    assert (beyond.group > most).all()
+    assert len(within) + len(beyond) == len(task.examples(data))
+    assert all(len(within.part(split)) for split in ("train", "validation", "test"))
+
+
+def test_data_without_higher_groups_are_refused() -> None:
+    task = TASKS.find("listops")()
+    options = task.data_options(training_size=40, validation_size=10, test_size=10, pool=100)
+    data = task.make_data(options).forest
+    split = np.where(data.tree_data["split"] == "test", "validation", data.tree_data["split"])
+    with pytest.raises(RecipeError, match="needs test examples beyond the length"):
+        divided(task, data.with_data(tree_data={**data.tree_data, "split": split}))
+
+
+def test_a_part_is_named_by_study_and_part() -> None:
+    assert [part.title for part in chosen_parts(["small"])] == ["small-logic", "small-listops", "small-equations"]
+    assert [part.title for part in chosen_parts(["small-equations"])] == ["small-equations"]
