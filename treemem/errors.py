@@ -156,6 +156,12 @@ def excerpt_around(text: str, offset: int) -> str:
     return f"  {shown}\n  {' ' * (offset - begin)}^" if shown else ""
 
 
+def quoted(names: Iterable[object], most: int = 5) -> str:
+    """The first names, in quotes: ``'a', 'b', ...``."""
+    shown = [repr(str(name)) for name in names]
+    return ", ".join(shown[:most] + ["..."] * (len(shown) > most))
+
+
 def near_names(name: str, known: Iterable[str]) -> str:
     """A clause that names the known names nearest to ``name``, or nothing where none is near."""
     candidates = list(known)

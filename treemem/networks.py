@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from treemem.errors import RecipeError, near_names
+from treemem.errors import RecipeError, near_names, quoted
 from treemem.registry import Registry
 from treemem.trees.tokens import TokenForm
 
@@ -77,7 +77,7 @@ class NetworkTable(dict[str, NetworkConfig]):
     """Networks by name. An unknown name is a ``RecipeError`` that names those that are there."""
 
     def __missing__(self, name: str) -> NetworkConfig:
-        hint = near_names(name, self) or f"; there are {', '.join(self)}"
+        hint = near_names(name, self) or f"; there are {quoted(self, most=20)}"
         if "," in name:
             hint = f"; separate names by spaces, not by commas{hint}"
         raise RecipeError(f"no network {name!r}{hint}")

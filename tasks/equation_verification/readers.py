@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, quoted
 from treemem.records import open_source, read_records
 from treemem.trees.as_tree import is_sympy
 from treemem.trees.brackets import parse_brackets
@@ -209,7 +209,7 @@ class EquationRecords(RecordReader):
         elif fields.get("tree") is not None:
             tree = parse_brackets(text_of(fields, ["tree"]))
         else:
-            there = ", ".join(map(str, fields)) or "(none)"
+            there = quoted(fields, most=20) or "(none)"
             raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)
         return tree_nodes(self.checked_tree(tree))
 

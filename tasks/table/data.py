@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted
 from treemem.model import is_data_frame
 from treemem.records import format_of, read_records
 from treemem.trees.as_tree import as_tree
@@ -152,7 +152,7 @@ class TableRecords(RecordReader):
         if is_missing(cell):
             if self.tree in fields:
                 raise ParseError(f"the field {self.tree!r} is empty")
-            there = ", ".join(map(str, fields)) or "(none)"
+            there = quoted(fields, most=20) or "(none)"
             near = near_names(self.tree, [*map(str, fields)])
             raise ParseError(f"no field {self.tree!r} among {there:.200}{near}")
         return tree_nodes(self.parse(cell) if isinstance(cell, str) else self.tree_of(cell))

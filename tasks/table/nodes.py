@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, quoted
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead
@@ -77,7 +77,7 @@ class TableNodes(TableTask):
         for place, names in enumerate(self._lists(table)):
             for name in names:
                 if name is not None and class_key(name) not in number:
-                    raise RecipeError(f"{table.place(place)}: no class {name!r:.100}; there are {', '.join(number)}")
+                    raise RecipeError(f"{table.place(place)}: no class {name!r:.100}; there are {quoted(number)}")
                 found.append(_UNKNOWN if name is None else number[class_key(name)])
         return np.array(found, np.int64)
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, quoted
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead, RegressionHead
@@ -142,7 +142,7 @@ class TableTask(Task):
         if known.all():
             return TaskData(data, card)
         if not known.any():
-            raise RecipeError(f"no row has a value in {', '.join(self.target)}")
+            raise RecipeError(f"no row has a value in {quoted(self.target)}")
         return TaskData(data[np.flatnonzero(known)], f"{card}{(~known).sum()} rows without a target are left out.\n")
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
@@ -195,12 +195,12 @@ class TableClasses(TableTask, ClassificationTask):
         number = {class_key(name): place for place, name in enumerate(self.classes)}
         for place, value in enumerate(table.targets[0]):
             if value is not None and class_key(value) not in number:
-                raise RecipeError(f"{table.place(place)}: no class {value!r:.100}; there are {', '.join(number)}")
+                raise RecipeError(f"{table.place(place)}: no class {value!r:.100}; there are {quoted(number)}")
             found.append(-1 if value is None else number[class_key(value)])
         return np.array(found, np.int64)
 
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
-        meaning = f"numbers of the classes {', '.join(map(str, self.classes)):.200}, from 0, or -1 (unknown)"
+        meaning = f"numbers of the classes {quoted(self.classes)}, from 0, or -1 (unknown)"
         return label_numbers(data.tree_data.get("label"), len(data), len(self.classes), meaning)
 
     def head(self, hidden_size: int) -> nn.Module:
@@ -287,7 +287,7 @@ class TableLabels(TableTask):
     def _describe(self, table: Table) -> None:
         numbers = self._targets(table)
         if not np.isin(numbers[~np.isnan(numbers)], (0, 1)).all():
-            raise RecipeError(f"labels are 1 or 0 in each of the columns {', '.join(self.target)}")
+            raise RecipeError(f"labels are 1 or 0 in each of the columns {quoted(self.target)}")
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, len(self.target))

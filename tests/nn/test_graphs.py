@@ -99,7 +99,7 @@ def test_graphs_that_do_not_fit_are_refused() -> None:
         layer(dgl.graph(([0, 0], [1, 2])), torch.zeros(3, 2))
     with pytest.raises(GraphError, match=r"feat must be \[3, .*, not \[7, "):
         layer(dgl.graph(([0, 1], [2, 2])), feat)
-    with pytest.raises(GraphError, match=r"node 3 has 3 children.* arity 1, 2 only"):
+    with pytest.raises(GraphError, match=r"node 3 has 3 children.* with 1 or 2 children; add 3 to its arities"):
         layer(dgl.graph(([0, 1, 2], [3, 3, 3])), torch.zeros(4, 2))
     with pytest.raises((GraphError, VocabularyError)):
         TreeLSTM(3, VOCABULARY)(graph_of([0, 1, 2, 3, 4]))

@@ -139,7 +139,7 @@ def test_a_classifier_reads_roots_or_every_node() -> None:
     ("labels", "problem"),
     [
         (torch.tensor([0, 2]), "labels must be below 2, the number of classes, not 2"),
-        (torch.tensor([0]), r"2 examples or nodes need as many labels, \[2\], not \[1\]"),
+        (torch.tensor([0]), r"labels must be \[2\], one for each example or node, not \[1\]"),
         (torch.tensor([0.0, 1.0]), "labels must be whole numbers of classes, such as torch.long, not torch.float32"),
     ],
 )
@@ -154,8 +154,10 @@ def test_labels_that_are_no_classes_are_refused(
 def test_labels_of_equality_are_0_and_1() -> None:
     with pytest.raises(GraphError, match="labels must be 1 for equal and 0 for unequal, not -1"):
         EqualityHead.loss(torch.zeros(2), torch.tensor([1, -1]))
-    with pytest.raises(GraphError, match=r"need as many labels, \[2\], not \[2, 1\]"):
+    with pytest.raises(GraphError, match=r"labels must be \[2\], one for each example or node, not \[2, 1\]"):
         EqualityHead.loss(torch.zeros(2), torch.ones(2, 1))
+    with pytest.raises(GraphError, match="labels must be a tensor, not list"):
+        EqualityHead.loss(torch.zeros(2), [0, 1])  # type: ignore[arg-type]
     assert EqualityHead.loss(torch.zeros(2), torch.tensor([True, False])) == pytest.approx(math.log(2))
 
 
@@ -163,7 +165,7 @@ def test_labels_of_equality_are_0_and_1() -> None:
     ("head", "trees"), [(ClassifierHead(4, 2), 1), (RelationHead(4, 2), 2), (ComparisonHead(4), 2)], ids=lambda each: ""
 )
 def test_states_of_another_width_are_refused(head: torch.nn.Module, trees: int) -> None:
-    with pytest.raises(GraphError, match=r"for states of 4 numbers, and was given .*3.*; make it with hidden_size=3"):
+    with pytest.raises(GraphError, match=r"head has hidden_size=4, and .* width 3; make the head with hidden_size=3"):
         head(torch.zeros(5, trees, 3))
 
 
@@ -190,5 +192,5 @@ def test_a_number_decoder_refuses_targets_and_states_that_do_not_fit() -> None:
     for compare in (NumberDecoder.loss, NumberDecoder.correct):
         with pytest.raises(GraphError, match=r"numbers \[3, 1\] need as many targets, not \[3\]"):
             compare(numbers, torch.zeros(3))
-    with pytest.raises(GraphError, match="made for states of 4 numbers"):
+    with pytest.raises(GraphError, match="this head has hidden_size=4"):
         NumberDecoder(4)(torch.zeros(3, 1, 5))

@@ -108,7 +108,10 @@ def test_a_layer_takes_features_and_an_edge_index() -> None:
     torch.testing.assert_close(hidden, layer(batch, feat).h)
     assert batch.num_trees == 1
     for wrong, problem in (
-        (edge_index.double(), "whole numbers"),
+        (edge_index.double(), r"integer tensor .* It is torch\.float64"),
+        (edge_index.bool(), r"It is torch\.bool"),
+        (edge_index.tolist(), "It is a list"),
+        (torch.tensor([[0], [0]]), "node 0 has an edge to itself"),
         (edge_index[:1], r"\[2, edges\]"),
         (torch.tensor([[0, 1], [1, 0]]), "cycle"),
         (torch.tensor([[0], [9]]), "9"),

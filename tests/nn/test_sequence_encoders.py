@@ -95,6 +95,13 @@ def test_numbers_that_are_values_are_refused() -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_features_of_nodes_are_refused(network: NetworkConfig) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=3), VOCABULARY)
+    with pytest.raises(GraphError, match="reads tokens, not features of nodes; use a tree network"):
+        make(network)(batch, torch.zeros(batch.num_nodes, 2))
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_a_stream_goes_on_from_the_state_of_the_batch_before(network: NetworkConfig) -> None:
     encoder = make(network).eval()
     whole = TokenBatch.from_sequences([[1, 2, 0, 1, 2, 2], [0, 1, 1, 2, 0, 1]])

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from engine_parity import assert_same, results
+from engine_parity import assert_same, needs_dgl, results
 from torch.utils.checkpoint import checkpoint
 
-from treemem.nn import RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import ONLSTM, RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.ops import compile_steps
+from treemem.ops.propagate import Engine
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -117,12 +118,25 @@ def test_masks_are_gone_after_the_backward_pass_though_a_state_stays(compiled: b
     assert all(mask() is None for mask in masks)
 
 
+@pytest.mark.parametrize("engine", ["auto", pytest.param("naive", marks=needs_dgl)])
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
-def test_transforms_are_refused_with_the_way_out(transform: Any) -> None:
-    layer = TreeLSTM(3, VOCABULARY, input_size=2)
+def test_transforms_are_refused_with_the_way_out(transform: Any, engine: Engine) -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2, engine=engine)
     given = features(2, torch.float32) if transform is torch.func.grad else features(2, torch.float32)[None]
-    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'naive' or 'recursive'"):
+    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'recursive'"):
         transform(lambda feat: layer(batch(), feat).root.sum())(given)
+    layer.engine = "recursive"
+    assert transform(lambda feat: layer(batch(), feat).root.sum())(given).isfinite().all()
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_transforms_of_on_lstm_name_the_engine_that_runs_them(transform: Any) -> None:
+    layer, lengths = ONLSTM(4, VOCABULARY, chunk_size=2, num_layers=1), torch.tensor([3, 2])
+    given = torch.randn(2, 3, 4) if transform is torch.func.grad else torch.randn(1, 2, 3, 4)
+    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'naive'"):
+        transform(lambda inputs: layer.read(inputs, lengths).encoding.sum())(given)
+    layer.engine = "naive"
+    assert transform(lambda inputs: layer.read(inputs, lengths).encoding.sum())(given).isfinite().all()
 
 
 def test_a_cache_of_rows_goes_on_from_inference_mode() -> None:

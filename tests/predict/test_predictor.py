@@ -132,7 +132,7 @@ def test_a_label_that_the_model_does_not_know_is_an_error_of_its_record() -> Non
     answers = list(TreePredictor(model).predict(texts))
     assert [answer["error"] for answer in answers] == [
         None,
-        "line 2: node 1 (in post-order): unknown function 'sin'; known are Add",
+        "line 2: node 1 (in post-order): unknown function 'sin'; known are 'Add'",
         None,
         "line 4: node 2 (in post-order): unknown leaf 'Symbol:var_2'; did you mean Symbol:var_1 or Symbol:var_0?",
         None,

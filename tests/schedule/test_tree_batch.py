@@ -243,7 +243,7 @@ PAIR = ([0, 1], [2, 2])
     [
         (lambda: dgl.graph(([0, 1, 2], [1, 2, 1])), {}, "a cycle of 2 nodes, from child to parent: node"),
         (lambda: dgl.graph(([0, 0], [1, 2])), {}, "node 0 has 2 parents"),
-        (lambda: dgl.graph(([0], [0])), {}, "a cycle of 1 nodes"),
+        (lambda: dgl.graph(([0], [0])), {}, "node 0 has an edge to itself"),
         (lambda: with_fields(dgl.graph(PAIR), position=[0, 2]), {}, "node 2 has 2 children at the positions 0, 2"),
         (lambda: with_fields(dgl.graph(PAIR), position=[1, 1]), {}, "node 2 has 2 children at the positions 1, 1"),
         (

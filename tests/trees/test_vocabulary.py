@@ -210,5 +210,5 @@ def test_unknown_functions_share_the_parameters_of_their_arity_if_asked() -> Non
     assert [words.tokens[token] for token in words.token[:4]] == ["<unk>", "(", "x", ","]
     with pytest.raises(VocabularyError, match="unknown function 'h'"):
         Vocabulary.from_forest(known, unknown="<unk>").encode(new)
-    with pytest.raises(VocabularyError, match="'f' is known with 2 children and has 3 here"):
+    with pytest.raises(VocabularyError, match="'f' has 3 children; only functions with 1 or 2 children are known"):
         vocabulary.encode(Forest.from_trees(["(f x y x)"]))

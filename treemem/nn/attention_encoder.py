@@ -125,11 +125,12 @@ class AttentionEncoder(SequenceEncoder):
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
 
     @without_compile
-    def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
+    def forward(self, batch: SequenceBatch, feat: None = None, *, trace: bool = False) -> SequenceStates:
         """Read every tree of a batch, or with ``joint=True`` every pair.
 
         Args:
             batch: the trees.
+            feat: must be None, as for :class:`~treemem.nn.sequence_encoder.SequenceEncoder`.
             trace: whether to keep what the network did at each step.
 
         Returns:
@@ -140,8 +141,8 @@ class AttentionEncoder(SequenceEncoder):
                 a sequence longer than the learned positions.
             VocabularyError: labels of another vocabulary.
         """
-        if not self.joint:
-            return super().forward(batch, trace=trace)
+        if not self.joint or feat is not None:
+            return super().forward(batch, feat, trace=trace)
         if not isinstance(batch, TreeBatch):
             raise GraphError(f"joint=True takes a TreeBatch of pairs, not {type(batch).__name__}")
         tokens, lengths = self.tokens(batch)

@@ -21,12 +21,22 @@ def root_encodings(
     Raises:
         GraphError: it has another number, or they another width.
     """
+    if not isinstance(encodings, torch.Tensor) and not hasattr(encodings, "root"):
+        raise GraphError(
+            f"a head takes encodings or the output of an encoder, not {type(encodings).__name__}; call "
+            "head(encoder(batch))"
+        )
     tensor = encodings if isinstance(encodings, torch.Tensor) else encodings.root
     if trees_per_example is not None and (tensor.dim() != 3 or tensor.shape[1] != trees_per_example):
+        trees = "1 tree" if trees_per_example == 1 else f"{trees_per_example} trees"
         raise GraphError(
-            f"this head reads examples of {trees_per_example} trees, [examples, {trees_per_example}, hidden_size], "
-            f"not {list(tensor.shape)}; make the batch with trees_per_example={trees_per_example}"
-            + ("; for an answer a node, make the head with nodes='every'" if tensor.dim() == 2 else "")
+            f"this head reads encodings of {trees} per example, [examples, {trees_per_example}, hidden_size], not "
+            f"{list(tensor.shape)}; "
+            + (
+                f"make the batch with trees_per_example={trees_per_example}"
+                if tensor.dim() == 3
+                else "give it the output of the encoder. For a class per node use ClassifierHead(..., nodes='every')"
+            )
         )
     if hidden_size is not None:
         check_width(tensor, hidden_size)
@@ -41,6 +51,6 @@ def check_width(states: torch.Tensor, hidden_size: int) -> None:
     """
     if states.shape[-1] != hidden_size:
         raise GraphError(
-            f"this head was made for states of {hidden_size} numbers, and was given {list(states.shape)}; make it with "
-            f"hidden_size={states.shape[-1]}"
+            f"this head has hidden_size={hidden_size}, and the states {list(states.shape)} have the width "
+            f"{states.shape[-1]}; make the head with hidden_size={states.shape[-1]}"
         )

@@ -398,8 +398,10 @@ def _check_targets(numbers: torch.Tensor, targets: torch.Tensor) -> None:
 
 
 def _check_labels(labels: torch.Tensor, count: int) -> None:
+    if not isinstance(labels, torch.Tensor):
+        raise GraphError(f"labels must be a tensor, not {type(labels).__name__}; make one with torch.as_tensor")
     if labels.shape != (count,):
-        raise GraphError(f"{count} examples or nodes need as many labels, [{count}], not {list(labels.shape)}")
+        raise GraphError(f"labels must be [{count}], one for each example or node, not {list(labels.shape)}")
 
 
 def _check_values(labels: torch.Tensor, is_wrong: torch.Tensor, right: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from treemem.checked_options import checked_count, checked_flag
 from treemem.errors import GraphError, RecipeError
 from treemem.schedule.schedule import Schedule
-from treemem.trees.vocabulary import Vocabulary
+from treemem.trees.vocabulary import Vocabulary, children_in_words, in_words
 
 
 class SetsByArity:
@@ -71,11 +71,12 @@ class SetsByArity:
             for segment in level.segments:
                 if segment.arity not in known:
                     node = int(schedule.node_of_row[segment.begin])
-                    arities = ", ".join(map(str, known)) or "none"
-                    most = f", and none over max_arity={self._max_arity}" if segment.arity > self._max_arity else ""
+                    has = f"only for nodes with {in_words(list(known))}" if known else "for no inner nodes"
+                    is_over = segment.arity > self._max_arity
+                    remedy = f"raise max_arity={self._max_arity}" if is_over else f"add {segment.arity} to its arities"
                     raise GraphError(
-                        f"node {node} has {segment.arity} children, and this {layer} has parameters for nodes of arity "
-                        f"{arities} only{most}; ChildSumTreeLSTM takes any arity"
+                        f"node {node} has {children_in_words(segment.arity)}, and this {layer} has parameters {has}; "
+                        f"{remedy}, or use a ChildSumTreeLSTM"
                     )
                 kinds = known[segment.arity]
                 if kinds is not None and segment.kind not in kinds:

@@ -45,7 +45,7 @@ class RecurrentEncoder(SequenceEncoder):
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
         """
-        refuse_transforms(type(self).__name__, "")
+        refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
         present_on_cpu = (lengths > 0).nonzero().squeeze(1)
         present = to_device(present_on_cpu, inputs.device)

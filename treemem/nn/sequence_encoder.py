@@ -108,20 +108,26 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         self.reset_embedding()
 
     @without_compile
-    def forward(self, batch: SequenceBatch, *, trace: bool = False) -> SequenceStates:
+    def forward(self, batch: SequenceBatch, feat: None = None, *, trace: bool = False) -> SequenceStates:
         """Read every tree or sequence of a batch.
 
         Args:
             batch: trees, sequences of token ids, or a ``DGLGraph`` of trees.
+            feat: must be None: a sequence encoder reads tokens, not features of nodes.
             trace: whether to keep what the network did at each step.
 
         Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a graph have no field ``position``.
 
         Raises:
-            GraphError: another batch; a batch made from a graph; leaves with numbers as values; a graph that is not a
-                forest; a state for a network without one.
+            GraphError: another batch; features; a batch made from a graph; leaves with numbers as values; a graph
+                that is not a forest; a state for a network without one.
             VocabularyError: labels of another vocabulary.
         """
+        if feat is not None:
+            raise GraphError(
+                f"{type(self).__name__} reads tokens, not features of nodes; use a tree network with input_size. To "
+                "read sequences of vectors, call read(inputs, lengths)"
+            )
         tokens, lengths = self.tokens(batch)
         state = getattr(batch, "state", None)
         carried = {} if state is None else {"state": state}
@@ -150,7 +156,10 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             batch = TreeBatch.from_forest(forest, self.vocabulary)
         if not isinstance(batch, TreeBatch):
             kinds = "a TreeBatch, a TokenBatch or a DGLGraph"
-            raise GraphError(f"a sequence encoder takes {kinds}, not {type(batch).__name__}")
+            raise GraphError(
+                f"a sequence encoder takes {kinds}, not {type(batch).__name__}; make a batch of trees with "
+                "TreeBatch.from_trees(trees, vocabulary)"
+            )
         if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
         tokens = batch.tokens(self.form)

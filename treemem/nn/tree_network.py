@@ -211,14 +211,17 @@ class TreeNetwork(Encoder, torch.nn.Module):
             return self._run(batch, feat, trace=trace)
         if isinstance(batch, torch.Tensor):
             if feat is None:
-                raise GraphError("a layer takes features and edges as layer(x, edge_index)")
+                raise GraphError("edge_index is missing; call layer(x, edge_index), or layer(batch, x)")
             feat, trees, has_order = batch, TreeBatch.from_edge_index(feat, len(batch)), False
         elif is_pyg_graph(batch):
             trees, has_order = TreeBatch.from_pyg(batch, self.vocabulary), "position" in batch
         elif hasattr(batch, "in_degrees"):
             trees, has_order = TreeBatch.from_dgl(batch, self.vocabulary), "position" in batch.edata
         else:
-            raise GraphError(f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}")
+            raise GraphError(
+                f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}; make a batch "
+                "of trees with TreeBatch.from_trees(trees, vocabulary)"
+            )
         if not has_order and getattr(self.cell, "ordered", False) and (trees.schedule.arity_of_row > 1).any():
             warn_without_position(self)
         return self._run(trees, feat)[self.output]
@@ -291,7 +294,10 @@ class TreeNetwork(Encoder, torch.nn.Module):
         if self.vocabulary is None or batch.vocabulary is self.vocabulary:
             return
         if batch.vocabulary is None:
-            raise VocabularyError("the layer has a vocabulary, and the batch has no labels; make it with one")
+            raise VocabularyError(
+                "the layer has a vocabulary, and the batch has no labels. Make the batch with the vocabulary; for "
+                "features without labels, make the layer with input_size and without a vocabulary"
+            )
         if batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
 
@@ -302,7 +308,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         num_leaves = len(schedule.symbol)
         if self.input_size is None:
             if feat is not None:
-                raise GraphError("this layer takes no features; construct it with input_size")
+                raise GraphError("this layer takes no features; make it with input_size, the width of the features")
             if self.leaves is not None:
                 return self.leaves(schedule), None
             return torch.zeros(num_leaves, 0, device=schedule.child.device), None
@@ -317,10 +323,15 @@ class TreeNetwork(Encoder, torch.nn.Module):
     def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
         if feat is None:
             raise GraphError(f"this layer reads features: give feat, [{schedule.num_nodes}, {self.input_size}]")
+        if not isinstance(feat, torch.Tensor):
+            raise GraphError(f"feat must be a tensor, not {type(feat).__name__}; make one with torch.as_tensor")
         if schedule.shared:
             raise GraphError("nodes with features cannot share rows; make the batch with share_subtrees=False")
         if feat.shape != (schedule.num_nodes, self.input_size):
-            raise GraphError(f"feat must be [{schedule.num_nodes}, {self.input_size}], not {list(feat.shape)}")
+            raise GraphError(
+                f"feat must be [{schedule.num_nodes}, {self.input_size}], not {list(feat.shape)}: a row for each node, "
+                "and input_size columns"
+            )
         return feat
 
 

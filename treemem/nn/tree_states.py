@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from treemem.errors import CellError, GraphError
+from treemem.errors import CellError, GraphError, quoted
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.ops.propagate import NodeStates
 
@@ -58,7 +58,7 @@ class TreeStates(EncoderOutput):
             CellError: the cell makes no state of the name that the network's ``output`` says.
         """
         if self._output not in self.rows:
-            raise CellError(f"output={self._output!r} names no state; there are {', '.join(self.names)}")
+            raise CellError(f"output={self._output!r} names no state; there are {quoted(self.names)}")
         encoding = self.rows[self._output].index_select(0, self._row_of_root)
         num_examples = len(encoding) // self._trees_per_example
         return encoding.reshape(num_examples, self._trees_per_example, *encoding.shape[1:])
@@ -75,7 +75,7 @@ class TreeStates(EncoderOutput):
             CellError: there is none of that name.
         """
         if name not in self.rows:
-            raise CellError(f"there is no state {name!r}; there are {', '.join(self.names)}")
+            raise CellError(f"there is no state {name!r}; there are {quoted(self.names)}")
         if self._only_roots:
             raise GraphError("only the encodings were kept; run the layer with keep='all' for the states of every node")
         rows, kept = self.rows[name], self._gathered.get(name)
@@ -88,7 +88,7 @@ class TreeStates(EncoderOutput):
     def __getattr__(self, name: str) -> torch.Tensor:
         if not name.startswith("_") and name in self.__dict__.get("rows", ()):
             return self[name]
-        raise AttributeError(f"there is no state {name!r}; there are {', '.join(self.__dict__.get('names', ()))}")
+        raise AttributeError(f"there is no state {name!r}; there are {quoted(self.__dict__.get('names', ()))}")
 
     def __repr__(self) -> str:
         what = f"{len(self._row_of_root)} roots" if self._only_roots else f"{len(self._row_of_node)} nodes"

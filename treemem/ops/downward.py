@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import torch
 
-from treemem.errors import CellError
+from treemem.errors import CellError, quoted
 from treemem.ops.cell import Cell, State
 from treemem.ops.propagate import Engine, NodeStates, propagate
 from treemem.schedule.tree_batch import TreeBatch
@@ -154,4 +154,4 @@ def _is_over_turned_trees(cell: DownwardCell | Cell) -> bool:
 
 def _check_state(states: State, output: str, where: str) -> None:
     if output not in states:
-        raise CellError(f"output={output!r} names no state {where}; there are {', '.join(states)}")
+        raise CellError(f"output={output!r} names no state {where}; there are {quoted(states)}")

@@ -9,6 +9,7 @@ import torch
 from treemem.dgl_import import import_dgl
 from treemem.errors import RecipeError
 from treemem.ops.cell import Cell, State, checked_state, leaf_states
+from treemem.ops.second_derivative import refuse_transforms
 from treemem.schedule.tree_batch import TreeBatch
 
 
@@ -30,6 +31,7 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
     """
     if leaf_inputs.device.type != "cpu":
         raise RecipeError(f"the naive engine runs on the CPU, and the layer is on {leaf_inputs.device}")
+    refuse_transforms("the naive engine")
     dgl = import_dgl()
     graph = batch.graph.local_var()
     row_of_node = batch.schedule.row_of_node

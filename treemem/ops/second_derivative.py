@@ -22,10 +22,8 @@ class _Refusal(torch.autograd.Function):
         )
 
 
-def refuse_transforms(
-    what: str = "the fused engine", remedy: str = "; set layer.engine to 'naive' or 'recursive'"
-) -> None:
-    """Raise RuntimeError within a transform of ``torch.func``, which a hand-written backward pass does not support."""
+def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer.engine to 'recursive'") -> None:
+    """Raise RuntimeError within a transform of ``torch.func``, which ``what`` does not support."""
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is not None and active():
         raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")

@@ -18,7 +18,7 @@ from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.edges import GraphEdges
 from treemem.trees.forest import Forest
-from treemem.trees.pyg_bridge import read_pyg_edges
+from treemem.trees.pyg_bridge import check_edge_index, read_pyg_edges
 from treemem.trees.tokens import TokenForm, forest_tokens
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -208,10 +208,7 @@ class TreeBatch:
         Raises:
             GraphError: another shape or type, nodes that do not exist, a cycle, or a node of two parents.
         """
-        if edge_index.dim() != 2 or len(edge_index) != 2 or edge_index.is_floating_point():
-            raise GraphError(
-                f"edge_index must be whole numbers [2, edges], not {edge_index.dtype} {[*edge_index.shape]}"
-            )
+        check_edge_index(edge_index)
         source, target = edge_index.cpu().numpy().astype(np.int64)
         edges = GraphEdges(source, target, None)
         schedule = schedule_of_graph(num_nodes, edges, {}, None, labels=None, allow_several_parents=False)

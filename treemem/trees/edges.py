@@ -107,7 +107,7 @@ def check_ends(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int
         outside = (ends < 0) | (ends >= num_nodes)
         if outside.any():
             edge = int(np.argmax(outside))
-            raise GraphError(f"edge {edge} touches node {int(ends[edge])}; there are {num_nodes} nodes")
+            raise GraphError(f"edge {edge} touches node {int(ends[edge])}; there are {num_nodes} nodes, from 0")
 
 
 def _check_parents(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int64], name: NodeName) -> None:
@@ -158,6 +158,8 @@ def find_edge_heights(
         _climb(frontier.tolist(), level, height, pending, parent_pointer, parent)
     if (height < 0).any():
         cycle = _find_cycle(int(np.argmax(height < 0)), height, pointer, child)
+        if len(cycle) == 1:
+            raise GraphError(f"{name(cycle[0])} has an edge to itself; remove it, because trees have no self-loops")
         shown = " -> ".join(name(node) for node in [*cycle[:6], cycle[0]])
         raise GraphError(f"a cycle of {len(cycle)} nodes, from child to parent: {shown}")
     return height

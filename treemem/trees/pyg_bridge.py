@@ -72,14 +72,20 @@ def read_pyg_edges(data: Data) -> tuple[int, GraphEdges]:
     index = data.edge_index
     if index is None:
         raise GraphError("the graph has no edge_index; it must hold child and parent of every edge, [2, edges]")
-    if index.dim() != 2 or index.shape[0] != 2 or index.is_floating_point() or index.is_complex():
-        raise GraphError(
-            f"edge_index must hold integers, child and parent of every edge, [2, edges], not {index.dtype} of shape "
-            f"{list(index.shape)}"
-        )
+    check_edge_index(index)
     source, target = index.detach().cpu().numpy().astype(np.int64)
     position = read_field(data, "position", "iu")
     return _number_of_nodes(data, source, target), GraphEdges(source, target, position)
+
+
+def check_edge_index(index: Any) -> None:
+    """Raise a ``GraphError`` if ``index`` is not a tensor of integers ``[2, edges]``."""
+    what = "edge_index must be an integer tensor [2, edges]: the child of each edge, then its parent. It is"
+    if not hasattr(index, "is_floating_point"):
+        raise GraphError(f"{what} a {type(index).__name__}")
+    is_integer = not index.is_floating_point() and not index.is_complex() and str(index.dtype) != "torch.bool"
+    if index.dim() != 2 or index.shape[0] != 2 or not is_integer:
+        raise GraphError(f"{what} {index.dtype} {list(index.shape)}")
 
 
 def _number_of_nodes(data: Data, source: NDArray[np.int64], target: NDArray[np.int64]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted
 from treemem.trees.as_tree import as_tree
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
@@ -160,7 +160,7 @@ def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
             if not isinstance(text, str):
                 raise ParseError(f"the field {name!r} is {text!r:.100}", expected="a text")
             return text
-    there = ", ".join(map(str, fields)) or "(none)"
+    there = quoted(fields, most=20) or "(none)"
     raise ParseError(f"no example among the fields {there:.200}", expected=" or ".join(names))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import VocabularyError, near_names
+from treemem.errors import VocabularyError, near_names, quoted
 from treemem.records import replacing
 from treemem.trees.forest import Forest
 
@@ -277,16 +277,18 @@ class Vocabulary:
 
     def unknown_label(self, label: str, arity: int) -> str:
         """What to tell a user about a label that :meth:`find` does not find."""
+        by_arity = arity > 0 and self.unknown is not None and self.kinds_by == "arity"
+        if by_arity and label not in self.leaves and self.functions:
+            known_arities = in_words(sorted(self.kinds_of_arity))
+            return f"{label!r} has {children_in_words(arity)}; only functions with {known_arities} are known"
         arities = sorted(known for name, known in self.functions if name == label)
         sort = "leaf" if arity == 0 else "function"
         if label in self.leaves and arity:
             return f"{label!r} is known as a leaf and has {children_in_words(arity)} here"
         if arities:
-            known = ", ".join(str(known) for known in arities[:-1])
-            known += (" or " if known else "") + children_in_words(arities[-1])
-            return f"{label!r} is known with {known} and has {arity or 'none'} here"
+            return f"{label!r} is known with {in_words(arities)} and has {arity or 'none'} here"
         names = [*self.leaves] if arity == 0 else [name for name, _ in self.functions]
-        near = near_names(label, names) or f"; known are {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+        near = near_names(label, names) or f"; known are {quoted(names)}"
         return f"unknown {sort} {label!r}{near}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -371,6 +373,12 @@ def check_vocabulary(vocabulary: object) -> None:
 def children_in_words(number: int) -> str:
     """``1 child``, ``2 children``."""
     return f"{number} child" if number == 1 else f"{number} children"
+
+
+def in_words(arities: Sequence[int]) -> str:
+    """``1 child``, ``1 or 2 children``, ``1, 2 or 3 children``."""
+    *first, last = arities
+    return ", ".join(map(str, first)) + (" or " if first else "") + children_in_words(last)
 
 
 def _label_arity_pairs(

@@ -12,7 +12,7 @@ from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import native_library
 from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.ops.sequence_lengths import Packing
 
 
@@ -31,6 +31,7 @@ def fused_on_lstm(
 
     Args: as :func:`treemem.ops.on_lstm.naive.naive_on_lstm`.
     """
+    refuse_transforms(remedy="; set layer.engine to 'naive'")
     packing = Packing(lengths.cpu(), inputs.shape[1], inputs.device)
     order = to_device(packing.order, inputs.device)
     bias = weights.input_bias + weights.hidden_bias
