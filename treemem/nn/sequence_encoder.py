@@ -150,10 +150,11 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         if isinstance(batch, TokenBatch):
             return batch.token, batch.lengths
         if hasattr(batch, "in_degrees"):
-            forest = forest_from_dgl(batch, self.vocabulary.labels)
-            if "position" not in batch.edata and (forest.arity > 1).any():
+            graph: Any = batch
+            trees = forest_from_dgl(graph, self.vocabulary.labels)
+            if "position" not in graph.edata and (trees.arity > 1).any():
                 warn_without_position(self)
-            batch = TreeBatch.from_forest(forest, self.vocabulary)
+            batch = TreeBatch.from_forest(trees, self.vocabulary)
         if not isinstance(batch, TreeBatch):
             kinds = "a TreeBatch, a TokenBatch or a DGLGraph"
             raise GraphError(
@@ -163,11 +164,11 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
         tokens = batch.tokens(self.form)
-        value = None if batch.forest is None else batch.forest.value
-        if value is not None and not np.isnan(value).all():
-            node = int(np.argmax(~np.isnan(value)))
+        forest = batch.forest
+        if forest is not None and forest.value is not None and not np.isnan(forest.value).all():
+            node = int(np.argmax(~np.isnan(forest.value)))
             raise GraphError(
-                f"{batch.forest.node_name(node)} has the value {value[node]}, which {type(self).__name__} cannot read: "
+                f"{forest.node_name(node)} has the value {forest.value[node]}, which {type(self).__name__} cannot read: "
                 "tokens have no values. Use a tree network, or make the numbers labels"
             )
         return tokens

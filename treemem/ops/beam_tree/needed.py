@@ -55,9 +55,9 @@ def needed(found: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     """
     parts = [each for step in found.steps for each in (step.pairs, step.parent, step.place)]
     parts += [found.children, found.pairs, found.roots, (found.totals != -torch.inf).long()]
-    children, all_pairs, roots, is_beam, *of_steps = _on_cpu([*parts[-4:], *parts[:-4]])
-    steps = list(zip(of_steps[0::3], of_steps[1::3], of_steps[2::3], strict=True))
-    is_beam = is_beam.astype(bool)
+    children, all_pairs, roots, beam_numbers, *of_steps = _on_cpu([*parts[-4:], *parts[:-4]])
+    steps: list[tuple[Integers, ...]] = list(zip(of_steps[0::3], of_steps[1::3], of_steps[2::3], strict=True))
+    is_beam = beam_numbers.astype(bool)
     groups, lineage = _groups(steps, lengths.numpy(), is_beam)
 
     num_leaves = len(found.states) - len(children)

@@ -207,7 +207,8 @@ class _Memory:
             self._keep[inner] = drawn
             keep = scaled(drawn, self._dropout, self._states.dtype)
         self._children[inner] = children
-        self._states[rows] = gated_cell(*self._states[children].unbind(1), self._weights.cell, keep)
+        left, right = self._states[children].unbind(1)
+        self._states[rows] = gated_cell(left, right, self._weights.cell, keep)
         self.num_nodes = rows.stop
         return self._states[rows]
 

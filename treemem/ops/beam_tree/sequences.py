@@ -138,8 +138,8 @@ def _joined(found: Search, lengths: torch.Tensor) -> torch.Tensor:
             joined[sequence, :length] = torch.nan
             continue
         begins = list(range(length))
-        for step, place in enumerate(chosen[: length - 1], 1):
-            joined[sequence, begins.pop(place + 1)] = step
+        for time, place in enumerate(chosen[: length - 1], 1):
+            joined[sequence, begins.pop(place + 1)] = time
     return joined
 
 

@@ -58,7 +58,7 @@ def soft_search(
         first, rest = (
             [each[:, part] for each in (candidate, parent, place)] for part in (slice(hard), slice(hard, None))
         )
-        beams = [_hard_beams(nodes, composed, *first[1:], cell)]
+        beams = [_hard_beams(nodes, composed, first[1], first[2], cell)]
         totals = [first[0]]
         if rest[0].shape[1]:
             weight = rest[0].softmax(1)

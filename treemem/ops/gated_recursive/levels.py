@@ -67,7 +67,7 @@ class _GatedLevels(torch.autograd.Function):
             torch.addmm(gate_bias, hidden[part], gate_weight.t(), out=gates[part])
             step.forward(
                 {"gates": gates[part]},
-                {"h": children.view(-1, 2, size)},
+                {"h": children.view(-1, 2, size)},  # type: ignore[arg-type]
                 {"h": states[first + begin : first + end]},
                 {name: value[part] for name, value in kept.items()},
             )
