@@ -119,12 +119,9 @@ def test_pairs_of_formulas_are_read_from_the_last_parts_of_a_line_or_from_fields
             assert answer["prediction"] == model.task.class_names[int(probabilities.argmax())]
             assert answer["probability"] == pytest.approx(probabilities.max(), abs=1e-6)
         assert answers[4]["id"] == 9
-        assert [
-            next(
-                part for part in ("one part", "right side is missing", "fields 'left'", "fields 'lhs'") if part in told
-            )
-            for told in (answer["error"] for answer in answers[5:])
-        ] == ["one part", "right side is missing", "fields 'left'", "fields 'lhs'"]
+        expected = ["one part", "right side is missing", "fields 'left'", "fields 'lhs'"]
+        for answer, problem in zip(answers[5:], expected, strict=True):
+            assert problem in answer["error"]
 
 
 def test_a_label_that_the_model_does_not_know_is_an_error_of_its_record() -> None:

@@ -168,8 +168,8 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         if forest is not None and forest.value is not None and not np.isnan(forest.value).all():
             node = int(np.argmax(~np.isnan(forest.value)))
             raise GraphError(
-                f"{forest.node_name(node)} has the value {forest.value[node]}, which {type(self).__name__} cannot read: "
-                "tokens have no values. Use a tree network, or make the numbers labels"
+                f"{forest.node_name(node)} has the value {forest.value[node]}, which {type(self).__name__} cannot "
+                "read: tokens have no values. Use a tree network, or make the numbers labels"
             )
         return tokens
 
