@@ -247,5 +247,5 @@ def test_what_is_no_downward_cell_and_a_state_that_none_makes_are_named() -> Non
         network(batch)
     network = network_of("both")
     network.output = "z"
-    with pytest.raises(CellError, match="output='z' names no state on the way up; there are h"):
+    with pytest.raises(CellError, match="output='z' names no state on the way up; there are 'h'"):
         network(batch)

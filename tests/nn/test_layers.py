@@ -179,7 +179,7 @@ def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> 
     assert torch.equal(states.h, states.rows["h"][batch.schedule.row_of_node])
     assert batch.forest is not None
     assert torch.equal(states.h[torch.from_numpy(batch.forest.begin[1:] - 1)], states.root[:, 0])
-    with pytest.raises(AttributeError, match="no state 'S'; there are h, c"):
+    with pytest.raises(AttributeError, match="no state 'S'; there are 'h', 'c'"):
         states.S  # noqa: B018
 
 

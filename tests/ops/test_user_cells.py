@@ -213,9 +213,9 @@ def test_what_a_cell_lacks_is_named(cell: Any, message: str, engine: Engine) -> 
 def test_a_state_that_no_cell_makes_is_named(engine: Engine) -> None:
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
     states = network_of(TwoStates(4, 3, VOCABULARY.num_kinds), output="z", engine=engine)(batch)
-    with pytest.raises(CellError, match="output='z' names no state; there are h, table"):
+    with pytest.raises(CellError, match="output='z' names no state; there are 'h', 'table'"):
         states.root  # noqa: B018
-    with pytest.raises(CellError, match="there is no state 'z'; there are h, table"):
+    with pytest.raises(CellError, match="there is no state 'z'; there are 'h', 'table'"):
         states["z"]
 
 

@@ -119,7 +119,7 @@ def test_of_fields_that_no_example_is_read_from_the_names_are_kept(tmp_path: Pat
     entries = list(files._record_entries(str(tmp_path / "in.jsonl"), "jsonl", predictor.reader))
     assert entries[0].example == {"id": None, "equation": "x = x", "weights": None}
     predict_file(predictor, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
-    assert "no equation among the fields formula" in answers_in(tmp_path / "out.jsonl")[1]["error"]
+    assert "no equation among the fields 'formula'" in answers_in(tmp_path / "out.jsonl")[1]["error"]
 
 
 def test_text_has_one_line_for_an_answer(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:

@@ -43,7 +43,7 @@ def test_every_record_has_one_answer_in_order_and_a_bad_one_says_why() -> None:
         2: "line 2, column 4: unexpected end of the text; expected a number, a name, '(' or '-'",
         4: "line 4: the text is empty; expected an equation",
         5: "line 5, column 8: 3 parts between tabs; expected equation<TAB>label",
-        8: "no equation among the fields lhs; expected equation, lhs and rhs",
+        8: "no equation among the fields 'lhs'; expected equation, lhs and rhs",
         9: "no equation among the fields (none)",
         12: "line 12: the root is 'Add' with 2 children",
         13: "line 13: node 1 (in post-order): unknown function 'foo'",
@@ -119,10 +119,9 @@ def test_pairs_of_formulas_are_read_from_the_last_parts_of_a_line_or_from_fields
             assert answer["prediction"] == model.task.class_names[int(probabilities.argmax())]
             assert answer["probability"] == pytest.approx(probabilities.max(), abs=1e-6)
         assert answers[4]["id"] == 9
-        assert [
-            next(part for part in ("one part", "right side is missing", "fields left", "fields lhs") if part in told)
-            for told in (answer["error"] for answer in answers[5:])
-        ] == ["one part", "right side is missing", "fields left", "fields lhs"]
+        expected = ["one part", "right side is missing", "fields 'left'", "fields 'lhs'"]
+        for answer, problem in zip(answers[5:], expected, strict=True):
+            assert problem in answer["error"]
 
 
 def test_a_label_that_the_model_does_not_know_is_an_error_of_its_record() -> None:

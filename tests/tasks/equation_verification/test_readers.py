@@ -136,7 +136,7 @@ def test_bytes_that_are_not_utf8_spoil_their_line_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "error", "problem"),
     [
-        ({"id": "q", "text": "x = 1"}, ParseError, "no equation among the fields id, text"),
+        ({"id": "q", "text": "x = 1"}, ParseError, "no equation among the fields 'id', 'text'"),
         ({"id": "q", "equation": 3}, ParseError, "the field 'equation' is 3"),
         ({"id": "q", "lhs": "x"}, ParseError, "expected equation, lhs and rhs, preorder, or tree"),
         ({"id": "q", "tree": "(Add x y)"}, GraphError, "the root is 'Add' with 2 children"),
