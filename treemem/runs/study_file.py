@@ -136,7 +136,10 @@ class Study:
     def base(self) -> dict[str, Any]:
         """The fields of the recipe that variants change, and ``data``, the options of its data."""
         if self.recipe is not None:
-            return recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
+            fields = recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
+            if self.networks:
+                fields["networks"] = {name: fields["networks"][name] for name in self.networks}
+            return fields
         changed = self.networks if isinstance(self.networks, Mapping) else {name: {} for name in self.networks}
         known = self.folder.task.networks
         networks = {
