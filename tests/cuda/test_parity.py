@@ -29,6 +29,8 @@ ORDINARY = {
 WAITS = {
     "Tree-LSTM, both ways": 2,
     "Tree-LSTM, part by part": 7,
+    "EBT-GRC": 1,
+    "BT-GRC": 1,
     "transduction, decoding": 2,
     "transduction with attention, decoding": 2,
 }
