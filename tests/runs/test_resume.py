@@ -199,7 +199,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"schedule": "cosine", "epochs": 4}, r"another run: schedule was 'constant' and is 'cosine' now\. Go on"),
         ({"plateau_patience": 3}, "plateau_patience was 2 and is 3 now"),
         ({"auxiliary_losses": {"ponder": 0.1}}, r"auxiliary_losses was .* and is \{'ponder': 0\.1\} now"),
-        ({"count": 61}, "the data are others now"),
+        ({"count": 61}, "it was trained on other data"),
         ({"seed": 8, "batch_size": 4}, "batch_size was 8 and is 4 now; seed was 7 and is 8 now"),
     ],
 )

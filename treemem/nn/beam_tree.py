@@ -203,6 +203,13 @@ class BeamTreeGRC(BeamTreeEncoder):
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> BeamTreeGRC(16, vocabulary, beam_size=3, top_k="onesoft")(batch).root.shape
+        torch.Size([2, 1, 16])
     """
 
     def __init__(

@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def without_compile(function: Function) -> Function:
     """Return a function that ``torch.compile`` does not trace: what is around it is compiled.
 
-    The engines choose their own order of steps and compile their own pointwise parts. This does as
+    The engines choose their own order of steps, which differs from batch to batch. This does as
     ``torch.compiler.disable``, but does not import the compiler with the library.
     """
     disabled: dict[None, Function] = {}
