@@ -198,8 +198,8 @@ class BeamTreeGRC(BeamTreeEncoder):
 
     Args:
         top_k: ``"plain"`` or ``"onesoft"``.
-        hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
-            engine: see :class:`EfficientBeamTreeGRC`.
+        hidden_size, vocabulary, beam_size, noise: see :class:`EfficientBeamTreeGRC`.
+        form, embedding_size, embedding_bound, dropout, input_dropout, engine: see :class:`EfficientBeamTreeGRC`.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
