@@ -76,7 +76,9 @@ __attribute__((noinline)) void multiply_tile(int rows, int64_t depth, const T* x
   V sums[R][kTileVectors] = {};
   for (int64_t k = 0; k < depth; ++k, x += R, b += Lanes<T>::kPanel) {
     V right[kTileVectors];
-    std::memcpy(right, b, sizeof right);
+#pragma GCC unroll 2
+    for (int v = 0; v < kTileVectors; ++v)  // one copy of all would go through memory
+      std::memcpy(&right[v], b + v * Lanes<T>::kWidth, sizeof(V));
 #pragma GCC unroll 16
     for (int row = 0; row < R; ++row)
 #pragma GCC unroll 2
