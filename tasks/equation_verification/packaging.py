@@ -71,7 +71,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     learnt = {label: int(count) for label, count in zip(training_part.labels, counts, strict=True) if count}
     common = [label for label, count in learnt.items() if count >= _FEW and label != EQUALITY]
     rare = [f"{label} ({count})" for label, count in learnt.items() if count < _FEW]
-    rare_labels = f"; rarely also (with counts) {', '.join(rare)}" if rare else ""
+    labels = ", ".join(common) + (f"; rarely also (with counts) {', '.join(rare)}" if rare else "")
     files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
     files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
     rows = [
@@ -106,9 +106,9 @@ Scores in percent, computed in single precision, before the weights were rounded
 
 {markdown_table([["depth", "accuracy"], *by_depth])}
 
-The model can judge equations like those that it was trained on. They have these labels: {", ".join(common)}{rare_labels}.
-For equations with other labels of the vocabulary, its answers mean nothing, even with a high probability. An answer is not
-a proof. For equations from other sources, it calls many true ones false, and some false ones true.
+The model can judge equations like those that it was trained on. They have these labels: {labels}.
+For equations with other labels of the vocabulary, its answers mean nothing, even with a high probability.
+An answer is not a proof. For equations from other sources, it calls many true ones false, and some false ones true.
 """
 
 

@@ -262,7 +262,7 @@ def error_table(rows: Mapping[str, Records], kinds: Records, part: str = "test")
 
     Args:
         rows: the records of each row.
-        kinds: records of the same data, with ``way``, ``group`` and ``members`` (a packed mask of the examples of a kind).
+        kinds: records of the same data, with ``way``, ``group`` and ``members`` (the packed mask of a kind's examples).
     """
     lines = [["kind", "equations", *rows]]
     for way, groups in grouped(kinds, "way").items():
