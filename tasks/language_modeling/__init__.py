@@ -1,0 +1,7 @@
+"""Language modelling: the next word of a text, drawn from a grammar of English or read from files."""
+
+from __future__ import annotations
+
+from treemem.tasks.language_modeling.data import LanguageDataOptions
+
+__all__ = ["LanguageDataOptions"]
