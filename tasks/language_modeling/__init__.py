@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from treemem.tasks.language_modeling.data import LanguageDataOptions
+from treemem.tasks.language_modeling.task import LanguageModeling
 
-__all__ = ["LanguageDataOptions"]
+__all__ = ["LanguageDataOptions", "LanguageModeling"]

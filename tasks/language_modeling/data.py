@@ -84,9 +84,9 @@ def grammar_data(words: int, options: LanguageDataOptions) -> TaskData:
         )
     card = (
         "# Language modelling\n\n"
-        f"Sentences of the English grammar with {len(grammar.words)} words, seed {options.seed}. On average a sentence has "
-        f"{grammar.mean_length:.2f} words and an entropy of {grammar.entropy / math.log(2):.2f} bits, so the least "
-        f"perplexity is {grammar.perplexity:.2f} for each word and end of sentence.\n\n"
+        f"Sentences of the English grammar with {len(grammar.words)} words, seed {options.seed}. A sentence has on "
+        f"average {grammar.mean_length:.2f} words and an entropy of {grammar.entropy / math.log(2):.2f} bits, so the "
+        f"least perplexity is {grammar.perplexity:.2f} for each word and end of sentence.\n\n"
         "The last column is the perplexity of the grammar itself on the sentences of a split.\n\n"
         "| split | sentences | words | longest | the grammar's perplexity |\n|---|---|---|---|---|\n"
         f"{''.join(rows)}"

@@ -36,9 +36,9 @@ def read_sentiment_trees(path: str | os.PathLike[str]) -> Forest:
     classes: list[int] = []
     name = os.fspath(path)
     with open_source(path) as stream:
-        for number, line, error in text_lines(stream):
-            if error is not None:
-                raise error.at(number, name)
+        for number, line, unreadable in text_lines(stream):
+            if unreadable is not None:
+                raise unreadable.at(number, name)
             if not line.strip():
                 continue
             try:
