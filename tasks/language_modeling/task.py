@@ -38,8 +38,6 @@ from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-_GRAMMAR_WORDS = 1000
-
 
 def _networks() -> dict[str, NetworkConfig]:
     small = {"hidden_size": 200, "num_layers": 2, "dropout": 0.2, "input_dropout": 0.2, "output_dropout": 0.2}
@@ -116,10 +114,15 @@ class LanguageModeling(Task):
         return {name: getattr(self, name) for name in fields}
 
     @property
+    def grammar_words(self) -> int:
+        """The number of words of the grammar."""
+        return 1000 if self.words is None else self.words
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """``<eos>`` (id 0) and the words of the grammar or of the training text."""
         if self.corpus is None:
-            return Vocabulary([END, *english_grammar(self.words or _GRAMMAR_WORDS).words], [])
+            return Vocabulary([END, *english_grammar(self.grammar_words).words], [])
         corpus: Corpus = self.corpus
         return corpus.vocabulary
 
@@ -134,7 +137,7 @@ class LanguageModeling(Task):
     def make_data(self, options: LanguageDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the sentences of the grammar that ``options`` ask for, or the text of the files."""
         if self.corpus is None:
-            return grammar_data(self.words or _GRAMMAR_WORDS, options)
+            return grammar_data(self.grammar_words, options)
         corpus: Corpus = self.corpus
         forest = corpus.forest
         split = forest.tree_data["split"]

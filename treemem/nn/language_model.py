@@ -177,7 +177,7 @@ class LanguageModel(SequenceEncoder):
         checked_choice("gate", gate, ("forget", "input"))
         num_layers = len(self.stack.layer_sizes)
         chosen = min(1, num_layers - 1) if layer is None else layer
-        if not self.can_induce_trees:
+        if not isinstance(self.stack, OnLSTMStack):
             raise RecipeError("a language model of LSTM layers induces no trees; train one with cell='ON-LSTM'")
         if not 0 <= chosen < num_layers:
             raise RecipeError(f"the language model has no layer {layer}; its layers are 0 to {num_layers - 1}")
@@ -187,8 +187,8 @@ class LanguageModel(SequenceEncoder):
             first = token.new_full((len(token), 1), self.vocabulary.leaves.index(END))
             token, lengths = torch.cat([first, token], 1), lengths + 1
         with in_evaluation_mode(self):
-            output = self.read(self.embed(token), lengths, trace=True)
-        distances = output.trace[f"{gate}_distance"][:, chosen, int(begins) :]
+            layers = self.stack(self.embed(token), lengths).layers
+        distances = distances_of_gates([layers[chosen]], lengths)[f"{gate}_distance"][:, 0, int(begins) :]
         return trees_over_tokens(self, batch, distances, tree_from_distances)
 
 

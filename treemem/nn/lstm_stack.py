@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -96,8 +96,9 @@ class LSTMStack(torch.nn.Module):
     def _run(
         self, layer: torch.nn.LSTM, inputs: torch.Tensor, lengths: torch.Tensor, state: LSTMState
     ) -> tuple[torch.Tensor, LSTMState]:
-        of_hidden = functional.dropout(layer.weight_hh_l0, self.weight_dropout, self.training)
-        weights = [layer.weight_ih_l0, of_hidden, layer.bias_ih_l0, layer.bias_hh_l0]
+        own: Any = layer
+        of_hidden = functional.dropout(own.weight_hh_l0, self.weight_dropout, self.training)
+        weights = [own.weight_ih_l0, of_hidden, own.bias_ih_l0, own.bias_hh_l0]
         longest = inputs.shape[1]
         if not longest:
             return inputs.new_zeros(len(inputs), 0, layer.hidden_size), state
