@@ -104,6 +104,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "EfficientBeamTreeGRC",
             "BeamTreeGRC",
             "SequenceToSequence",
+            "LanguageModel",
         )
     },
 )

@@ -7,6 +7,7 @@ from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
+from treemem.nn.language_model import LanguageModel
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
 from treemem.nn.number_encoder import NumberEncoder
@@ -44,6 +45,7 @@ __all__ = [
     "EqualityHead",
     "GRUCell",
     "LSTMCell",
+    "LanguageModel",
     "LeafEncoder",
     "Memory",
     "MemoryCell",
