@@ -10,7 +10,7 @@ from engine_parity import assert_same
 from torch import Tensor
 
 from treemem.ops.affine import Affine
-from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, gumbel_trees
+from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
 
 SIZE = 4
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
