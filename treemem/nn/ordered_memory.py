@@ -103,7 +103,8 @@ class OrderedMemory(SequenceEncoder):
             outputs by less than 1e-6.
         engine: ``"fused"`` (``"auto"``): one operation in C++, which a C++ compiler compiles at first use. Without one,
             on other devices, under autocast and with ``cell="rnn"`` it is ``"stepwise"``: torch, step by step.
-            ``"naive"``: torch, step by step and slot by slot. All give the same results, but other dropout masks.
+            ``"naive"``: torch, step by step and slot by slot; also what runs within ``torch.func.vmap``. All give the
+            same results, but other dropout masks.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from treemem.data.examples import Examples
 from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.model import Model
 from treemem.model_digest import model_digest
@@ -21,7 +22,7 @@ from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import FIELDS, TreePredictor
 from treemem.records import check_writable, format_of, is_packed, json_line, locked, read_records, write_records
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import RecordReader
+from treemem.trees.record_reader import RecordReader, find_refused
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,36 @@ class _Run:
 def record_ids(source: str, reader: RecordReader, format: str | None = None) -> list[Any]:
     """Return the ids of the records of a file, as :func:`predict_file` writes them."""
     return [entry.id for entry in _record_entries(source, format_of(source, format), reader)]
+
+
+def check_labels(model: Model, forest: Forest, source: str, format: str | None = None) -> None:
+    """Check that a model knows the labels of the examples that its task read from a file.
+
+    Raises:
+        VocabularyError: an unknown label; the message names file and line.
+    """
+    examples = model.task.examples_to_predict(forest)
+    if not isinstance(examples, Examples):
+        return
+    trees, size = examples.forest, examples.trees_per_example
+
+    def check(begin: int, end: int) -> None:
+        model.vocabulary.encode(trees[begin * size : end * size])
+
+    refused = find_refused(len(examples), check)
+    if not refused:
+        return
+    place = min(refused)
+    lines = []
+    if source != "-":
+        lines = [entry.line for entry in _record_entries(source, format_of(source, format), model.task.reader)]
+    problem = str(refused[place])
+    if size == 1:
+        problem = problem.removeprefix("tree 0, ")
+    if len(lines) == len(examples):
+        raise VocabularyError(problem, line=lines[place], source=source)
+    name = "standard input" if source == "-" else source
+    raise VocabularyError(problem, source=f"{name}, example {place + 1}")
 
 
 def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:
