@@ -59,9 +59,10 @@ def predict_file(
 ) -> PredictionCounts:
     """Predict every record of a file.
 
-    The output has one record for each record of the input, in order, with the fields ``id``, ``prediction``,
-    ``probability`` and ``error`` (see :class:`TreePredictor`). Files of any size are processed some thousand records at
-    a time. Until all answers are complete, they are in ``<output>.partial``, from which ``resume`` continues.
+    The output has one answer for each record of the input, in the same order, with the fields ``id``, ``prediction``,
+    ``probability`` and ``error`` (see :class:`TreePredictor`). A file of any size needs little memory, because a few
+    thousand records are processed at a time. Until the output is complete, its answers are in ``<output>.partial``;
+    ``resume`` continues from there.
 
     Args:
         predictor: a predictor, a model, or the name or folder of a checkpoint.
@@ -70,13 +71,14 @@ def predict_file(
             vocabulary.
         output: a path, or ``"-"`` for standard output. If it is a link, its target is written.
         format: format of the input: ``"text"``, ``"csv"``, ``"jsonl"``, ``"parquet"`` or ``"dgl"``. By default the
-            format of its name, ``"text"`` for standard input.
-        output_format: format of the output, not ``"dgl"``; ``"jsonl"`` by default for standard output.
+            ending of the name decides; ``"text"`` for standard input.
+        output_format: format of the output, except ``"dgl"``. By default the ending of the name decides; ``"jsonl"``
+            for standard output.
         strict: raise the error of the first bad record.
-        resume: continue an interrupted run. Starts a new run if there is none, and keeps a complete output without
-            checking its model and input.
-        overwrite: start over, and replace an existing output when the new one is complete. An interrupted run
-            still does so when it is resumed.
+        resume: continue an interrupted run. Without one, start a new run. A complete output is kept; its model and
+            input are not checked.
+        overwrite: start over, and replace an existing output when the new one is complete. This also holds when the run
+            is interrupted and resumed.
         progress: show a progress bar; by default only on a terminal.
         threshold: replaces the threshold of the predictor.
 
