@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
-import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,11 +17,10 @@ from treemem.tasks.equation_verification import equation_vocabulary, read_equati
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.tree import Tree
+from treemem.trees.sentiment import read_sentiment_trees
 from treemem.trees.vocabulary import Vocabulary
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
-_PRETERMINAL = re.compile(r"\([0-4] ([^\s()]+)\)")
 _RELATIONS = ("=", "<", ">", "^", "|", "v", "#")
 NUM_RELATIONS = len(_RELATIONS)
 
@@ -83,19 +80,12 @@ def sentences(count: int) -> Examples:
         forest = random_binary_trees(drawn.integers(5, 36, count).tolist(), words(5000))
         label = torch.from_numpy(drawn.integers(5, size=forest.num_nodes))
         return Examples(forest, _vocabulary(forest), label, "random trees", every_node=True)
-    trees: list[Tree] = []
-    classes: list[int] = []
-    with treebank.open(encoding="utf-8") as lines:
-        for line in lines:
-            leaves = len(_PRETERMINAL.findall(line))
-            if not 5 <= leaves <= 35:
-                continue
-            trees.append(parse_brackets(_PRETERMINAL.sub(lambda found: json.dumps(found[1]), line)))
-            classes += _classes_in_postorder(line)
-            if len(trees) == count:
-                break
-    forest = Forest.from_trees(trees)
-    return Examples(forest, _vocabulary(forest), torch.tensor(classes), "SST train", every_node=True)
+    forest = read_sentiment_trees(treebank)
+    num_words = (np.diff(forest.begin) + 1) // 2
+    forest = forest[np.flatnonzero((num_words >= 5) & (num_words <= 35))[:count]]
+    return Examples(
+        forest.with_data(), _vocabulary(forest), torch.tensor(forest.node_data["class"]), "SST train", every_node=True
+    )
 
 
 @cache
@@ -134,14 +124,3 @@ def equal_trees(count: int, leaves: int) -> Examples:
 def _vocabulary(forest: Forest) -> Vocabulary:
     """The labels of a forest whose inner nodes of one arity all share their parameters."""
     return Vocabulary.from_forest(forest, kinds="arity")
-
-
-def _classes_in_postorder(line: str) -> list[int]:
-    """The class of every node of a bracketed tree, in the node order of a forest."""
-    classes, open_classes = [], []
-    for token in re.finditer(r"\(([0-4])|\)", line):
-        if token[1] is not None:
-            open_classes.append(int(token[1]))
-        else:
-            classes.append(open_classes.pop())
-    return classes

@@ -411,6 +411,7 @@ TASKS: Registry[type[Task]] = Registry(
         "table_labels": "treemem.tasks.table.task:TableLabels",
         "table_nodes": "treemem.tasks.table.nodes:TableNodes",
         "transduction": "treemem.tasks.transduction.task:Transduction",
+        "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
     },
 )
 

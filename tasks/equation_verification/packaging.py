@@ -21,9 +21,8 @@ from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
-from treemem.model_digest import weights_digest
 from treemem.runs import TrainingOptions, recorded_scores
-from treemem.runs.study import read_study
+from treemem.runs.study import read_study, recorded_model
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.equation_labels import EQUALITY
@@ -51,9 +50,7 @@ def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, fold
     name = record["run"]
     if EquationVerification().examples(equations).digest() != record["data"]["hash"]:
         raise RecipeError(f"{name!r} was trained on other equations; give those")
-    model = checkpoint.load(runs / name)
-    if weights_digest(model) != record["weights"]:
-        raise RecipeError(f"the weights in {runs / name} are not those of its record; train it again")
+    model = recorded_model(runs, record)
     model.half()
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made, former = Path(temporary) / "made", Path(temporary) / "former"

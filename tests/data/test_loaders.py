@@ -143,3 +143,21 @@ def test_sums_and_counts_add_up_to_one_mean() -> None:
     assert [float(part.mean) for part in parts] == [1.5, pytest.approx(5 / 6)]
     for nothing in (SumCount.zero(), SumCount(torch.tensor(0.0), torch.tensor(0))):
         assert float(nothing.mean) == 0.0
+
+
+def test_varied_batches_of_a_stream_go_on_where_the_one_before_ended() -> None:
+    stream = np.arange(1, 2002)
+    loader = StreamLoader(stream, 4, 20, np.random.default_rng(3))
+    batches = list(loader.batches())
+    sizes = [batch.token.shape[1] for batch in batches]
+    assert len(set(sizes)) > 4
+    assert min(sizes[:-1]) >= 5
+    assert abs(np.mean(sizes[:-1]) - 19.5) < 3
+    tokens = torch.cat([batch.token for batch in batches], 1)
+    following = torch.cat([batch.target.token for batch in batches if batch.target is not None], 1)
+    assert torch.equal(tokens.flatten(), torch.arange(1, 2001))
+    assert torch.equal(following, tokens + 1)
+    assert [batch.continues for batch in batches] == [False] + [True] * (len(batches) - 1)
+    again = StreamLoader(stream, 4, 20, np.random.default_rng(3))
+    rest = list(again.batches(again.plan()[3:]))
+    assert all(torch.equal(one.token, other.token) for one, other in zip(rest, batches[3:], strict=True))

@@ -209,9 +209,14 @@ class StreamExamples(SequenceExamples):
 
     Attributes:
         steps: tokens of each column in a batch.
+        varied_steps: whether shuffled batches, those of training, have different numbers of tokens; see
+            :class:`~treemem.data.loader.StreamLoader`.
+        evaluation_columns: the number of columns of batches that are not shuffled, instead of ``batch_size``.
     """
 
     steps: int = 35
+    varied_steps: bool = False
+    evaluation_columns: int | None = None
 
     def loader(
         self, vocabulary: Vocabulary, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
@@ -220,7 +225,11 @@ class StreamExamples(SequenceExamples):
         sequences = flat_tokens(self.forest, vocabulary)
         first = sequences.begin[chosen]
         stream = sequences.token[concatenated_ranges(first, sequences.begin[chosen + 1] - first)]
-        return StreamLoader(stream, (options or BatchOptions()).batch_size, self.steps)
+        options = BatchOptions() if options is None else options
+        if not options.shuffle:
+            return StreamLoader(stream, self.evaluation_columns or options.batch_size, self.steps)
+        draw = np.random.default_rng([options.seed, options.epoch]) if self.varied_steps else None
+        return StreamLoader(stream, options.batch_size, self.steps, draw)
 
     def batch_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
         return _token_targets(batch, device)

@@ -18,7 +18,8 @@ from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import Affine
-from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees, gumbel_noise
+from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees
+from treemem.ops.choices import gumbel_noise
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_splits

@@ -229,7 +229,7 @@ class ONLSTM(SequenceEncoder):
         self.output_dropout = checked_probability("output_dropout", output_dropout)
         self.stack = OnLSTMStack(
             self.embedding_size,
-            _layer_sizes(hidden_size, num_layers, layer_sizes),
+            layer_widths(hidden_size, num_layers, layer_sizes),
             chunk_size,
             dropout=dropout,
             weight_dropout=weight_dropout,
@@ -305,7 +305,12 @@ def _checked_sizes(layer_sizes: object) -> list[int]:
     return [checked_count("the size of a layer", size) for size in layer_sizes]
 
 
-def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:
+def layer_widths(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:
+    """Return the width of each layer: ``layer_sizes``, or ``hidden_size`` for each of ``num_layers``, by default 1.
+
+    Raises:
+        RecipeError: the two contradict each other, or the last layer is not of ``hidden_size``.
+    """
     if layer_sizes is None:
         return [hidden_size] * (1 if num_layers is None else checked_count("num_layers", num_layers))
     sizes = _checked_sizes(layer_sizes)
@@ -316,13 +321,30 @@ def _layer_sizes(hidden_size: int, num_layers: int | None, layer_sizes: Sequence
     return sizes
 
 
-def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+def distances_of_gates(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the syntactic distances of each layer, ``[sequences, layers, longest]``, 0 at padding.
+
+    Args:
+        layers: the outputs of every layer of a stack.
+        lengths: int64 ``[sequences]``.
+
+    Returns:
+        ``forget_distance``: 1 less the mean of the master forget gate; ``input_distance``: the mean of the master input
+        gate.
+    """
     masters = [layer.masters for layer in layers]
     present = within(lengths.cpu(), masters[0].shape[1])
     means = torch.stack([gates.mean(3) for gates in masters], dim=1)  # [sequences, layers, longest, input and forget]
     return {
         "forget_distance": (1 - means[..., 1]) * to_device(present[:, None], means.device),
         "input_distance": means[..., 0],
+    }
+
+
+def _trace(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+    masters = [layer.masters for layer in layers]
+    return {
+        **distances_of_gates(layers, lengths),
         "master_forget": torch.cat([gates[:, :, 1] for gates in masters], dim=2),
         "master_input": torch.cat([gates[:, :, 0] for gates in masters], dim=2),
     }

@@ -182,7 +182,7 @@ class LSTM(RecurrentEncoder):
                 names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
                 weights = LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
                 read.append(naive_lstm(inputs, sizes, weights, update_dropout=update_dropout, backward=backward))
-            inputs, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
+            inputs, _, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
         return inputs, last
 
 

@@ -13,13 +13,12 @@ from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
-    from treemem.nn.sequence_encoder import SequenceEncoder
-    from treemem.schedule.tree_batch import TreeBatch
+    from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder
 
 
 def trees_over_tokens(
     encoder: SequenceEncoder,
-    batch: TreeBatch,
+    batch: SequenceBatch,
     values: torch.Tensor,
     make_tree: Callable[[NDArray[Any], list[str]], Tree],
 ) -> list[Tree]:
@@ -27,7 +26,7 @@ def trees_over_tokens(
 
     Args:
         encoder: read the batch.
-        batch: the trees that it read as sequences.
+        batch: what it read.
         values: ``[sequences, longest, ...]``.
         make_tree: takes ``[tokens, ...]`` and the tokens.
 

@@ -54,6 +54,8 @@ class Learner:
     def make_optimizers(self) -> list[Optimizer]:
         """Return the optimisers; by default one for all weights, as the options say."""
         options, weights = self.options, self.model.parameters()
+        if options.optimizer == "sgd":
+            return [torch.optim.SGD(weights, options.learning_rate, weight_decay=options.weight_decay)]
         shared: dict[str, Any] = {
             "lr": options.learning_rate,
             "eps": options.epsilon,

@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from treemem.metrics.score import Monitor
+
 
 def averaged_model(model: nn.Module, decay: float) -> AveragedModel:
     """Return a copy of the model that keeps the EMA of its weights; call ``update_parameters(model)`` after each step.
@@ -26,6 +28,21 @@ def averaged_model(model: nn.Module, decay: float) -> AveragedModel:
 
     result = AveragedModel(model, multi_avg_fn=average)
     return result
+
+
+def average_is_due(value: float, before: Sequence[float], after: int | None, monitor: Monitor) -> bool:
+    """Return whether the average of NT-ASGD begins (alg. 1 of Merity et al. 2018).
+
+    Args:
+        value: the last evaluation.
+        before: those before it.
+        after: the number of evaluations before it that do not count; None: never.
+        monitor: which values are better.
+    """
+    if after is None or len(before) <= after:
+        return False
+    best = min(before[:-after]) if monitor.mode == "min" else max(before[:-after])
+    return best != value and monitor.is_better(best, value)
 
 
 def rate_factor(step: int, steps: int, schedule: str, warmup: float) -> float:

@@ -21,7 +21,7 @@ _INFINITY = float("inf")
 _LIMITS: dict[str, tuple[float, float, str]] = {
     **dict.fromkeys(
         ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size",
-         "checkpoint_steps", "threads"),
+         "checkpoint_steps", "threads", "average_after", "average_again"),
         (1, _INFINITY, "at least 1"),
     ),
     **dict.fromkeys(("prefetch", "plateau_patience", "weight_decay"), (0, _INFINITY, "0 or more")),
@@ -33,7 +33,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 """For each number: the least value, the exclusive upper bound, and both in words."""
 
 _CHOICES = {
-    "optimizer": ("adam", "adamw", "rmsprop"),
+    "optimizer": ("adam", "adamw", "rmsprop", "sgd"),
     "schedule": ("constant", "cosine", "linear", "plateau"),
     "accelerator": ("auto", "cpu", "cuda"),
     "precision": ("32-true", "64-true", "bf16-mixed"),
@@ -50,8 +50,8 @@ class TrainingOptions:
         nodes_per_batch: the most nodes in a step, instead of ``batch_size``; equal subtrees count each time.
         sort_by_height, sort_by_length: make batches of examples of similar height or number of tokens; see
             :class:`treemem.schedule.TreeLoader`.
-        optimizer: ``"adam"`` (Kingma & Ba 2015), ``"adamw"`` (decoupled weight decay, Loshchilov & Hutter 2019) or
-            ``"rmsprop"`` (torch's, whose ``alpha`` is ``beta2``; it has no ``beta1``).
+        optimizer: ``"adam"`` (Kingma & Ba 2015), ``"adamw"`` (decoupled weight decay, Loshchilov & Hutter 2019),
+            ``"rmsprop"`` (torch's, whose ``alpha`` is ``beta2``; it has no ``beta1``) or ``"sgd"`` without momentum.
         learning_rate: the highest learning rate.
         beta1, beta2, epsilon: of Adam.
         schedule: ``"constant"``; ``"cosine"`` or ``"linear"``, which fall to 0 over the whole run, so that ``epochs``
@@ -61,9 +61,13 @@ class TrainingOptions:
         warmup: fraction of all steps over which the rate rises linearly from 0. Not with ``"plateau"``. It fixes
             ``epochs`` too.
         auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; 0 by default.
-        weight_decay: an L2 penalty on all parameters with ``"adam"`` and ``"rmsprop"``, decoupled with ``"adamw"``.
+        weight_decay: an L2 penalty on all parameters , decoupled with ``"adamw"``.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.
+        average_after: average the weights as NT-ASGD does (Merity et al. 2018): after an evaluation that is worse than
+            the best of all but the ``average_after`` evaluations before it, the mean of the weights after each further
+            step is evaluated and saved. None: never.
+        average_again: the epoch after which that mean begins anew, if it has begun.
         curriculum: a number of epochs over which the groups (for equations: depths) come in, the lowest first: with m
             groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``). Or stages: ``[[5, 20],
             [10, 2]]`` trains 20 epochs on examples of difficulty 5 at most, 2 epochs on 10 at most, then on all.
@@ -104,6 +108,8 @@ class TrainingOptions:
     auxiliary_losses: dict[str, float] = field(default_factory=dict)
     weight_decay: float = 1e-5
     averaging: float | None = None
+    average_after: int | None = None
+    average_again: int | None = None
     curriculum: Curriculum = 0
     seed: int = 12093
     clip: float | None = None
@@ -129,6 +135,10 @@ class TrainingOptions:
         object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
         for name, weight in self.auxiliary_losses.items():
             _within(f"auxiliary_losses.{name}", "float", weight)
+        if self.averaging is not None and self.average_after is not None:
+            raise RecipeError("averaging and average_after are two ways to average weights; choose one")
+        if self.average_again is not None and self.average_after is None:
+            raise RecipeError("average_again is for average_after, which is None")
         if self.sort_by_height and self.sort_by_length:
             raise RecipeError("sort_by_height and sort_by_length contradict each other; choose one")
         if self.schedule == "plateau" and self.warmup:

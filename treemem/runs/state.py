@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from treemem import checkpoint
 from treemem.checkpoint.run_folder import RunFolder
@@ -113,6 +114,8 @@ class RunState:
             model.load_state_dict(processes.in_first(model.state_dict))
         self.learner = learner_of(model)(model, options, processes, fabric)
         self.average = None if options.averaging is None else averaged_model(model, options.averaging)
+        if saved is not None and "average" in state and options.average_after is not None:
+            self.begin_average()
         if saved is not None:
             with _reading(folder.path):
                 self._restore(state, weights)
@@ -123,8 +126,12 @@ class RunState:
 
     @property
     def kept_model(self) -> Model:
-        """The model that is evaluated and saved: with an EMA, the one with averaged weights."""
+        """The model that is evaluated and saved: with an EMA or another average, the one with averaged weights."""
         return self.model if self.average is None else cast(Model, self.average.module)
+
+    def begin_average(self) -> None:
+        """Average the weights after each step from now on; every step counts the same."""
+        self.average = AveragedModel(self.model)
 
     def tell(self, message: str, *values: object) -> None:
         """Log a message in the first process."""

@@ -30,7 +30,7 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.learner import MAIN_LOSS
-from treemem.runs.optimisation import plateau_scheduler, rate_scheduler
+from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_scheduler
 from treemem.runs.options import TrainingOptions, examples_of_epoch
 from treemem.runs.progress import RunLog, epoch_line, progress_bar, summary_writer
 from treemem.runs.same_run import fingerprint
@@ -197,6 +197,8 @@ class Trainer:
     def train_epoch(self) -> None:
         """Do the epoch's remaining steps."""
         progress, options = self.progress, self.options
+        if options.average_again == progress.epoch and not progress.step and self.state.average is not None:
+            self.state.begin_average()
         self.loader = self.loader_of(progress.epoch)
         plan = self.loader.plan()
         left = plan[progress.step :]
@@ -294,6 +296,10 @@ class Trainer:
         value = self.evaluate(record)
         for plateau in self.plateaus:
             plateau.step(value)
+        before = [each[self.monitored] for each in progress.records if self.monitored in each]
+        if self.state.average is None and average_is_due(value, before, options.average_after, self.model.task.monitor):
+            self.state.begin_average()
+            self.state.tell("averaging the weights from epoch %d on", progress.epoch + 1)
         if not self.model.task.monitor.is_better(value, progress.best_value):
             progress.evaluations_since_best += 1
             return False

@@ -288,7 +288,7 @@ def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only
     examples = NUMERIC_TASK.examples(made.forest)
     assert len(examples) == 80
     assert (examples.targets["side"][60:] != -1).sum() == 20
-    assert set(made.forest.tree_data["split"][60:].tolist()) == {"train", "validation"}
+    assert set(made.forest.tree_data["split"][60:].tolist()) == {"train", "validation", "test"}
     with pytest.raises(RecipeError, match="task_options"):
         TASK.make_data(EquationDataOptions(size=60, numeric=20))
 

@@ -1,0 +1,168 @@
+"""Induced trees of a language model, scored against gold trees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import RecipeError
+from treemem.induction import baseline_trees, corpus_f1, mean_sentence_f1, remove_brackets
+from treemem.induction.spans import tree_spans
+from treemem.model import Model
+from treemem.tasks.induced_trees import BASELINES
+from treemem.tasks.language_modeling.sentences import batches_by_length, word_ids
+from treemem.trees.tree import Tree
+
+
+@dataclass(frozen=True)
+class TreeScore:
+    """How well trees agree with gold trees; fractions.
+
+    Attributes:
+        trees: what made them: ``"layer 2"``, ``"right-branching"``.
+        sentence_f1: mean F1 of the sentences without the span of the whole sentence, as published for ON-LSTM; see
+            :func:`~treemem.induction.mean_sentence_f1`.
+        corpus_f1: F1 of all spans with those of whole sentences, as EVALB counts; see
+            :func:`~treemem.induction.corpus_f1`.
+        depth: mean over sentences of the mean depth of their words.
+        recall: for each label of gold constituents of several words, the part of them that is found; the most frequent
+            label first.
+        constituents: how many gold constituents of several words have each label.
+        sentences: how many were compared.
+    """
+
+    trees: str
+    sentence_f1: float
+    corpus_f1: float
+    depth: float
+    recall: dict[str, float]
+    constituents: dict[str, int]
+    sentences: int
+
+
+def evaluate_trees(
+    model: Model,
+    gold: Sequence[Tree],
+    *,
+    gate: Literal["forget", "input"] = "forget",
+    seed: int = 0,
+    advance: Callable[[int], object] = lambda count: None,
+) -> list[TreeScore]:
+    """Return the scores of the trees of each layer, then of the four baselines.
+
+    Args:
+        model: a language model of ON-LSTM layers.
+        gold: a tree for each sentence; a node with one child counts for the recall of its label only.
+        gate: whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
+        seed: of the random baseline.
+        advance: called with the number of sentences after each batch.
+
+    Raises:
+        RecipeError: the model induces no trees, or there are no gold trees.
+        VocabularyError: a word that the model does not know, if its vocabulary has no unknown word.
+    """
+    sentences = [[leaf.label for leaf in tree.leaves()] for tree in gold]
+    scores = [
+        score_trees(gold, induce_trees(model, sentences, layer=layer, gate=gate, advance=advance), f"layer {layer + 1}")
+        for layer in range(_num_layers(model))
+    ]
+    for branching in BASELINES:
+        name = branching if branching in ("balanced", "random") else f"{branching}-branching"
+        scores.append(score_trees(gold, baseline_trees(sentences, branching, seed=seed), name))
+    return scores
+
+
+def _num_layers(model: Model) -> int:
+    encoder: Any = model.encoder
+    if not (getattr(encoder, "can_induce_trees", False) and hasattr(encoder, "stack")):
+        raise RecipeError(f"this {model.network.network} induces no trees; train a LanguageModel with cell='ON-LSTM'")
+    return len(encoder.stack.layer_sizes)
+
+
+def induce_trees(
+    model: Model,
+    sentences: Sequence[Sequence[str]],
+    *,
+    layer: int | None = None,
+    gate: Literal["forget", "input"] = "forget",
+    advance: Callable[[int], object] = lambda count: None,
+) -> list[Tree]:
+    """Return the tree that a language model induces over each sentence, read alone after an end of sentence.
+
+    Args:
+        model: a language model of ON-LSTM layers.
+        sentences: the words of each, at least one. Unknown words are read as the vocabulary's unknown one.
+        layer, gate: see :meth:`treemem.nn.LanguageModel.induced_trees`.
+        advance: called with the number of sentences after each batch.
+
+    Raises:
+        RecipeError: the model induces no trees, or has no such layer.
+        VocabularyError: a word that the model does not know, if its vocabulary has no unknown word; names the sentence.
+    """
+    _num_layers(model)
+    encoder: Any = model.encoder
+    ids = word_ids(sentences, model.vocabulary)
+    trees: list[Tree | None] = [None] * len(ids)
+    for places in batches_by_length([len(own) for own in ids]):
+        batch = TokenBatch.from_sequences([ids[place] for place in places]).to(model.device)
+        for place, tree in zip(places, encoder.induced_trees(batch, layer=layer, gate=gate), strict=True):
+            trees[place] = _with_words(tree, sentences[place])
+        advance(len(places))
+    return [tree for tree in trees if tree is not None]
+
+
+def _with_words(tree: Tree, words: Sequence[str]) -> Tree:
+    """Return the tree with its leaves replaced by words in order."""
+    rest, done = iter(words), []
+    for node in tree.postorder():
+        if node.is_leaf:
+            done.append(Tree(next(rest)))
+        else:
+            done[-node.arity :] = [Tree(node.label, done[-node.arity :])]
+    return done[0]
+
+
+def score_trees(gold: Sequence[Tree], predicted: Sequence[Tree], trees: str = "") -> TreeScore:
+    """Return how well trees agree with gold trees of the same sentences.
+
+    Args:
+        gold: may have nodes with one child; F1 does not count them.
+        predicted: a tree for each gold tree.
+        trees: a name.
+
+    Raises:
+        RecipeError: different numbers of trees, or none.
+        GraphError: a sentence with different words.
+    """
+    plain = [remove_brackets(tree, ()) for tree in gold]
+    sentence, corpus = mean_sentence_f1(plain, predicted).f1, corpus_f1(plain, predicted).f1
+    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for own, other in zip(gold, predicted, strict=True):
+        spans = set(tree_spans(other))
+        labelled = {
+            (*span, node.label)
+            for node, span in zip((node for node in own.postorder() if not node.is_leaf), tree_spans(own), strict=True)
+            if span[1] - span[0] > 1
+        }
+        total.update(label for _, _, label in labelled)
+        found.update(label for first, last, label in labelled if (first, last) in spans)
+    recall = {label: found[label] / count for label, count in total.most_common()}
+    depth = float(np.mean([_mean_depth(tree) for tree in predicted]))
+    return TreeScore(trees, sentence, corpus, depth, recall, dict(total.most_common()), len(gold))
+
+
+def _mean_depth(tree: Tree) -> float:
+    """Return the mean depth of the leaves."""
+    depths, pending = [], [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if node.is_leaf:
+            depths.append(depth)
+        pending.extend((child, depth + 1) for child in node.children)
+    return sum(depths) / len(depths)

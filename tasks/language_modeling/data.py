@@ -1,0 +1,132 @@
+"""The text of a language model: sentences of the grammar, or a corpus."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from bisect import bisect
+from dataclasses import dataclass
+
+import numpy as np
+
+from treemem.checked_options import checked_count
+from treemem.data.examples import TaskData
+from treemem.tasks.language_modeling.generation.english import english_grammar
+from treemem.tasks.language_modeling.readers import END
+from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.pcfg import Grammar, Sentence
+from treemem.trees.postorder import concatenated_ranges, offsets
+from treemem.trees.record_reader import SPLITS
+
+
+@dataclass(frozen=True)
+class LanguageDataOptions:
+    """How many sentences to draw from the grammar. A corpus of the task's ``path`` has its own parts.
+
+    Attributes:
+        training_size, validation_size, test_size: numbers of sentences; one has about ten words.
+        seed: of all choices.
+
+    Raises:
+        RecipeError: a number out of its range.
+    """
+
+    training_size: int = 100_000
+    validation_size: int = 5000
+    test_size: int = 5000
+    seed: int = 12093
+
+    def __post_init__(self) -> None:
+        for name in ("training_size", "validation_size", "test_size"):
+            checked_count(f"data.{name}", getattr(self, name))
+        checked_count("data.seed", self.seed, least=0)
+
+
+def draw_sentences(grammar: Grammar, options: LanguageDataOptions) -> Forest:
+    """Return sentences of a grammar with their trees, divided into splits.
+
+    A sentence belongs to the split that a hash of its words and the seed chooses, so no sentence is in two of them.
+    Within a split, sentences are as frequent as the grammar makes them, some more than once. A split has the grammar's
+    probabilities conditional on this choice: those of test sentences are not changed by what the training text has.
+
+    Returns:
+        The trees; ``tree_data`` has ``split`` and ``log_probability``, in nats, of each sentence.
+    """
+    sizes = [options.training_size, options.validation_size, options.test_size]
+    shares = [total / sum(sizes) for total in itertools.accumulate(sizes)]
+    kept: list[list[Sentence]] = [[] for _ in sizes]
+    missing = sum(sizes)
+    key = options.seed.to_bytes(8, "big")
+    for sentence in grammar.sentences(options.seed):
+        digest = hashlib.blake2b(" ".join(sentence.words).encode(), digest_size=8, key=key).digest()
+        place = bisect(shares, int.from_bytes(digest, "big") / 2**64, hi=len(sizes) - 1)
+        if len(kept[place]) < sizes[place]:
+            kept[place].append(sentence)
+            missing -= 1
+            if not missing:
+                break
+    forest = grammar.forest([sentence for part in kept for sentence in part])
+    return forest.with_data(tree_data={**forest.tree_data, "split": np.repeat(SPLITS, sizes)})
+
+
+def grammar_data(words: int, options: LanguageDataOptions) -> TaskData:
+    """Return sentences of the English grammar, with a card that says how well a model can predict them."""
+    grammar = english_grammar(words)
+    forest = draw_sentences(grammar, options)
+    split, length = forest.tree_data["split"], np.diff(leaf_nodes(forest)[1])
+    rows = []
+    for name in SPLITS:
+        own = split == name
+        rows.append(
+            f"| {name} | {own.sum()} | {length[own].sum()} | {length[own].max()} | "
+            f"{best_perplexity(forest, name):.2f} |\n"
+        )
+    card = (
+        "# Language modelling\n\n"
+        f"Sentences of the English grammar with {len(grammar.words)} words, seed {options.seed}. A sentence has on "
+        f"average {grammar.mean_length:.2f} words and an entropy of {grammar.entropy / math.log(2):.2f} bits, so the "
+        f"least perplexity is {grammar.perplexity:.2f} for each word and end of sentence.\n\n"
+        "The last column is the perplexity of the grammar itself on the sentences of a split.\n\n"
+        "| split | sentences | words | longest | the grammar's perplexity |\n|---|---|---|---|---|\n"
+        f"{''.join(rows)}"
+    )
+    return TaskData(forest, card)
+
+
+def best_perplexity(forest: Forest, split: str) -> float:
+    """Return the grammar's own perplexity on the sentences of a split, ends of sentences included.
+
+    Args:
+        forest: of :func:`draw_sentences`.
+        split: its name.
+    """
+    own = forest.tree_data["split"] == split
+    tokens = np.diff(leaf_nodes(forest)[1])[own] + 1
+    return math.exp(-forest.tree_data["log_probability"][own].sum() / tokens.sum())
+
+
+def leaf_nodes(forest: Forest) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nodes that are words, int64 ``[words]``, and where each sentence begins in them, ``[trees + 1]``."""
+    if forest.is_flat:
+        return forest.flat_nodes()
+    is_leaf = forest.arity == 0
+    return np.flatnonzero(is_leaf), offsets(is_leaf)[forest.begin]
+
+
+def with_ends(forest: Forest, *, begin: bool) -> Forest:
+    """Return the sentences of a forest as flat trees whose last word is ``<eos>``.
+
+    Args:
+        forest: flat trees, or any trees whose leaves are words.
+        begin: whether the first word is ``<eos>`` too.
+    """
+    node, first = leaf_nodes(forest)
+    length = np.diff(first)
+    table = {name: number for number, name in enumerate(dict.fromkeys([*forest.labels, END, SEQUENCE]))}
+    start = offsets(length + begin + 2)
+    label, arity = np.full(int(start[-1]), table[END], np.int32), np.zeros(int(start[-1]), np.int32)
+    label[concatenated_ranges(start[:-1] + begin, length)] = forest.label[node]
+    label[start[1:] - 1] = table[SEQUENCE]
+    arity[start[1:] - 1] = length + begin + 1
+    return Forest(tuple(table), label, arity, start, tree_data=forest.tree_data)

@@ -1,0 +1,1 @@
+"""Sentences of a grammar of English, and minimal pairs."""

@@ -1,0 +1,167 @@
+"""Read texts for language models: one sentence a line, words separated by spaces."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
+from treemem.records import open_source
+from treemem.records.reader import text_lines
+from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.postorder import offsets
+from treemem.trees.record_reader import SPLITS
+from treemem.trees.vocabulary import Vocabulary
+
+END = "<eos>"
+"""The word after each sentence."""
+
+UNKNOWN = "<unk>"
+"""The word that stands for unknown ones."""
+
+LONGEST_LINE = 1_000_000
+"""The most characters of a line."""
+
+_NAMES = {"train": ("train",), "validation": ("valid", "dev"), "test": ("test",)}
+_SUFFIXES = (".txt", ".tokens", ".raw", ".txt.gz", ".tokens.gz")
+
+
+class Corpus(NamedTuple):
+    """A text with its words.
+
+    Attributes:
+        forest: a flat tree for each line; ``tree_data["split"]`` says of which part.
+        vocabulary: ``<eos>`` and the words of the training text, in the order of their first places.
+    """
+
+    forest: Forest
+    vocabulary: Vocabulary
+
+
+def corpus_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Return the files of the three parts of a corpus, such as ``ptb.train.txt`` or ``wiki.valid.tokens``.
+
+    Raises:
+        RecipeError: a part has no file, or more than one.
+    """
+    place = Path(folder)
+    there = [file for file in sorted(place.iterdir()) if file.name.endswith(_SUFFIXES)] if place.is_dir() else []
+    found = {}
+    for split, names in _NAMES.items():
+        own = [file for file in there if any(name in file.name for name in names)]
+        if len(own) != 1:
+            what = f"{len(own)} files ({', '.join(file.name for file in own)})" if own else "no file"
+            raise RecipeError(
+                f"{place} has {what} of the {split} part; a corpus is a folder with one file each whose names contain "
+                "train, valid and test and end in .txt, .tokens or .raw"
+            )
+        found[split] = own[0]
+    return found
+
+
+def sentence_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the words of each line; a blank line is a sentence without words.
+
+    Raises:
+        RecipeError: no such file.
+        ParseError: a line that is not UTF-8, or of more than a million characters; with file and line.
+    """
+    name = os.fspath(path)
+    with open_source(path) as stream:
+        for number, line, error in text_lines(stream):
+            if error is not None:
+                raise error.at(number, name)
+            if len(line) > LONGEST_LINE:
+                raise ParseError(
+                    f"the line has {len(line):,} characters", line[:100], 0, f"a sentence of at most {LONGEST_LINE:,}"
+                ).at(number, name)
+            yield number, line.split()
+
+
+def read_corpus(folder: str | os.PathLike[str], most_words: int | None = None) -> Corpus:
+    """Read the training, validation and test text of a folder.
+
+    Args:
+        folder: see :func:`corpus_files`.
+        most_words: size of the vocabulary without ``<eos>``; rarer words of the training text are read as ``<unk>``.
+            None: all words of the training text.
+
+    Words that only the other parts have are read as ``<unk>``, if the vocabulary has it.
+
+    Raises:
+        RecipeError: a missing file, or a part without words.
+        ParseError: a line that cannot be read.
+        VocabularyError: an unknown word, without ``<unk>`` in the vocabulary; with file and line.
+    """
+    table: dict[str, int] = {}
+    number_of: dict[str, int] = {}
+    label, length, lines = array("i"), array("q"), []
+    for split, file in corpus_files(folder).items():
+        first, first_line = len(label), len(length)
+        for number, words in sentence_lines(file):
+            length.append(len(words))
+            if split == SPLITS[0]:
+                label.extend([table.setdefault(word, len(table)) for word in words])
+                continue
+            try:
+                label.extend([number_of[word] for word in words])
+            except KeyError:
+                unknown = number_of.get(UNKNOWN)
+                if unknown is None:
+                    raise _unknown(words, number_of).at(number, str(file)) from None
+                label.extend([number_of.get(word, unknown) for word in words])
+        if len(label) == first:
+            raise RecipeError(f"{file} has no words; the {split} part of a corpus needs some")
+        lines.append(len(length) - first_line)
+        if split == SPLITS[0]:
+            number_of, label = _kept(table, label, most_words)
+    vocabulary = Vocabulary([END, *(word for word in number_of if word != END)], [], unknown=_unknown_word(number_of))
+    return Corpus(_forest(number_of, label, length, lines), vocabulary)
+
+
+def _unknown_word(words: dict[str, int]) -> str | None:
+    return UNKNOWN if UNKNOWN in words else None
+
+
+def _unknown(words: list[str], known: dict[str, int]) -> VocabularyError:
+    word = next(word for word in words if word not in known)
+    problem = (
+        f"the word {word!r:.60} is not in the training text, which has no {UNKNOWN} either{near_names(word, known)}; "
+        f"replace it, or limit the vocabulary (words=N), which adds {UNKNOWN}"
+    )
+    text = " ".join(words)
+    return VocabularyError(problem, text, text.index(word))
+
+
+def _kept(table: dict[str, int], label: array[int], most_words: int | None) -> tuple[dict[str, int], array[int]]:
+    """Return the numbers of the words of the vocabulary, and the training text in these numbers."""
+    if most_words is None or len(table) <= most_words:
+        return table, label
+    counts = np.bincount(np.frombuffer(label, np.int32), minlength=len(table))
+    names = list(table)
+    kept = [UNKNOWN] if UNKNOWN not in table else []
+    common = [place for place, _ in Counter(dict(enumerate(counts.tolist()))).most_common(most_words)]
+    if UNKNOWN in table and table[UNKNOWN] not in common:
+        common[-1] = table[UNKNOWN]
+    kept += [names[place] for place in sorted(common[: most_words - len(kept)])]
+    number_of = {word: number for number, word in enumerate(kept)}
+    renumbered = np.array([number_of.get(word, number_of[UNKNOWN]) for word in names], np.int32)
+    return number_of, array("i", renumbered[np.frombuffer(label, np.int32)].tobytes())
+
+
+def _forest(words: dict[str, int], label: array[int], length: array[int], lines: list[int]) -> Forest:
+    """Return a flat tree for each line."""
+    lengths = np.frombuffer(length, np.int64)
+    begin = offsets(lengths + 1)
+    is_word = np.ones(int(begin[-1]), bool)
+    is_word[begin[1:] - 1] = False
+    labels, arity = np.full(len(is_word), len(words), np.int32), np.zeros(len(is_word), np.int32)
+    labels[is_word] = np.frombuffer(label, np.int32)
+    arity[~is_word] = lengths
+    return Forest((*words, SEQUENCE), labels, arity, begin, tree_data={"split": np.repeat(SPLITS, lines)})

@@ -1,0 +1,90 @@
+"""Sentences that a language model reads one by one: their words as numbers, their batches, their log probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device
+from treemem.errors import RecipeError, VocabularyError, near_names
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.model import Model
+from treemem.tasks.language_modeling.readers import END
+from treemem.trees.vocabulary import Vocabulary
+
+_WORDS_AT_ONCE = 4096
+
+
+def word_ids(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> list[list[int]]:
+    """Return the numbers of the words of sentences.
+
+    Raises:
+        VocabularyError: an unknown word, if the vocabulary has no unknown one; names the sentence, from 1.
+    """
+    number = {word: place for place, word in enumerate(vocabulary.leaves)}
+    unknown = None if vocabulary.unknown is None else number[vocabulary.unknown]
+    ids = []
+    for place, words in enumerate(sentences, start=1):
+        own = [number.get(word, unknown) for word in words]
+        if None in own:
+            word = words[own.index(None)]
+            raise VocabularyError(
+                f"sentence {place} has the word {word!r:.60}, which the model does not know"
+                f"{near_names(word, vocabulary.leaves)}; its vocabulary has no word for unknown ones"
+            )
+        ids.append([each for each in own if each is not None])
+    return ids
+
+
+def batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the places of sentences in batches of similar length, with at most some thousands of words."""
+    order = np.argsort(lengths, kind="stable").tolist()
+    first = 0
+    while first < len(order):
+        last = first + 1
+        while last < len(order) and (last + 1 - first) * (lengths[order[last]] + 2) <= _WORDS_AT_ONCE:
+            last += 1
+        yield order[first:last]
+        first = last
+
+
+def log_probabilities(
+    model: Model,
+    sentences: Sequence[Sequence[str]],
+    *,
+    end: bool = True,
+    advance: Callable[[int], object] = lambda count: None,
+) -> NDArray[np.float64]:
+    """Return the log probability of each sentence in nats, read alone after an end of sentence, ``[sentences]``.
+
+    Args:
+        model: a language model.
+        sentences: the words of each. Unknown words are read as the vocabulary's unknown one.
+        end: whether the end of the sentence counts.
+        advance: called with the number of sentences after each batch.
+
+    Raises:
+        RecipeError: the vocabulary has no ``<eos>``, so that the model is no language model.
+        VocabularyError: a word that the model does not know, if its vocabulary has no unknown word; names the sentence.
+    """
+    if END not in model.vocabulary.leaves:
+        raise RecipeError(f"a model of {model.task.name} is no language model: its vocabulary has no {END}")
+    first = model.vocabulary.leaves.index(END)
+    ids = word_ids(sentences, model.vocabulary)
+    found = np.zeros(len(ids))
+    with in_evaluation_mode(model):
+        for places in batches_by_length([len(own) for own in ids]):
+            batch = TokenBatch.from_sequences([[first, *ids[place]] for place in places]).to(model.device)
+            logits = model(batch)
+            following = torch.cat([batch.token[:, 1:], torch.full_like(batch.token[:, :1], first)], 1)
+            scores = logits.log_softmax(-1).gather(2, following[..., None])[..., 0]
+            counted = batch.lengths - (0 if end else 1)
+            is_counted = torch.arange(following.shape[1]) < counted[:, None]
+            total = (scores.double() * to_device(is_counted, scores.device)).sum(1)
+            found[places] = total.cpu().numpy()
+            advance(len(places))
+    return found

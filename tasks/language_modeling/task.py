@@ -1,0 +1,250 @@
+"""The task: predict each word of a text from the words before it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from treemem.checked_options import checked_count, checked_flag
+from treemem.data.examples import PADDING, Examples, SequenceExamples, StreamExamples, TaskData, split_numbers
+from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.metrics.accuracy import perplexity_scores
+from treemem.metrics.score import Monitor, PublishedFigure, Score
+from treemem.networks import NetworkConfig
+from treemem.records import read_records
+from treemem.task import Answer, ModelOutput, Task
+from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_data, leaf_nodes, with_ends
+from treemem.tasks.language_modeling.generation.english import english_grammar
+from treemem.tasks.language_modeling.published import PTB, PUBLISHED
+from treemem.tasks.language_modeling.readers import END, Corpus, read_corpus
+from treemem.trees.brackets import parse_brackets
+from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.source_text import decode_source
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+
+def _networks() -> dict[str, NetworkConfig]:
+    small = {"hidden_size": 200, "num_layers": 2, "dropout": 0.2, "input_dropout": 0.2, "output_dropout": 0.2}
+    return {
+        "ON-LSTM": NetworkConfig("LanguageModel", {**small, "chunk_size": 10}),
+        "LSTM": NetworkConfig("LanguageModel", {**small, "cell": "LSTM"}),
+        **PTB,
+    }
+
+
+@dataclass(frozen=True)
+class LanguageModeling(Task):
+    """Predict the next word of a text: sentences of a grammar of English, or files.
+
+    Data are forests whose leaves are words: flat trees, or trees of sentences, which the network does not see. The
+    sentences of a split, with ``<eos>`` after each, are one stream. Columns of it run side by side, and the state is
+    carried from batch to batch (truncated backpropagation through time). The network's outputs are the logits
+    ``[columns, steps, words]``, as :class:`~treemem.nn.LanguageModel` returns them.
+
+    A model predicts for each text, on its own, the log probability of its words and its end, in nats.
+
+    Args:
+        path: a folder with a training, validation and test text; see
+            :func:`~treemem.tasks.language_modeling.readers.corpus_files`. None: the grammar.
+        words: the number of words of the grammar (1000 by default); of a text, the most words of its vocabulary (by
+            default all).
+        steps: words of a column in a batch.
+        varied_steps: whether the batches of training have different numbers of words; see
+            :class:`~treemem.data.loader.StreamLoader`. Then the learning rate of a step is that of the options times
+            the number of words divided by ``steps``.
+        evaluation_columns: columns in evaluation. With fewer, more words have all the words before them as context.
+
+    Raises:
+        RecipeError: an option outside its range, or a missing file.
+        ParseError, VocabularyError: a line of the files that cannot be read, or an unknown word in it.
+    """
+
+    name: ClassVar[str] = "language_modeling"
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "text"
+    monitor: ClassVar[Monitor] = Monitor("perplexity", "min", percent=False)
+    published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED
+    networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
+    data_options: ClassVar[type] = LanguageDataOptions
+    text_columns: ClassVar[tuple[str, ...]] = ("text",)
+    record_fields: ClassVar[Mapping[str, str]] = {
+        "text": "words separated by spaces; or",
+        "tree": "the sentence as a tree in brackets",
+        "split": "train, validation or test; may be left out",
+    }
+    scoring_options: ClassVar[frozenset[str]] = frozenset({"evaluation_columns"})
+    learner: ClassVar[Any] = "treemem.tasks.language_modeling.learner:StreamLearner"
+
+    path: str | None = None
+    words: int | None = None
+    steps: int = 70
+    varied_steps: bool = True
+    evaluation_columns: int = 10
+    corpus: Any = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.words is not None:
+            checked_count("words", self.words)
+        checked_count("steps", self.steps)
+        checked_flag("varied_steps", self.varied_steps)
+        checked_count("evaluation_columns", self.evaluation_columns)
+        if self.path is not None:
+            object.__setattr__(self, "corpus", read_corpus(self.path, self.words))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as plain data, without the text and its place."""
+        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("path", "corpus")]
+        return {name: getattr(self, name) for name in fields}
+
+    @property
+    def grammar_words(self) -> int:
+        """The number of words of the grammar."""
+        return 1000 if self.words is None else self.words
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """``<eos>`` (id 0) and the words of the grammar or of the training text."""
+        if self.corpus is None:
+            return Vocabulary([END, *english_grammar(self.grammar_words).words], [])
+        corpus: Corpus = self.corpus
+        return corpus.vocabulary
+
+    @property
+    def token_form(self) -> TokenForm:
+        """The leaves, which are the words."""
+        return "leaves"
+
+    def group_name(self, group: int) -> str:
+        return "text"
+
+    def make_data(self, options: LanguageDataOptions, *, progress: bool | None = None) -> TaskData:
+        """Return the sentences of the grammar that ``options`` ask for, or the text of the files."""
+        if self.corpus is None:
+            return grammar_data(self.grammar_words, options)
+        corpus: Corpus = self.corpus
+        forest = corpus.forest
+        split = forest.tree_data["split"]
+        length = np.diff(leaf_nodes(forest)[1])
+        rows = [f"| {name} | {(split == name).sum()} | {length[split == name].sum()} |\n" for name in np.unique(split)]
+        card = (
+            f"# Language modelling\n\nThe text of {self.path}, with {corpus.vocabulary.num_leaves - 1} different words."
+            f"\n\n| split | lines | words |\n|---|---|---|\n{''.join(rows)}"
+        )
+        return TaskData(forest, card)
+
+    def parse(self, text: str) -> Tree:
+        """Return the sentence of a text, words separated by spaces, as a flat tree.
+
+        Raises:
+            ParseError: a text without words.
+        """
+        text = decode_source(text)
+        words = text.split()
+        if not words:
+            raise ParseError("the text is empty", text, 0, "words separated by spaces")
+        return Tree(SEQUENCE, [Tree(word) for word in words])
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Yield records with ``text``, ``tree`` if sentences have trees, and ``split``."""
+        split = data.tree_data.get("split", np.full(len(data), ""))
+        for tree, name in zip(data, split.tolist(), strict=True):
+            words = {"text": " ".join(leaf.label for leaf in (tree.children if data.is_flat else tree.leaves()))}
+            yield {**words, **({} if data.is_flat else {"tree": str(tree)}), **({"split": name} if name else {})}
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """Return the sentences of a file: as trees if its first record has a field ``tree``, else as flat trees.
+
+        Raises:
+            RecipeError: there is no such file, or no sentence in it.
+            ParseError: a record without a sentence, or with an unknown split; with its line.
+        """
+        trees, splits, name = [], [], os.fspath(source)
+        parse = None
+        for record in read_records(source, format=format, text_fields=("text",), one_of=("tree", "text")):
+            if parse is None:
+                has_trees = record.fields.get("tree") is not None
+                column, parse = ("tree", parse_brackets) if has_trees else ("text", self.parse)
+            try:
+                trees.append(parse(text_of(record.fields, [column])))
+                splits.append(split_of(record.fields))
+            except (ParseError, VocabularyError) as error:
+                raise error.at(record.line, name) from error
+        if not trees:
+            raise RecipeError(f"there are no sentences in {name}")
+        forest = Forest.from_trees(trees)
+        return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
+
+    def examples(self, data: Forest) -> StreamExamples:
+        """Return the sentences of a forest as a stream."""
+        every = np.ones(len(data), bool)
+        return StreamExamples(
+            with_ends(data, begin=False),
+            1,
+            {},
+            np.zeros(len(data), np.int64),
+            every,
+            split_numbers(data.tree_data.get("split")),
+            steps=self.steps,
+            varied_steps=self.varied_steps,
+            evaluation_columns=self.evaluation_columns,
+        )
+
+    def examples_to_predict(self, data: Forest) -> Examples:
+        """Return the sentences, each on its own between two ``<eos>``."""
+        none = np.zeros(len(data), np.int64)
+        return SequenceExamples(with_ends(data, begin=True), 1, {}, none, np.ones(len(data), bool))
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return _Logits()
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        tokens = targets["tokens"]
+        total = functional.cross_entropy(outputs.flatten(0, 1), tokens.flatten(), ignore_index=PADDING, reduction="sum")
+        return SumCount(total, (tokens != PADDING).sum())
+
+    def kept(self, output: ModelOutput, batch: TokenBatch, targets: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log likelihood and the number of words, ``[columns or sentences, 2]``."""
+        tokens = targets.get("tokens")
+        if tokens is None:  # a sentence on its own: each word from those before it
+            longest = batch.token.shape[1]
+            is_last = torch.arange(longest) >= batch.lengths[:, None] - 1
+            following = functional.pad(batch.token[:, 1:], (0, 1))
+            tokens = following.masked_fill(to_device(is_last, following.device), PADDING)
+        loss = functional.cross_entropy(
+            output.outputs.flatten(0, 1), tokens.flatten(), ignore_index=PADDING, reduction="none"
+        )
+        counts = (tokens != PADDING).sum(1)
+        return torch.stack([loss.view_as(tokens).sum(1, dtype=torch.float64), counts.double()], 1)
+
+    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return perplexity and loss, the mean negative log likelihood of a word, ends of sentences included."""
+        return perplexity_scores(kept[:, 0].double().numpy(), kept[:, 1].long().numpy(), group)
+
+    def answers(self, kept: Tensor, targets: Mapping[str, Any], **options: float) -> list[Answer]:
+        """Return the log probability of each text and its end, in nats."""
+        return [Answer(None if math.isnan(loss) else -loss, None) for loss, _ in kept.tolist()]
+
+
+class _Logits(nn.Module):
+    """The logits that the network gives."""
+
+    def forward(self, encoded: Any) -> Tensor:
+        outputs: Tensor = encoded.outputs
+        return outputs

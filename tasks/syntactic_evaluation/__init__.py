@@ -1,0 +1,8 @@
+"""Targeted syntactic evaluation: does a language model prefer grammatical sentences? Nothing is trained here."""
+
+from __future__ import annotations
+
+from treemem.tasks.syntactic_evaluation.readers import read_pairs
+from treemem.tasks.syntactic_evaluation.scoring import ConstructionScore, score_pairs
+
+__all__ = ["ConstructionScore", "read_pairs", "score_pairs"]

@@ -1,0 +1,76 @@
+"""Score a language model on minimal pairs, by construction."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from treemem.checked_options import checked_count
+from treemem.checkpoint import load
+from treemem.errors import TreememError
+from treemem.explore import markdown_table
+from treemem.model import Model
+from treemem.ops.threads import torch_threads
+from treemem.records import check_writable, write_records
+from treemem.runs.progress import progress_bar
+from treemem.tasks.language_modeling.generation.english import MinimalPair
+from treemem.tasks.syntactic_evaluation.published import PUBLISHED
+from treemem.tasks.syntactic_evaluation.readers import read_pairs
+from treemem.tasks.syntactic_evaluation.scoring import ConstructionScore, pairs_of_grammar, score_pairs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table of accuracies; return the exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="folder of a run or checkpoint of a language model")
+    add("--pairs", metavar="SOURCE", help="a file or folder of minimal pairs; default: pairs of the model's grammar")
+    add("--count", type=int, default=200, help="pairs of each construction of the grammar (%(default)s)")
+    add("--seed", type=int, default=0, help="of these pairs (%(default)s)")
+    add(
+        "--published", action="store_true", help="as published: lower case, '.' after each sentence, no end of sentence"
+    )
+    add("--output", metavar="FILE", help="write the scores to FILE as JSONL")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        checked_count("--count", options.count)
+        checked_count("--seed", options.seed, least=0)
+        if options.output is not None:
+            check_writable(options.output, overwrite=True)
+        with torch_threads(1):
+            model = load(options.model)
+            pairs = _pairs(options, model)
+            with progress_bar(len({side for pair in pairs for side in pair[1:]}), "scoring", None) as bar:
+                scores = score_pairs(model, pairs, end=not options.published, advance=bar.update)
+        print(score_table(scores, published=options.published))
+        if options.output is not None:
+            write_records(options.output, (score._asdict() for score in scores), format="jsonl")
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _pairs(options: argparse.Namespace, model: Model) -> list[MinimalPair]:
+    if options.pairs is not None:
+        return read_pairs(options.pairs, model.vocabulary, stop=options.published)
+    return pairs_of_grammar(model, options.count, options.seed)
+
+
+def score_table(scores: Sequence[ConstructionScore], *, published: bool) -> str:
+    """Return scores as a Markdown table, with the published accuracies beside them if asked for; in percent."""
+    rows = [["construction", "pairs", "accuracy", *(["ON-LSTM", "LSTM"] if published else [])]]
+    for score in scores:
+        row = [score.construction, str(score.pairs), f"{100 * score.accuracy:.1f}"]
+        if published:
+            figure = PUBLISHED.get(score.construction)
+            row += ["", ""] if figure is None else [f"{100 * value:.0f}" for value in figure]
+        rows.append(row)
+    return markdown_table(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

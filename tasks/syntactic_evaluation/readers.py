@@ -1,0 +1,86 @@
+"""Read minimal pairs: a grammatical sentence and an ungrammatical one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
+from treemem.records import Record, read_records
+from treemem.tasks.language_modeling.generation.english import MinimalPair
+from treemem.tasks.syntactic_evaluation.published import row_of
+from treemem.trees.vocabulary import Vocabulary
+
+FIELDS = ("good", "bad", "construction")
+_SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet", ".txt.gz", ".tsv.gz", ".jsonl.gz")
+
+
+def read_pairs(
+    path: str | os.PathLike[str], vocabulary: Vocabulary | None = None, *, stop: bool = False
+) -> list[MinimalPair]:
+    """Return the minimal pairs of a file, or of all files of a folder in the order of their names.
+
+    A line is ``GOOD<TAB>BAD`` or ``GOOD<TAB>BAD<TAB>CONSTRUCTION``; records of CSV, JSONL or Parquet have these fields.
+    Without a construction, it is the name of the file. Files of Marvin & Linzen 2018 are known by their names, and
+    their records by the field ``key``: their constructions are the rows of the published table. A record with a field
+    ``intrusive`` is three pairs.
+
+    Args:
+        path: a file, or a folder.
+        vocabulary: of the model, if unknown words are to be refused; a vocabulary with an unknown word refuses none.
+        stop: whether to write words in lower case, and ``.`` after each sentence, as the published evaluation does.
+
+    Raises:
+        RecipeError: no such file, or no pair in it.
+        ParseError: a record without two sentences, or with two equal ones; with file and line.
+        VocabularyError: an unknown word; with file and line.
+    """
+    place = Path(path)
+    files = [file for file in sorted(place.iterdir()) if file.name.endswith(_SUFFIXES)] if place.is_dir() else [place]
+    pairs = [pair for file in files for pair in _pairs_of(file, vocabulary, stop)]
+    if not pairs:
+        raise RecipeError(f"there are no minimal pairs in {place}; a line is GOOD<TAB>BAD")
+    return pairs
+
+
+def _pairs_of(file: Path, vocabulary: Vocabulary | None, stop: bool) -> Iterator[MinimalPair]:
+    name = file.name.partition(".")[0]
+    known = None if vocabulary is None or vocabulary.unknown is not None else frozenset(vocabulary.leaves)
+    for record in read_records(file, text_fields=FIELDS, one_of=FIELDS[:1]):
+        try:
+            good, bad = (_words(record.fields, side, known, stop) for side in FIELDS[:2])
+            construction = _construction(name, record)
+            if "intrusive" in record.fields:
+                middle = _words(record.fields, "intrusive", known, stop)
+                made = [
+                    MinimalPair(f"{construction}: grammatical, intrusive", good, middle),
+                    MinimalPair(f"{construction}: intrusive, ungrammatical", middle, bad),
+                    MinimalPair(f"{construction}: grammatical, ungrammatical", good, bad),
+                ]
+            else:
+                made = [MinimalPair(construction, good, bad)]
+            for pair in made:
+                if pair.good == pair.bad:
+                    raise ParseError("both sentences are the same", " ".join(pair.good), 0, "two different sentences")
+        except (ParseError, VocabularyError) as error:
+            raise error.at(record.line, str(file)) from error
+        yield from made
+
+
+def _construction(name: str, record: Record) -> str:
+    given = record.fields.get("construction")
+    return str(given) if given else row_of(name, str(record.fields.get("key", "")))
+
+
+def _words(fields: dict[str, Any], side: str, known: frozenset[str] | None, stop: bool) -> tuple[str, ...]:
+    text = fields.get(side)
+    if not isinstance(text, str) or not text.split():
+        raise ParseError(f"the {side} sentence is missing", expected="GOOD<TAB>BAD, words separated by spaces")
+    words = [*text.lower().split(), "."] if stop else text.split()
+    for word in words:
+        if known is not None and word not in known:
+            problem = f"unknown word {word!r:.60} in the {side} sentence{near_names(word, known)}"
+            raise VocabularyError(problem, text, max(0, text.find(word)))
+    return tuple(words)

@@ -1,0 +1,152 @@
+"""Language models: what the layers compute, dropout, carried state, the losses of activations, and induced trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import ONLSTM, LanguageModel
+from treemem.nn.lstm_stack import LSTMStack
+from treemem.trees.induced import tree_from_distances
+from treemem.trees.vocabulary import Vocabulary
+
+WORDS = Vocabulary(["<eos>", *"abcde"], [])
+CELLS: dict[str, dict[str, Any]] = {"ON-LSTM": {"chunk_size": 4}, "LSTM": {"cell": "LSTM"}}
+
+
+def model_of(cell: str, **options: Any) -> LanguageModel:
+    torch.manual_seed(1)
+    return LanguageModel(8, WORDS, **{"layer_sizes": [12, 8], **CELLS[cell], **options}).double()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_logits_are_those_of_the_layers_and_the_tied_softmax(cell: str) -> None:
+    model = model_of(cell).eval()
+    torch.nn.init.normal_(model.bias)
+    batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])
+    vectors = model.embedding.weight[batch.token]
+    for layer in model.stack.layers:
+        if cell == "ON-LSTM":
+            continue
+        vectors, _ = torch.nn.LSTM.forward(layer, vectors.transpose(0, 1))  # type: ignore[arg-type]
+        vectors = vectors.transpose(0, 1)
+    if cell == "ON-LSTM":
+        encoder = ONLSTM(8, WORDS, layer_sizes=[12, 8], chunk_size=4, form="leaves").double().eval()
+        encoder.load_state_dict({k: v for k, v in model.state_dict().items() if k != "bias"})
+        vectors = encoder(batch).outputs
+    output = model(batch)
+    assert torch.allclose(output.outputs, vectors @ model.embedding.weight.T + model.bias, atol=1e-12)
+    assert torch.allclose(output.root[:, 0], vectors[:, -1], atol=1e-12)
+
+
+def test_the_published_model_has_the_published_number_of_weights() -> None:
+    vocabulary = Vocabulary(["<eos>", *map(str, range(9999))], [])
+    with torch.device("meta"):
+        model = LanguageModel(400, vocabulary, layer_sizes=[1150, 1150, 400])
+    assert sum(weight.numel() for weight in model.parameters()) == 25_232_180
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_text_in_pieces_with_carried_state_is_the_whole_text(cell: str) -> None:
+    model = model_of(cell).eval()
+    text = [[0, 1, 2, 3, 4, 5, 1], [2, 2, 0, 5, 4, 1, 0]]
+    whole = model(TokenBatch.from_sequences(text))
+    first = model(TokenBatch.from_sequences([row[:3] for row in text]))
+    second = model(TokenBatch.from_sequences([row[3:] for row in text]).with_state(first.state))
+    assert torch.allclose(torch.cat([first.outputs, second.outputs], 1), whole.outputs, atol=1e-12)
+    for ours, theirs in zip(second.state, whole.state, strict=True):
+        assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_padding_has_no_effect(cell: str) -> None:
+    model = model_of(cell).eval()
+    texts = [[0, 1, 2, 3], [4, 5], [], [3]]
+    state = model(TokenBatch.from_sequences([[1], [2], [3], [4]])).state
+    together = model(TokenBatch.from_sequences(texts).with_state(state))
+    for row, text in enumerate(texts):
+        own = [(h[row : row + 1], c[row : row + 1]) for h, c in state]
+        alone = model(TokenBatch.from_sequences([text]).with_state(own))
+        assert torch.allclose(together.outputs[row, : len(text)], alone.outputs[0], atol=1e-12)
+        assert torch.allclose(together.root[row], alone.root[0], atol=1e-12)
+        for ours, theirs in zip(together.state, alone.state if text else own, strict=True):
+            assert all(torch.allclose(one[row], other[0], atol=1e-12) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_a_dropped_word_is_dropped_at_all_its_places_and_others_are_scaled() -> None:
+    model = model_of("LSTM", embedding_dropout=0.75).train().requires_grad_(False)
+    torch.nn.init.ones_(model.embedding.weight)
+    tokens = torch.tensor([[1, 2, 3, 1], [4, 1, 2, 5]])
+    seen = set()
+    for _ in range(20):
+        vectors = model.embed(tokens)
+        factors = vectors[..., 0]
+        assert torch.equal(vectors, factors[..., None].expand(2, 4, 8))
+        assert torch.equal(factors[0, [0, 3]], factors[[0, 1], [0, 1]])
+        assert factors[0, 1] == factors[1, 2]
+        seen.add(tuple(factors.unique().tolist()))
+    assert seen <= {(0.0,), (0.0, 4.0), (4.0,)}
+    assert (0.0, 4.0) in seen
+    assert torch.equal(model.eval().embed(tokens), torch.ones(2, 4, 8).double())
+
+
+def test_weight_dropout_of_an_lstm_drops_recurrent_weights_alone_and_scales_the_rest() -> None:
+    torch.manual_seed(0)
+    stack = LSTMStack(3, [4], weight_dropout=0.5).double()
+    inputs, lengths = torch.randn(2, 1, 3, dtype=torch.float64), torch.tensor([1, 1])
+    assert torch.equal(stack.train()(inputs, lengths).h, stack.eval()(inputs, lengths).h), "h is 0 at the first step"
+    state = [(torch.ones(2, 4, dtype=torch.float64), torch.zeros(2, 4, dtype=torch.float64))]
+    layer = stack.layers[0]
+    torch.manual_seed(5)
+    dropped = torch.nn.functional.dropout(layer.weight_hh_l0, 0.5)  # type: ignore[arg-type]
+    torch.manual_seed(5)
+    found = stack.train()(inputs, lengths, state).h
+    with torch.no_grad():
+        layer.weight_hh_l0.copy_(dropped)  # type: ignore[operator, union-attr]
+    assert torch.allclose(stack.eval()(inputs, lengths, state).h, found, atol=1e-12)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_activation_losses_are_the_mean_squares_before_the_last_dropout(cell: str) -> None:
+    model = model_of(cell, output_dropout=0.5).train()
+    batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])
+    h = model.stack(model.embed(batch.token), batch.lengths).h
+    losses = model(batch).auxiliary_losses
+    assert torch.allclose(losses["activation"].mean, (h**2).mean(), atol=1e-12)
+    assert torch.allclose(losses["temporal_activation"].mean, ((h[:, 1:] - h[:, :-1]) ** 2).mean(), atol=1e-12)
+    assert model.eval()(batch).auxiliary_losses == {}
+    one = model.train()(TokenBatch.from_sequences([[0], [4]])).auxiliary_losses
+    assert one["temporal_activation"].mean.item() == 0
+
+
+@pytest.mark.parametrize(("layer", "gate"), [(None, "forget"), (0, "forget"), (1, "input")])
+def test_induced_trees_are_read_from_the_distances_after_an_end_of_sentence(layer: int | None, gate: str) -> None:
+    model = model_of("ON-LSTM", input_dropout=0.5).train()
+    sentences = [[1, 2, 3, 4, 5], [5], [2, 1]]
+    trees = model.induced_trees(TokenBatch.from_sequences(sentences), layer=layer, gate=gate)  # type: ignore[arg-type]
+    assert model.training
+    model.eval()
+    for sentence, tree in zip(sentences, trees, strict=True):
+        trace = model(TokenBatch.from_sequences([[0, *sentence, 0]]), trace=True).trace[f"{gate}_distance"]
+        distances = trace[0, 1 if layer is None else layer, 1:-1]
+        assert tree == tree_from_distances(distances, [WORDS.leaves[word] for word in sentence])
+
+
+def test_wrong_options_and_batches_are_refused() -> None:
+    with pytest.raises(RecipeError, match="tied=True needs an embedding as wide as the last layer"):
+        model_of("LSTM", embedding_size=5)
+    assert model_of("LSTM", embedding_size=5, tied=False)(TokenBatch.from_sequences([[1]])).outputs.shape == (1, 1, 6)
+    with pytest.raises(RecipeError, match=r"cell='GRU' is none of"):
+        LanguageModel(8, WORDS, cell="GRU")  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="embedding_dropout"):
+        model_of("LSTM", embedding_dropout=1.5)
+    with pytest.raises(RecipeError, match="induces no trees"):
+        model_of("LSTM").induced_trees(TokenBatch.from_sequences([[1, 2]]))
+    with pytest.raises(RecipeError, match="no layer 2"):
+        model_of("ON-LSTM").induced_trees(TokenBatch.from_sequences([[1, 2]]), layer=2)
+    with pytest.raises(GraphError, match="a stack of 2 layers needs a pair"):
+        model_of("LSTM")(TokenBatch.from_sequences([[1]]).with_state([]))

@@ -1,0 +1,128 @@
+"""Induced trees of language models against gold trees: the scores, where gold trees come from, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from treemem.cli import main as treemem_command
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.tasks.constituency import evaluate_trees, induce_trees, score_trees
+from treemem.tasks.constituency.__main__ import main
+from treemem.tasks.constituency.gold import gold_trees
+from treemem.tasks.language_modeling import LanguageModeling
+from treemem.trees import parse_brackets
+from treemem.trees.tree import Tree
+
+TASK = LanguageModeling(words=120)
+SENTENCES = [
+    ["the", "boy", "near", "the", "girls", "laughs"],
+    ["boys"],
+    ["no", "girl", "ever", "laughs"],
+    ["the", "girls", "sleep"],
+]
+
+
+def model_of(**options: object) -> Model:
+    torch.manual_seed(2)
+    return Model(TASK, NetworkConfig("LanguageModel", {"hidden_size": 8, "num_layers": 2, "chunk_size": 2, **options}))
+
+
+def test_scores_are_those_of_the_definitions() -> None:
+    gold = [
+        parse_brackets("(S (NP (NP the cat) (PP on (NP the mat))) (VP (VP sat)))"),
+        parse_brackets("(S (VP go away))"),
+        parse_brackets("yes"),
+    ]
+    right = parse_brackets("(X the (X cat (X on (X the (X mat sat)))))")
+    left = parse_brackets("(X (X (X (X (X the cat) on) the) mat) sat)")
+    first = score_trees(gold, [right, parse_brackets("(X go away)"), parse_brackets("yes")], "right")
+    # spans of the first: gold 0-2, 3-5, 2-5, 0-5 (and 0-6); right-branching 1-6 to 4-6
+    assert first.sentence_f1 == pytest.approx((0 + 1 + 1) / 3)
+    assert first.corpus_f1 == pytest.approx(2 * 2 / (6 + 6))
+    assert first.depth == pytest.approx(((1 + 2 + 3 + 4 + 5 + 5) / 6 + 1 + 0) / 3)
+    assert first.constituents == {"NP": 3, "S": 2, "PP": 1, "VP": 1}
+    assert first.recall == {"NP": 0, "S": 1, "PP": 0, "VP": 1}
+    second = score_trees(gold[:1], [left])
+    assert second.sentence_f1 == pytest.approx(2 * 2 / (4 + 4))
+    assert second.recall == {"NP": pytest.approx(2 / 3), "PP": 0, "S": 1}
+    assert first.sentences == 3
+
+
+def test_trees_are_those_of_each_sentence_alone() -> None:
+    model = model_of()
+    number = {word: place for place, word in enumerate(model.vocabulary.leaves)}
+    for layer in (0, 1):
+        trees = induce_trees(model, SENTENCES, layer=layer)
+        for sentence, tree in zip(SENTENCES, trees, strict=True):
+            batch = TokenBatch.from_sequences([[number[word] for word in sentence]])
+            (alone,) = model.encoder.induced_trees(batch, layer=layer)  # type: ignore[operator]
+            assert tree == alone
+            assert [leaf.label for leaf in tree.leaves()] == sentence
+
+
+def test_every_layer_and_every_baseline_is_scored() -> None:
+    gold = [Tree("S", [Tree(word) for word in words]) if len(words) > 1 else Tree(words[0]) for words in SENTENCES]
+    scores = evaluate_trees(model_of(), gold)
+    names = ["layer 1", "layer 2", "left-branching", "right-branching", "balanced", "random"]
+    assert [score.trees for score in scores] == names
+    assert all(score.recall == {"S": 1} for score in scores)
+
+
+def test_unknown_words_keep_their_place_if_the_vocabulary_has_an_unknown_word(tmp_path: Path) -> None:
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.txt").write_text("a <unk> b\n")
+    task = LanguageModeling(path=str(tmp_path))
+    torch.manual_seed(0)
+    model = Model(task, NetworkConfig("LanguageModel", {"hidden_size": 4, "chunk_size": 2}))
+    (tree,) = induce_trees(model, [["a", "z", "b"]])
+    assert [leaf.label for leaf in tree.leaves()] == ["a", "z", "b"]
+    with pytest.raises(VocabularyError, match=r"sentence 2 has the word 'boi', which .* not know.*mean boy"):
+        induce_trees(model_of(), [["boy"], ["the", "boi"]])
+
+
+def test_what_cannot_be_scored_is_told() -> None:
+    with pytest.raises(RecipeError, match="induces no trees; train a LanguageModel with cell='ON-LSTM'"):
+        evaluate_trees(model_of(cell="LSTM"), [Tree("boy")])
+    with pytest.raises(GraphError, match="other words"):
+        score_trees([Tree("a")], [Tree("b")])
+
+
+def test_the_command_scores_a_run_on_its_own_test_and_on_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(
+        "task: language_modeling\ntask_options: {words: 120, steps: 10}\n"
+        "data: {training_size: 40, validation_size: 10, test_size: 15}\n"
+        "networks: {own: {network: LanguageModel, options: {hidden_size: 4, num_layers: 2, chunk_size: 2}}}\n"
+        "training: {epochs: 1, batch_size: 4}\n"
+    )
+    assert treemem_command(["train", "recipe.yaml", "-o", "run"]) == 0
+    capsys.readouterr()
+    assert main(["run/own", "--output", "scores.jsonl"]) == 0
+    printed = capsys.readouterr().out
+    assert "15 sentences" in printed
+    assert "| layer 2 " in printed
+    records = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
+    gold = gold_trees(None, "run/own")
+    assert [record["trees"] for record in records][:3] == ["layer 1", "layer 2", "left-branching"]
+    assert sum(records[0]["constituents"].values()) == sum(node.arity > 1 for tree in gold for node in tree.postorder())
+
+    (tmp_path / "wsj.mrg").write_text("( (S (NP (DT the) (NN boy)) (VP (VBZ laughs)) (. .)) )\n( (NN boy) )\n")
+    assert main(["run/own", "--gold", "wsj.mrg", "--longest", "3"]) == 0
+    assert "2 sentences" in capsys.readouterr().out
+    assert main(["run/own", "--gold", "wsj.mrg", "--longest", "0"]) == 2
+    assert "--longest must be at least 1" in capsys.readouterr().err
+    assert main(["run/own/seed-12093/checkpoints", "--gold", "nowhere.mrg"]) == 2
+    assert treemem_command(["generate", "language_modeling", "-o", "gold.jsonl", "data.training_size=5",
+                            "data.validation_size=5", "data.test_size=5", "task_options.words=120"]) == 0  # fmt: skip
+    capsys.readouterr()
+    assert main(["run/own", "--gold", "gold.jsonl"]) == 0
+    assert "15 sentences" in capsys.readouterr().out

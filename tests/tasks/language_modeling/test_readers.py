@@ -1,0 +1,89 @@
+"""Corpora of text files: their vocabulary, and errors with file and line."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.tasks.language_modeling.readers import LONGEST_LINE, corpus_files, read_corpus
+
+
+def corpus(folder: Path, train: str = "a b\n", valid: str = "a\n", test: str = "b\n") -> Path:
+    for name, text in (("train", train), ("valid", valid), ("test", test)):
+        (folder / f"ptb.{name}.txt").write_text(text)
+    return folder
+
+
+def lines_of(folder: Path, **options: int) -> dict[str, list[list[str]]]:
+    forest, _ = read_corpus(folder, **options)
+    sentences = forest.tokens("leaves").strings()
+    split = forest.tree_data["split"]
+    return {name: [words for words, own in zip(sentences, split, strict=True) if own == name] for name in set(split)}
+
+
+def test_lines_are_sentences_and_blank_lines_are_empty_ones(tmp_path: Path) -> None:
+    corpus(tmp_path, " the cat \n\n<unk> the\n", "dog the", "cat\n")
+    found = lines_of(tmp_path)
+    assert found == {
+        "train": [["the", "cat"], [], ["<unk>", "the"]],
+        "validation": [["<unk>", "the"]],
+        "test": [["cat"]],
+    }
+    vocabulary = read_corpus(tmp_path).vocabulary
+    assert vocabulary.leaves == ("<eos>", "the", "cat", "<unk>")
+    assert vocabulary.unknown == "<unk>"
+
+
+def test_rare_words_are_unknown_if_the_vocabulary_is_limited(tmp_path: Path) -> None:
+    corpus(tmp_path, "a b a c a b d\n", "c a\n", "b z\n")
+    assert read_corpus(tmp_path, most_words=3).vocabulary.leaves == ("<eos>", "<unk>", "a", "b")
+    assert lines_of(tmp_path, most_words=3) == {
+        "train": [["a", "b", "a", "<unk>", "a", "b", "<unk>"]],
+        "validation": [["<unk>", "a"]],
+        "test": [["b", "<unk>"]],
+    }
+    corpus(tmp_path, "a b a c a b <unk>\n", "c a\n", "b z\n")
+    assert read_corpus(tmp_path, most_words=3).vocabulary.leaves == ("<eos>", "a", "b", "<unk>")
+    assert lines_of(tmp_path, most_words=3)["train"] == [["a", "b", "a", "<unk>", "a", "b", "<unk>"]]
+
+
+def test_an_unknown_word_without_an_unknown_in_the_vocabulary_is_told(tmp_path: Path) -> None:
+    corpus(tmp_path, "the cat\n", "cat\nthe cats\n")
+    with pytest.raises(VocabularyError, match=r"ptb\.valid\.txt, line 2, column 5: the word 'cats' .*did you mean cat"):
+        read_corpus(tmp_path)
+
+
+def test_files_of_other_names_are_found_and_others_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="has no file of the train part"):
+        corpus_files(tmp_path / "nowhere")
+    for name in ("wiki.train.tokens", "dev.txt", "test.txt.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith(".gz") else b"a\n")
+    assert [file.name for file in corpus_files(tmp_path).values()] == ["wiki.train.tokens", "dev.txt", "test.txt.gz"]
+    assert lines_of(tmp_path) == {"train": [["a"]], "validation": [["a"]], "test": [["a"]]}
+    (tmp_path / "valid.txt").write_text("a\n")
+    with pytest.raises(RecipeError, match=r"2 files \(dev\.txt, valid\.txt\) of the validation part"):
+        corpus_files(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["train", "valid", "test"])
+def test_a_part_without_words_is_refused(part: str, tmp_path: Path) -> None:
+    corpus(tmp_path, **{part: "\n\n"})
+    with pytest.raises(RecipeError, match=rf"ptb\.{part}\.txt has no words"):
+        read_corpus(tmp_path)
+
+
+def test_a_line_of_ten_megabytes_is_refused_with_its_number(tmp_path: Path) -> None:
+    corpus(tmp_path, "a b\n" + "a b c d e " * 1_000_000 + "\n")
+    with pytest.raises(ParseError, match=rf"ptb\.train\.txt, line 2.*10,000,000 characters.*{LONGEST_LINE:,}") as error:
+        read_corpus(tmp_path)
+    assert len(str(error.value)) < 1000
+
+
+def test_bytes_that_are_not_utf_8_are_told_with_their_line(tmp_path: Path) -> None:
+    corpus(tmp_path)
+    (tmp_path / "ptb.train.txt").write_bytes(b"a\nb \xff\n")
+    with pytest.raises(ParseError, match=r"ptb\.train\.txt, line 2.*byte 0xff is not UTF-8"):
+        read_corpus(tmp_path)

@@ -1,0 +1,135 @@
+"""Language models: what a batch is, what is kept of it, files, and predictions."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import treemem
+from treemem.data.loader import BatchOptions
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.records import write_records
+from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
+from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
+from treemem.trees.forest import Forest
+
+SMALL = LanguageDataOptions(60, 20, 20, seed=2)
+NETWORK = NetworkConfig("LanguageModel", {"hidden_size": 12, "cell": "LSTM"})
+
+
+def test_a_split_is_one_stream_with_ends_of_sentences() -> None:
+    task = LanguageModeling(words=120, steps=7, evaluation_columns=1)
+    forest = task.make_data(SMALL).forest
+    examples = task.examples(forest)
+    vocabulary = task.vocabulary
+    loader = examples.loader(vocabulary, examples.part("test"), BatchOptions(64))
+    batches = list(loader.batches())
+    words = [vocabulary.leaves[token] for batch in batches for token in batch.token[0].tolist()]  # type: ignore[union-attr]
+    expected = [
+        word for tree in forest[examples.part("test")] for word in (*(leaf.label for leaf in tree.leaves()), "<eos>")
+    ]
+    assert words == expected[:-1], "the last word is predicted alone"
+    assert {batch.token.shape[1] for batch in batches[:-1]} == {7}  # type: ignore[union-attr]
+    training = examples.loader(vocabulary, examples.part("train"), BatchOptions(2, shuffle=True, epoch=1))
+    assert len({batch.token.shape for batch in training.batches()}) > 2  # type: ignore[union-attr]
+
+
+def test_perplexity_and_predictions_are_those_of_the_words() -> None:
+    torch.manual_seed(0)
+    task = LanguageModeling(words=120, steps=7, evaluation_columns=1)
+    model = Model(task, NETWORK).double().eval()
+    forest = task.make_data(SMALL).forest
+    text = [leaf.label for tree in forest[:3] for leaf in tree.leaves()]
+
+    def log_probability(words: list[str]) -> float:
+        number = {word: place for place, word in enumerate(task.vocabulary.leaves)}
+        ids = torch.tensor([[number[word] for word in words]])
+        logits, _ = _logits(model, ids[:, :-1])
+        return float(logits.log_softmax(-1).gather(2, ids[:, 1:, None]).sum())
+
+    sentence = text[:5]
+    (found,) = model.predict([" ".join(sentence)])
+    assert found == pytest.approx(log_probability(["<eos>", *sentence, "<eos>"]), abs=1e-9)
+    flat = Forest.from_sequences([[leaf.label for leaf in tree.leaves()] for tree in forest[:3]])
+    stream = [word for tree in flat for word in (*(leaf.label for leaf in tree.children), "<eos>")]
+    score = evaluate(model, flat).overall
+    assert score.loss == pytest.approx(-log_probability(stream) / (len(stream) - 1), abs=1e-9)
+    assert score.perplexity == pytest.approx(math.exp(score.loss))
+    assert evaluate(model, forest[:3]).overall == score, "the trees of sentences have no effect"
+
+
+@torch.no_grad()
+def _logits(model: Model, ids: torch.Tensor) -> tuple[torch.Tensor, None]:
+    from treemem.data.token_batch import TokenBatch
+
+    return model(TokenBatch(ids, torch.full((len(ids),), ids.shape[1]))), None
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_written_sentences_are_read_back(suffix: str, tmp_path: Path) -> None:
+    task = LanguageModeling(words=120)
+    forest = task.make_data(SMALL).forest
+    path = tmp_path / f"sentences.{suffix}"
+    write_records(path, task.records_of(forest))
+    found = task.read_examples(path)
+    assert found.with_data() == forest.with_data()
+    assert found.tree_data["split"].tolist() == forest.tree_data["split"].tolist()
+    flat = Forest.from_sequences([["the", "boy"], ["no", "girl"]])
+    write_records(path, task.records_of(flat))
+    assert task.read_examples(path) == flat
+
+
+def test_files_that_are_no_sentences_are_told(tmp_path: Path) -> None:
+    task = LanguageModeling(words=120)
+    path = tmp_path / "lines.txt"
+    path.write_text("the boy\n\n")
+    with pytest.raises(ParseError, match=r"lines\.txt, line 2.*the text is empty"):
+        task.read_examples(path)
+    path.write_text("")
+    with pytest.raises(RecipeError, match="no sentences in"):
+        task.read_examples(path)
+    with pytest.raises(VocabularyError, match="unknown token 'boi'; did you mean boy"):
+        Model(task, NETWORK).predict(["the boi"])
+
+
+def test_a_model_of_a_corpus_knows_its_words_without_the_files(tmp_path: Path) -> None:
+    for name, text in (("train", "the cat sat\n<unk> sat\n" * 9), ("valid", "the dog sat\n"), ("test", "the cat\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    task = LanguageModeling(path=str(tmp_path), steps=5)
+    data = task.make_data(LanguageDataOptions())
+    assert "| train | 18 | 45 |" in data.card
+    fit(task, NETWORK, data, TrainingOptions(epochs=1, batch_size=2), output=tmp_path / "run")
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.txt").unlink()
+    model = treemem.load(tmp_path / "run")
+    assert model.vocabulary.leaves == ("<eos>", "the", "cat", "sat", "<unk>")
+    found = model.predict(["the dog sat", "the <unk> sat", "the cat sat"])
+    assert found[0] == found[1] != found[2]
+    with pytest.raises(RecipeError, match="has no file of the train part"):
+        LanguageModeling(path=str(tmp_path))
+
+
+def test_the_published_recipe_has_the_published_networks_and_training() -> None:
+    recipe = load_recipe("language_modeling/ptb")
+    assert recipe.networks == {name: LanguageModeling.networks[name] for name in recipe.networks}
+    training = recipe.training
+    assert (training.learning_rate, training.batch_size, training.epochs, training.clip) == (30, 20, 1000, 0.25)
+    assert training.auxiliary_losses == {"activation": 2, "temporal_activation": 1}
+    assert (recipe.task_options["steps"], training.average_after, training.average_again) == (70, 5, 500)
+
+
+@pytest.mark.parametrize("name", ["small", "wikitext"])
+def test_recipes_of_other_texts_can_be_read(name: str) -> None:
+    assert len(load_recipe(f"language_modeling/{name}").networks) == 2
+
+
+@pytest.mark.parametrize("options", [{"steps": 0}, {"words": 20}, {"evaluation_columns": 0}, {"varied_steps": 1}])
+def test_wrong_options_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(options))):
+        np.asarray(LanguageModeling(**options).vocabulary.leaves)  # type: ignore[arg-type]
