@@ -27,7 +27,7 @@ def _add_arguments(parser: CommandParser) -> None:
     add_shared(parser, "recipe")
     add_overrides(parser, "training.epochs=3")
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="networks of the recipe or the task")
-    parser.add_argument("--epochs", type=int, metavar="N", help="number of epochs, as training.epochs=N")
+    parser.add_argument("--epochs", type=int, metavar="N", help="total number of epochs, as training.epochs=N")
     parser.add_argument(
         "--seeds", "--seed", nargs="+", type=int, metavar="SEED", help="train each network with each of these"
     )
