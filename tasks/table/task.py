@@ -46,7 +46,7 @@ class TableTask(Task):
 
     Args:
         path: the table, a file in CSV, JSONL, Parquet or text.
-        tree: the column with the trees.
+        tree: the column of the trees.
         target: the columns to predict.
         text: the form of the trees in texts: ``"brackets"`` such as ``(f x y)``, ``"json"``, ``"expression"``,
             ``"equation"``, ``"preorder"``, ``"listops"`` or ``"logic"``.
