@@ -48,7 +48,7 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
         weights = {run: record["weights"] for run, record in own.items()}
         if known.get(name) == weights:
             continue
-        models = {run: _recorded_model(done.folder, record) for run, record in own.items()}
+        models = {run: recorded_model(done.folder, record) for run, record in own.items()}
         examples = examples or done.task.examples(done.data["data"])
         found = {run: found_trees(model, examples) for run, model in models.items()}
         if len(own) > 1:
@@ -58,10 +58,19 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
         yield {"network": name, "weights": weights, "groups": groups}
 
 
-def _recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
+def recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the model of a record of a study.
+
+    Args:
+        folder: of the study's runs.
+        record: of a run.
+
+    Raises:
+        RecipeError: its folder is gone, or has other weights.
+    """
     place = folder / record["run"]
     if not place.exists():
-        raise RecipeError(f"{place} is gone, and its trees are needed; remove the record of {record['run']!r} as well")
+        raise RecipeError(f"{place} is gone, and its model is needed; remove the record of {record['run']!r} as well")
     model = load(place)
     if weights_digest(model) != record["weights"]:
         raise RecipeError(f"the weights in {place} are not those of its record; remove both, and run it again")
