@@ -6,35 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.induced_trees import recorded_model
+from treemem.tasks.measured_models import unmeasured_models
 from treemem.tasks.syntactic_evaluation.scoring import pairs_of_grammar, score_pairs
 
 
 def pair_records(
     done: StudyResults, before: Sequence[dict[str, Any]], *, count: int, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record for each run, if there is none with its weights.
+    """Yield a record for each run; see :mod:`treemem.tasks.measured_models`.
 
-    A record has the fields ``run``, ``row``, ``training`` with the seed, ``weights`` (their hash), and ``scores``: the
-    fields of a :class:`~treemem.tasks.syntactic_evaluation.ConstructionScore` for each construction and for all.
+    ``scores`` has the fields of a :class:`~treemem.tasks.syntactic_evaluation.ConstructionScore` for each construction
+    and for all. The runs must be trained on the grammar.
 
     Args:
-        done: the study, whose runs are trained on the grammar.
-        before: the records so far.
+        done, before: of the study.
         count, seed: of the pairs, see :func:`~treemem.tasks.syntactic_evaluation.scoring.pairs_of_grammar`.
-
-    Raises:
-        RecipeError: the folder of a run is gone, or has other weights than its record.
     """
-    known = {record["run"]: record["weights"] for record in before}
-    for run, record in zip(done.runs, done.records, strict=True):
-        if known.get(run.name) == record["weights"]:
-            continue
-        model = recorded_model(done.folder, record)
-        yield {
-            "run": run.name,
-            "row": run.row,
-            "training": {"seed": run.training.seed},
-            "weights": record["weights"],
-            "scores": [score._asdict() for score in score_pairs(model, pairs_of_grammar(model, count, seed))],
-        }
+    for _, model, first in unmeasured_models(done, before):
+        scores = score_pairs(model, pairs_of_grammar(model, count, seed))
+        yield {**first, "scores": [score._asdict() for score in scores]}
