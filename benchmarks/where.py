@@ -19,14 +19,14 @@ _PARTS = {
     "filling and copying": ("aten::copy_", "aten::fill_", "aten::zero_", "aten::cat"),
 }
 _REST = "Python, dispatch, and everything else"
-_SECONDS, _MOST_STEPS = 2.0, 5
+_SECONDS = 2.0
 
 
 def where_time_goes(workload: Workload, examples: int) -> str:
     """A Markdown table of the milliseconds of a step by what they are spent on.
 
-    A step is timed without the profiler; the parts are what the profiler counts for the operations named, and the last
-    row is what is left.
+    The parts are what the profiler counts for the operations named, and the row before the last is what is left of the
+    time of the same steps, the profiler's own included.
     """
     problem = workload.problem(examples)
     way = by_engine(problem)
@@ -45,20 +45,18 @@ def where_time_goes(workload: Workload, examples: int) -> str:
 def _parts(step: Arm) -> dict[str, float]:
     for _ in range(3):
         step()
-    begin, steps = time.perf_counter(), 0
-    while time.perf_counter() - begin < _SECONDS:
-        step()
-        steps += 1
-    whole = 1000 * (time.perf_counter() - begin) / steps
-    profiled_steps = min(steps, _MOST_STEPS)
+    steps = 0
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        for _ in range(profiled_steps):
+        begin = time.perf_counter()
+        while (seconds := time.perf_counter() - begin) < _SECONDS:
             step()
+            steps += 1
+    whole = 1000 * seconds / steps
     found = dict.fromkeys([*_PARTS, _REST, "all"], 0.0)
     for event in profiled.key_averages():
         for part, names in _PARTS.items():
             if _is_one_of(event.key, names):
-                found[part] += event.self_cpu_time_total / 1000 / profiled_steps
+                found[part] += event.self_cpu_time_total / 1000 / steps
     found["all"] = whole
     found[_REST] = whole - sum(found[part] for part in _PARTS)
     return found

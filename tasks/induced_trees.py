@@ -9,16 +9,14 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checkpoint import load
 from treemem.data.examples import Examples
-from treemem.errors import RecipeError
 from treemem.induction import RunTrees, baseline_trees, remove_brackets, score_runs, write_tree_page
 from treemem.induction import induced_trees as trees_of_encoder
 from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
 from treemem.model import Model
-from treemem.model_digest import weights_digest
 from treemem.runs.page_tables import tree_page_name
+from treemem.runs.study import recorded_model
 from treemem.runs.study_file import StudyResults
 from treemem.trees.tree import Tree
 
@@ -56,25 +54,6 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
             _write_trees(page, f"{name} on {done.study.folder.name}", models, found, examples)
         groups = tree_scores(found, examples, by_training(examples, unit))
         yield {"network": name, "weights": weights, "groups": groups}
-
-
-def recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
-    """Return the model of a record of a study.
-
-    Args:
-        folder: of the study's runs.
-        record: of a run.
-
-    Raises:
-        RecipeError: its folder is gone, or has other weights.
-    """
-    place = folder / record["run"]
-    if not place.exists():
-        raise RecipeError(f"{place} is gone, and its model is needed; remove the record of {record['run']!r} as well")
-    model = load(place)
-    if weights_digest(model) != record["weights"]:
-        raise RecipeError(f"the weights in {place} are not those of its record; remove both, and run it again")
-    return model
 
 
 def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:

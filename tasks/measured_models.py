@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from treemem.model import Model
-from treemem.runs.study import StudyRun
+from treemem.runs.study import StudyRun, recorded_model
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.induced_trees import recorded_model
 
 
 def unmeasured_models(

@@ -224,7 +224,9 @@ def _cases() -> dict[str, Callable[[int], Case]]:
     for name, config in every_network(12).items():
         few = {"slots": 4} if config.network == "OrderedMemory" else {}
         layers = {"num_layers": 2} if config.network == "Transformer" else {}
-        noise = {"noise": False} if "BeamTree" in config.network else {}  # which each engine draws in its own order
+        noise = (
+            {"noise": False} if any(each in config.network for each in ("BeamTree", "Gumbel")) else {}
+        )  # which each engine draws in its own order
         named[name] = partial(network_case, partial(config.replace(**few, **layers, **noise).build, VOCABULARY))
     makes: dict[str, Callable[[], nn.Module]] = {
         "Ordered Memory of both directions": lambda: OrderedMemory(

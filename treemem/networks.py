@@ -103,6 +103,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "UniversalTransformer",
             "EfficientBeamTreeGRC",
             "BeamTreeGRC",
+            "GumbelTreeLSTM",
             "SequenceToSequence",
             "LanguageModel",
         )
@@ -136,6 +137,7 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "EBT-GRC": NetworkConfig("EfficientBeamTreeGRC", size),
         "BT-GRC": NetworkConfig("BeamTreeGRC", size),
         "BT-GRC, OneSoft": NetworkConfig("BeamTreeGRC", {**size, "top_k": "onesoft"}),
+        "Gumbel Tree-LSTM": NetworkConfig("GumbelTreeLSTM", size),
         "RNN": NetworkConfig("RNN", size),
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData
 from treemem.data.sum_count import SumCount
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row
 from treemem.metrics.accuracy import class_scores
 from treemem.metrics.calibration import least_loss_temperature
 from treemem.metrics.score import Monitor, PublishedFigure, Score
@@ -204,14 +204,18 @@ class Task(ABC):
     def forest_of(self, examples: Iterable[Any] | Forest) -> Forest:
         """Return examples as a forest; a forest stays as it is.
 
-        Each example is a text of the task, a :class:`Tree`, a sympy expression or nested data
-        (:func:`~treemem.trees.as_tree`), or a ``DGLGraph`` whose node field ``label`` indexes ``vocabulary.labels`` and
-        which holds the trees of one example.
+        Each example is one of these:
+
+        * a text in the form of the task;
+        * a dictionary with the fields of a record, such as ``{"lhs": "x", "rhs": "x + 0"}`` for equations;
+        * a :class:`Tree`, a sympy expression or nested data (:func:`~treemem.trees.as_tree`);
+        * a ``DGLGraph`` with the trees of one example, whose node field ``label`` indexes ``vocabulary.labels``.
 
         Raises:
-            ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
-            VocabularyError: a text with a variable too many; its ``line`` is the text's place.
-            GraphError: a tree that is no example, something that is none of these, or a single one.
+            ParseError: a text or record is not an example of the task. ``line`` is the text's place in the list, from
+                1; for a record the message names the row, from 1.
+            VocabularyError: a text or record has too many variables.
+            GraphError: a tree is not an example, an item has another type, or ``examples`` is a single example.
         """
         if isinstance(examples, Forest):
             return examples
@@ -228,9 +232,11 @@ class Task(ABC):
                 return reader.checked_tree(example)
             if hasattr(example, "in_degrees"):
                 return reader.joined(list(forest_from_dgl(example, self.vocabulary.labels)))
+            if isinstance(example, Mapping) and reader.is_record(example):
+                return forest_of_nodes([reader.nodes(example)])[0]
             return reader.checked_tree(reader.tree_of(example))
         except (ParseError, VocabularyError) as error:
-            raise error.at(place) from error
+            raise (in_row(place, error) if isinstance(example, Mapping) else error.at(place)) from error
         except GraphError as error:
             raise GraphError(f"example {place}: {error}") from error
 

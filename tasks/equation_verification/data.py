@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generation.generator import generate_equations, with_more_training
-from treemem.tasks.equation_verification.generation.numeric import generate_numeric
+from treemem.tasks.equation_verification.generation.numeric import SYMBOLIC, generate_numeric
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -30,7 +32,7 @@ class EquationDataOptions:
             validation and test stay the same. None adds nothing.
         derived_share, branches: how those further equations are derived; see
             :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
-        numeric: number of numeric equations to add for training and validation; the task must be numeric.
+        numeric: number of numeric equations to add to all splits; the task must be numeric.
         path: use these equations instead: a folder of a saved forest, or a file of labelled equations. Their field
             ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
 
@@ -113,8 +115,8 @@ def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
         card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
     if not options.numeric:
         return TaskData(forest, card)
-    parts = [forest, generate_numeric(options.numeric, seed=options.seed)]
-    forest = Forest.concatenate(
-        part.with_data(tree_data={name: part.tree_data[name] for name in ("label", "split")}) for part in parts
-    )
-    return TaskData(forest, f"{card}\nBeside them, {len(parts[1])} numeric equations of the same seed.\n")
+    numeric = generate_numeric(options.numeric, seed=options.seed)
+    kind = np.full(len(forest), SYMBOLIC, np.int8)
+    kept = {name: forest.tree_data[name] for name in ("label", "split")}
+    forest = Forest.concatenate([forest.with_data(tree_data={**kept, "kind": kind}), numeric])
+    return TaskData(forest, f"{card}\nBeside them, {len(numeric)} numeric equations of the same seed.\n")

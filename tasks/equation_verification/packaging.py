@@ -21,9 +21,8 @@ from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
-from treemem.model_digest import weights_digest
 from treemem.runs import TrainingOptions, recorded_scores
-from treemem.runs.study import read_study
+from treemem.runs.study import read_study, recorded_model
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.equation_labels import EQUALITY
@@ -51,9 +50,7 @@ def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, fold
     name = record["run"]
     if EquationVerification().examples(equations).digest() != record["data"]["hash"]:
         raise RecipeError(f"{name!r} was trained on other equations; give those")
-    model = checkpoint.load(runs / name)
-    if weights_digest(model) != record["weights"]:
-        raise RecipeError(f"the weights in {runs / name} are not those of its record; train it again")
+    model = recorded_model(runs, record)
     model.half()
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made, former = Path(temporary) / "made", Path(temporary) / "former"
@@ -71,7 +68,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     learnt = {label: int(count) for label, count in zip(training_part.labels, counts, strict=True) if count}
     common = [label for label, count in learnt.items() if count >= _FEW and label != EQUALITY]
     rare = [f"{label} ({count})" for label, count in learnt.items() if count < _FEW]
-    rare_labels = f"; seldom, with their counts: {', '.join(rare)}" if rare else ""
+    labels = ", ".join(common) + (f"; rarely also (with counts) {', '.join(rare)}" if rare else "")
     files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
     files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
     rows = [
@@ -89,26 +86,26 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     }
     return f"""# A trained model for equation verification
 
-Whether the two sides of an equation are equal, for equations like the published ones.
+It predicts whether the two sides of an equation are equal, for equations like the published ones.
 
 - Network: {record["network"]["network"]}, {_listed(record["network"]["options"])}; {record["parameters"]:,} parameters,
-  kept in half precision. Read-out: {record["task"]["read_out"]} of the sides.
+  stored in half precision. Read-out: {record["task"]["read_out"]} of the sides.
 - Trained on generated equations of depth 1-7, the set "{record["data"]["name"]}" of the studies (SHA-256 of trees,
   labels and splits: `{record["data"]["hash"]}`).
 - Training: {_listed(training)}.
-  Epoch {record["best_epoch"]}, the best by validation accuracy, is kept.
+  The weights are those of epoch {record["best_epoch"]}, which has the best validation accuracy.
 - Made by `treemem reproduce equation_verification {record["run"].partition("/")[0]}`:
   run `{record["run"]}`.
 
-Percent, in single precision before rounding to half:
+Scores in percent, computed in single precision, before the weights were rounded to half precision:
 
 {markdown_table([["equations", "number", *METRICS], *rows])}
 
 {markdown_table([["depth", "accuracy"], *by_depth])}
 
-It knows equations like those that it was trained on. These labels occur in them: {", ".join(common)}{rare_labels}.
-What it says of equations with any other label of the vocabulary means nothing, however sure it is. And it is no proof:
-of equations of other sources it takes many true ones for false, and some false ones for true.
+The model can judge equations like those that it was trained on. They have these labels: {labels}.
+For equations with other labels of the vocabulary, its answers mean nothing, even with a high probability.
+An answer is not a proof. For equations from other sources, it calls many true ones false, and some false ones true.
 """
 
 

@@ -201,13 +201,16 @@ class EquationRecords(RecordReader):
         """Return the equation of the first of ``equation``, ``lhs`` and ``rhs``, ``preorder``, ``tree`` present."""
         if fields.get("equation") is not None:
             return equation_nodes(text_of(fields, ["equation"]), variables=self.variables, numeric=self.numeric)
-        if fields.get("lhs") is not None and fields.get("rhs") is not None:
+        missing = [side for side in ("lhs", "rhs") if fields.get(side) is None]
+        if not missing:
             left, right = (text_of(fields, [side]) for side in ("lhs", "rhs"))
             return equation_nodes(left, right, variables=self.variables, numeric=self.numeric)
         if fields.get("preorder") is not None:
             tree = parse_preorder(text_of(fields, ["preorder"]))
         elif fields.get("tree") is not None:
             tree = parse_brackets(text_of(fields, ["tree"]))
+        elif len(missing) == 1:
+            raise ParseError(f"the field {missing[0]!r} is missing or empty", expected="a text in both lhs and rhs")
         else:
             there = quoted(fields, most=20) or "(none)"
             raise ParseError(f"no equation among the fields {there:.200}", expected=_FORMS)

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from treemem import checkpoint
 from treemem.data.loader import BatchOptions
-from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
-from treemem.model_digest import weights_digest
+from treemem.runs.study import recorded_model
 from treemem.runs.study_file import StudyResults
 from treemem.trees.forest import Forest
 
@@ -59,15 +57,13 @@ def action_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iter
     """Yield a record for each run of a study: what its trained network does in the test equations.
 
     Raises:
-        RecipeError: the checkpoint of a run does not hold the weights of its record.
+        RecipeError: the folder of a run is gone, or has other weights than its record.
     """
     known = {record["run"]: record["weights"] for record in before}
     for run, record in zip(done.runs, done.records, strict=True):
         if known.get(run.name) == record["weights"]:
             continue
-        model = checkpoint.load(done.folder / run.name)
-        if weights_digest(model) != record["weights"]:
-            raise RecipeError(f"the weights in {done.folder / run.name} are not those of its record; train it again")
+        model = recorded_model(done.folder, record)
         equations = done.data[run.data]
         tested = equations[equations.tree_data["split"] == "test"]
         yield {

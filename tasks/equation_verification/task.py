@@ -207,6 +207,11 @@ class NumericEqualityHead(nn.Module):
         return torch.cat([self.equality(encodings).unsqueeze(1), self.decoder(encodings)], dim=1)
 
 
+def decoded_values(outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Return the value of the side that is not a number for each numeric equation, ``[examples]``."""
+    return _decoded(outputs.double(), torch.from_numpy(targets["side"])).numpy()
+
+
 def _decoded(outputs: Tensor, side: Tensor) -> Tensor:
     """Return the value of the decoded side, ``[examples]``."""
     return torch.where(side == _RIGHT, outputs[:, 2], outputs[:, 1])

@@ -41,22 +41,22 @@ from treemem.trees.vocabulary import KindsBy, Vocabulary
 class TableTask(Task):
     """A task whose examples are the rows of a table.
 
-    Give ``path``, or make the task with :func:`task_from_table`. Labels, classes and the scale of numbers come from the
-    whole table; those of a saved model are in its checkpoint.
+    Pass ``path``, or make the task with :func:`task_from_table`. The labels, the classes and the scale of numbers come
+    from the whole table. A checkpoint stores them.
 
     Args:
         path: the table, a file in CSV, JSONL, Parquet or text.
         tree: the column of the trees.
         target: the columns to predict.
-        text: how texts describe trees: ``"brackets"`` such as ``(f x y)``, ``"json"``, ``"expression"``,
+        text: the form of the trees in texts: ``"brackets"`` such as ``(f x y)``, ``"json"``, ``"expression"``,
             ``"equation"``, ``"preorder"``, ``"listops"`` or ``"logic"``.
         number: label of leaves that keep numbers as values, in JSON and nested data; by default numbers are labels.
-        unknown: a leaf, such as ``"<unk>"``, that unknown leaves are read as; None: they are errors. Its vector is not
-            trained, so predictions with it mean little.
-        kinds: ``"label"``: inner nodes of one label and arity share parameters; ``"arity"``: all of one arity do;
-            with ``unknown``, unknown functions are then read too.
+        unknown: a leaf, such as ``"<unk>"``, that replaces unknown leaves; None: an unknown leaf is an error. The
+            vector of this leaf is not trained, so do not trust predictions with it.
+        kinds: ``"label"``: inner nodes of the same label and arity share parameters. ``"arity"``: all inner nodes of
+            the same arity do; with ``unknown``, unknown functions are then accepted too.
         classes: names of the classes, in order; by default those of the table.
-        mean, scale: of each target of a regression; by default those of the table's rows to train on.
+        mean, scale: mean and scale of each target of a regression; by default those of the training rows.
         table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.
     """
 

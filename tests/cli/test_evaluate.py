@@ -113,6 +113,13 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
     said = failing("evaluate", "equation_verification", "own.jsonl")
     assert "own.jsonl, line 1: unknown" in said
     assert "'sine'" in said
+    checkpoint.save("of_listops", Model(ListOps(), NetworkConfig("TreeRNN", {"hidden_size": 2}), Vocabulary(["1"], [])))
+    (folder / "lists.csv").write_text("label,tree\n1,[MAX 1 1 ]\n")
+    for command in ("evaluate", "explore"):
+        more = ["-o", "page.html"] if command == "explore" else []
+        assert "lists.csv, line 2: node 0 (in post-order): unknown" in failing(
+            command, "of_listops", "lists.csv", *more
+        )
 
 
 @pytest.mark.parametrize(

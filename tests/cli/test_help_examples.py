@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -31,8 +32,11 @@ def test_the_examples_of_help_run_in_order(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handed_on: list[list[str]] = []
+    run = subprocess.run
 
-    def benchmarks(command: list[str], **_: object) -> SimpleNamespace:
+    def benchmarks(command: list[str], **options: Any) -> Any:
+        if "benchmarks" not in command:  # the compiler
+            return run(command, **options)
         handed_on.append(command)
         return SimpleNamespace(returncode=0)
 

@@ -62,7 +62,9 @@ def test_published_figures_are_said_to_be_of_the_published_data_where_they_stand
     figure = PublishedFigure("sum", split, "accuracy", 0.9, None, "a table of others")
     monkeypatch.setattr(MoreX, "published", (figure,))
     assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run"]) == 0
-    assert f"Test: accuracy in %, {heading}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"Test: accuracy in %, {heading}" in printed
+    assert ("published figures in parentheses" in printed) == (split == "test")
     assert ("published, all" in (trained / "table.md").read_text()) == ("published" in heading)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from golden import gumbel_files
+from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
@@ -16,9 +18,7 @@ from treemem.nn import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.gated_cell import GatedCell
 from treemem.ops.beam_tree import BeamTreeEngine, beam_trees
 from treemem.ops.gated_recursive import Levels, gated_cell, gated_levels
-from treemem.trees.vocabulary import Vocabulary
 
-VOCABULARY = Vocabulary(["word"], [("f", 2)])
 ENGINES: tuple[BeamTreeEngine, ...] = ("naive", "fused")
 _CELL = {"wcell1": "cell.hidden_map", "wcell2": "cell.gate_map"}
 _EFFICIENT = {
@@ -46,32 +46,6 @@ def has_check(path: Path) -> bool:
 def check(path: Path) -> None:
     """Check one file."""
     CHECKS[path.name](dict(np.load(path)))
-
-
-def load(module: torch.nn.Module, arrays: Arrays, names: dict[str, str]) -> dict[str, str]:
-    """Load the weights; return our names of the parameters by theirs."""
-    ours: dict[str, str] = {}
-    for theirs in (name.removeprefix("param.") for name in arrays if name.startswith("param.")):
-        owner, _, kind = theirs.rpartition(".")
-        ours[theirs] = f"{names[owner]}.{kind}" if owner in names else names[theirs]
-        parameter = module.get_parameter(ours[theirs])
-        golden = torch.from_numpy(arrays[f"param.{theirs}"])
-        with torch.no_grad():
-            parameter.copy_(golden.view(parameter.shape))
-    return ours
-
-
-def check_gradients(
-    arrays: Arrays, module: torch.nn.Module, ours: dict[str, str], inputs: torch.Tensor, where: str, exact: float
-) -> None:
-    """Compare the gradients of weights and inputs."""
-    for theirs, name in ours.items():
-        gradient, golden = module.get_parameter(name).grad, arrays[f"grad.{theirs}"]
-        assert gradient is not None, name
-        same(gradient.view(golden.shape), golden, f"gradient of {name} ({where})", exact=exact)
-    present = torch.from_numpy(arrays["mask"]).bool()
-    assert inputs.grad is not None
-    same(inputs.grad[present], arrays["grad_input"][present.numpy()], f"gradient of inputs ({where})", exact=exact)
 
 
 def check_cell(arrays: Arrays) -> None:
@@ -152,4 +126,5 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     "bt_grc_onesoft_eval.npz": partial(_soft, training=False),
     "bt_grc_onesoft_train.npz": partial(_soft, training=True, exact=1e-9),  # as its README says
     "bt_grc_onesoft_noise_train.npz": partial(_soft, training=True),
+    **gumbel_files.CHECKS,
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
-from golden import memory_files, on_lstm_files, ordered_memory_files
+from golden import gumbel_files, memory_files, on_lstm_files, ordered_memory_files
 from golden.induction_files import TREE_CHECKS
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
@@ -85,4 +85,5 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     **ordered_memory_files.CHECKS,
     **on_lstm_files.CHECKS,
     **memory_files.CHECKS,
+    **gumbel_files.SEQUENCE_CHECKS,
 }

@@ -18,7 +18,7 @@ from treemem.induction import (
 )
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn import ONLSTM, RNN, BeamTreeGRC, EfficientBeamTreeGRC, OrderedMemory, TreeRNN
+from treemem.nn import ONLSTM, RNN, BeamTreeGRC, EfficientBeamTreeGRC, GumbelTreeLSTM, OrderedMemory, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
@@ -111,10 +111,26 @@ def test_a_beam_gives_its_likeliest_tree(network: Any) -> None:
     encoder = network(4, VOCABULARY, form="leaves", beam_size=2)
     joined = encoder.eval()(BATCH, trace=True).trace["joined"]
     found = induced_trees(encoder.train(), BATCH)
+    check_joined(joined, found)
+
+
+def check_joined(joined: torch.Tensor, found: list[Tree]) -> None:
     assert [leaves(tree) for tree in found] == [["a", "not", "b"], ["b"], ["a", "b", "a", "not"]]
     for values, tree in zip(joined, found, strict=True):
         words = leaves(tree)
         assert tree_from_splits(values[: len(words)], words) == tree
+
+
+@pytest.mark.parametrize("network", [GumbelTreeLSTM])
+def test_a_network_that_composes_step_by_step_gives_its_tree(network: Any) -> None:
+    torch.manual_seed(1)
+    encoder = network(4, VOCABULARY, form="leaves")
+    joined = encoder.eval()(BATCH, trace=True).trace["joined"]
+    check_joined(joined, induced_trees(encoder.train(), BATCH))
+    with torch.no_grad():
+        encoder.embedding.weight[VOCABULARY.leaves.index("not")] = torch.nan
+    with pytest.raises(GraphError, match=r"sequence 2: the value of token 0 \('a'\)"):
+        induced_trees(encoder, [Tree("a"), Tree("b"), TREES[2]])
 
 
 def test_brackets_that_were_tokens_are_leaves_until_they_are_removed() -> None:

@@ -11,9 +11,11 @@ from tree_strategies import NUMBER, VOCABULARY, random_forest
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
-from treemem.nn import StackTreeLSTM, TreeLSTM
+from treemem.nn import LSTM, StackTreeLSTM, TreeLSTM
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
 
 data = pytest.importorskip("torch_geometric.data", reason="torch-geometric is not installed")
 
@@ -49,6 +51,15 @@ def test_a_batch_of_labelled_trees_its_graph_and_the_batch_of_their_graphs_agree
     graphs = [tree.to_pyg(VOCABULARY.labels) for tree in forest]
     collated = TreeBatch.from_pyg(data.Batch.from_data_list(graphs), VOCABULARY, trees_per_example=2)
     torch.testing.assert_close(layer(collated).root, layer(batch).root)
+
+
+def test_a_sequence_encoder_reads_the_tokens_of_labelled_graphs() -> None:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(["x", "y"], [("f", 2), ("g", 1)])
+    forest = Forest.from_trees([Tree("f", [Tree("g", [Tree("x")]), Tree("y")]), Tree("x")])
+    encoder, batch = LSTM(4, vocabulary), TreeBatch.from_forest(forest, vocabulary)
+    graphs = data.Batch.from_data_list([tree.to_pyg(vocabulary.labels) for tree in forest])
+    torch.testing.assert_close(encoder(graphs).root, encoder(batch).root)
 
 
 def test_the_loader_of_pyg_makes_batches_of_trees() -> None:

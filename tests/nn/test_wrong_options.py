@@ -15,6 +15,7 @@ from treemem.nn import (
     ChildSumTreeLSTM,
     ClassifierHead,
     EfficientBeamTreeGRC,
+    GumbelTreeLSTM,
     NumberDecoder,
     OrderedMemory,
     RelationHead,
@@ -88,6 +89,9 @@ LAYERS = [
     (EfficientBeamTreeGRC, {"scored_size": 9}, "scored_size=9 must be at most hidden_size=8"),
     (EfficientBeamTreeGRC, {"noise": "no"}, "noise must be True or False, not 'no'"),
     (BeamTreeGRC, {"top_k": "soft"}, "top_k='soft' is none of plain, onesoft"),
+    (GumbelTreeLSTM, {"leaf": "gru"}, "leaf='gru' is none of linear, lstm, bilstm"),
+    (GumbelTreeLSTM, {"leaf": "bilstm", "hidden_size": 7}, "hidden_size=7 must be even: each direction has half of it"),
+    (GumbelTreeLSTM, {"temperature": 0}, "temperature must be above 0, not 0"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 

@@ -11,7 +11,7 @@ import torch
 from engine_parity import assert_same, needs_dgl, results
 from torch.utils.checkpoint import checkpoint
 
-from treemem.nn import ONLSTM, RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import ONLSTM, OrderedMemory, RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.ops import compile_steps
 from treemem.ops.propagate import Engine
 from treemem.ops.state_gradient import StateGradient
@@ -118,8 +118,14 @@ def test_masks_are_gone_after_the_backward_pass_though_a_state_stays(compiled: b
     assert all(mask() is None for mask in masks)
 
 
-@pytest.mark.parametrize("engine", ["auto", pytest.param("naive", marks=needs_dgl)])
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+@pytest.mark.parametrize(
+    ("transform", "engine"),
+    [
+        (torch.func.grad, "auto"),
+        (torch.func.vmap, "auto"),
+        pytest.param(torch.func.grad, "naive", marks=needs_dgl),
+    ],
+)
 def test_transforms_are_refused_with_the_way_out(transform: Any, engine: Engine) -> None:
     layer = TreeLSTM(3, VOCABULARY, input_size=2, engine=engine)
     given = features(2, torch.float32) if transform is torch.func.grad else features(2, torch.float32)[None]
@@ -127,6 +133,36 @@ def test_transforms_are_refused_with_the_way_out(transform: Any, engine: Engine)
         transform(lambda feat: layer(batch(), feat).root.sum())(given)
     layer.engine = "recursive"
     assert transform(lambda feat: layer(batch(), feat).root.sum())(given).isfinite().all()
+
+
+def of_each(layer: torch.nn.Module, batch: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return the roots as a function of the weights, and two sets of weights as one."""
+    several = {name: torch.stack([value, 2 * value]).detach() for name, value in layer.named_parameters()}
+    return lambda weights: torch.func.functional_call(layer, weights, (batch,)).root, several
+
+
+@needs_dgl
+@pytest.mark.parametrize("layer_class", [TreeLSTM, TreeCell])
+def test_the_naive_engine_runs_within_vmap(layer_class: Any) -> None:
+    roots, weights = of_each(layer_class(3, VOCABULARY, engine="naive").double(), batch())
+    weights = {name: value.requires_grad_() for name, value in weights.items()}
+    found = torch.func.vmap(roots)(weights)
+    expected = torch.stack([roots({name: value[place] for name, value in weights.items()}) for place in range(2)])
+    torch.testing.assert_close(found, expected)
+    for gradient, other in zip(
+        torch.autograd.grad(found.square().sum(), [*weights.values()], allow_unused=True),
+        torch.autograd.grad(expected.square().sum(), [*weights.values()], allow_unused=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(gradient, other)
+
+
+@pytest.mark.parametrize("engine", ["auto", "stepwise", "naive"])
+def test_the_ordered_memory_runs_within_vmap(engine: Any) -> None:
+    roots, weights = of_each(OrderedMemory(3, VOCABULARY, slots=4, engine=engine).double(), batch())
+    found = torch.func.vmap(roots)(weights)
+    for place, root in enumerate(found):
+        torch.testing.assert_close(root, roots({name: value[place] for name, value in weights.items()}))
 
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])

@@ -43,7 +43,7 @@ def test_every_record_has_one_answer_in_order_and_a_bad_one_says_why() -> None:
         2: "line 2, column 4: unexpected end of the text; expected a number, a name, '(' or '-'",
         4: "line 4: the text is empty; expected an equation",
         5: "line 5, column 8: 3 parts between tabs; expected equation<TAB>label",
-        8: "no equation among the fields 'lhs'; expected equation, lhs and rhs",
+        8: "the field 'rhs' is missing or empty; expected a text in both lhs and rhs",
         9: "no equation among the fields (none)",
         12: "line 12: the root is 'Add' with 2 children",
         13: "line 13: node 1 (in post-order): unknown function 'foo'",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
@@ -281,6 +282,10 @@ def test_a_changed_network_has_a_name_of_its_own() -> None:
     named = load_recipe("equation_verification/small", overrides).named_by_changes(recipe)
     assert list(named.networks) == ["Tree-LSTM, hidden_size 16", "TreeLSTM, hidden_size 50"]
     assert recipe.named_by_changes(recipe) == recipe
+    logic = load_recipe("logical_inference/small").with_networks(["Tree-LSTM"])
+    logic = dataclasses.replace(logic, networks={"Tree-LSTM": NetworkConfig("TreeCell", {"hidden_size": 200})})
+    (name,) = logic.named_by_changes(load_recipe("logical_inference/small")).networks
+    assert name == "TreeCell, no dropout, no leaf_dropout"
     other = recipe.with_networks(["Transformer"])
     assert other.named_by_changes(recipe) == other
 

@@ -48,6 +48,7 @@ def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import accuracy_table
     from treemem.metrics.calibration import reliability
+    from treemem.predict.files import check_labels
     from treemem.records import check_writable, replacing
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate
@@ -62,6 +63,8 @@ def _run(options: Namespace) -> None:
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     folder = network_folder_of(options.checkpoint)
     model.task, forest = _task_and_data(model, folder, options)
+    if options.data is not None:
+        check_labels(model, forest, options.data, options.format)
     evaluation = evaluate(
         model,
         forest,

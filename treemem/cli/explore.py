@@ -34,13 +34,14 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import explore
-    from treemem.predict.files import record_ids
+    from treemem.predict.files import check_labels, record_ids
     from treemem.records import check_writable
     from treemem.runs.accelerator import find_device
 
     check_writable(options.output, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     forest = model.task.read_examples(options.input, format=options.format)
+    check_labels(model, forest, options.input, options.format)
     count = len(model.task.examples_to_predict(forest))
     ids: list[Any] = []
     if options.input != "-":

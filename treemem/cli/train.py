@@ -27,7 +27,7 @@ def _add_arguments(parser: CommandParser) -> None:
     add_shared(parser, "recipe")
     add_overrides(parser, "training.epochs=3")
     parser.add_argument("--networks", nargs="+", type=str, metavar="NAME", help="networks of the recipe or the task")
-    parser.add_argument("--epochs", type=int, metavar="N", help="number of epochs, as training.epochs=N")
+    parser.add_argument("--epochs", type=int, metavar="N", help="total number of epochs, as training.epochs=N")
     parser.add_argument(
         "--seeds", "--seed", nargs="+", type=int, metavar="SEED", help="train each network with each of these"
     )
@@ -117,16 +117,20 @@ def logged_in(folder: Path) -> Iterator[None]:
 
 def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure]) -> str:
     from treemem.explore import accuracy_table, overall_table
+    from treemem.explore.tables import MAJORITY, OVERALL_METRICS
     from treemem.runs.recipe_run import TEST
 
     monitor = task.monitor
-    shown = [figure for figure in published if (figure.split, figure.metric) == (TEST, monitor.metric)]
+    published = [figure for figure in published if figure.split == TEST and figure.network in (*scores, MAJORITY)]
+    shown = [figure for figure in published if figure.metric == monitor.metric]
     about = "; published figures are of the published data" if shown else ""
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
     parts = [f"Test: {monitor.metric}{unit}, by {task.group}{about}", table]
     if any(own[-1].f1 is not None for own in scores.values()):
-        parts += ["Test, all: %, published figures in parentheses", overall_table(scores, published)]
+        in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
+        about = ", published figures in parentheses" if in_parentheses else ""
+        parts += [f"Test, all: %{about}", overall_table(scores, published)]
     return "\n\n".join(parts)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 
 ACCURACY = Monitor("accuracy")
+MAJORITY = "majority class"
+OVERALL_METRICS = ("accuracy", "precision", "recall", "f1")
 
 
 def accuracy_table(
@@ -41,7 +43,7 @@ def accuracy_table(
     rows = [["network", *(f"{group} {group_name(name)}" if isinstance(name, int) else name for name in columns)]]
     for alike in scored_alike(scores) or [{}]:
         if any(score.majority is not None for score in _columns(alike).values()):
-            rows.append(line("majority class", _columns(alike), lambda score: monitor.shown(score.majority)))
+            rows.append(line(MAJORITY, _columns(alike), lambda score: monitor.shown(score.majority)))
         for network, own in alike.items():
             by_group = {score.group: score for score in own}
             rows.append(
@@ -83,12 +85,11 @@ def overall_table(
         published: published figures, shown in parentheses.
         split: split of the published figures.
     """
-    metrics = ("accuracy", "precision", "recall", "f1")
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
-    rows = [["network", *metrics]]
+    rows = [["network", *OVERALL_METRICS]]
     for network, own in scores.items():
         cells = []
-        for metric in metrics:
+        for metric in OVERALL_METRICS:
             figure = figures.get((network, metric))
             cell = percent_of(getattr(own[-1], metric), own[-1].deviation if metric == "accuracy" else None)
             cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")

@@ -6,6 +6,7 @@ from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
+from treemem.nn.gumbel_tree_lstm import GumbelTreeLSTM
 from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
 from treemem.nn.language_model import LanguageModel
 from treemem.nn.leaf_encoder import LeafEncoder
@@ -44,6 +45,7 @@ __all__ = [
     "EncoderOutput",
     "EqualityHead",
     "GRUCell",
+    "GumbelTreeLSTM",
     "LSTMCell",
     "LanguageModel",
     "LeafEncoder",

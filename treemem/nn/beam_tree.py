@@ -18,7 +18,8 @@ from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import Affine
-from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees, gumbel_noise
+from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees
+from treemem.ops.choices import gumbel_noise
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_splits
@@ -104,7 +105,7 @@ class BeamTreeEncoder(SequenceEncoder):
 
 
 class EfficientBeamTreeGRC(BeamTreeEncoder):
-    """EBT-GRC (Ray Chowdhury and Caragea 2023), which searches for a tree with a beam and scores pairs by children.
+    """EBT-GRC (Ray Chowdhury and Caragea 2023): a beam search for a tree, which scores pairs by their two nodes.
 
     Leaves are ``LN(W e + b)``, where ``e`` is the token's vector. A beam is a sequence of nodes. A step replaces two
     adjacent nodes of each beam by one::
@@ -114,28 +115,29 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         cell(l, r) = LN(sigmoid(a) * l + sigmoid(b) * r + sigmoid(c) * u)
         a, b, c, u = W_2 drop(gelu(W_1 [l; r] + b_1)) + b_2
 
-    Each beam proposes its ``beam_size`` likeliest pairs; of all proposals the ``beam_size`` with the largest sum of
-    log probabilities are the new beams. The last pair needs no choice. The encoding is the mean of the roots, weighted
-    by the softmax of these sums, 0 for an empty sequence. In training both choices are by sums with Gumbel noise, but
-    the sums themselves are without noise. Leaves and cell have a layer norm each; maps start as those of ``nn.Linear``.
+    Each beam proposes its ``beam_size`` most likely pairs. The new beams are the ``beam_size`` proposals with the
+    largest sums of log probabilities. The last step has only one pair, so it makes no choice. The encoding is the mean
+    of the roots, weighted by the softmax of these sums; 0 for an empty sequence. In training, Gumbel noise is added
+    before both choices; the sums themselves stay without noise. Leaves and cell have a layer norm each. Maps start as
+    those of ``nn.Linear``.
 
-    This is what the authors' code runs, but results do not depend on the batch, and of equally likely pairs the first
-    is chosen. The outputs at the tokens are the leaves. The trace has ``"joined"``, ``[sequences, longest]``: in the
-    likeliest tree, the step, from 1, at which the constituent that begins at a token is joined with what is before it;
-    0 at the first token.
+    The equations are those of the authors' code. But results do not depend on the batch, and of equally likely pairs
+    the first is chosen. The outputs at the tokens are the leaves. The trace has ``"joined"``, ``[sequences, longest]``,
+    of the most likely tree: for each token the step, counted from 1, that joins the constituent beginning at this token
+    with the constituent before it; 0 at the first token.
 
     Args:
         hidden_size: width of nodes and encoding.
         vocabulary: the labels.
-        beam_size: number of beams; may be set at any time. The authors have 5.
-        scored_size: how many entries of the nodes the score reads, and width of its hidden layer; None: the authors'
-            64, or ``hidden_size`` if that is smaller.
-        noise: whether there is Gumbel noise in training.
+        beam_size: number of beams. You may set it at any time. The authors use 5.
+        scored_size: number of entries of each node that the score reads, and width of its hidden layer. None: 64, as
+            the authors, or ``hidden_size`` if that is smaller.
+        noise: whether to add Gumbel noise in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        dropout: probability that an entry of the cell's hidden layer is dropped in training.
-        engine: ``"fused"`` (``"auto"``) searches without gradients, computes each node once and differentiates only
-            what leads to the last beams. ``"naive"``: sequence by sequence and beam by beam. Both give the same
-            results, but other noise and dropout.
+        dropout: dropout probability of the cell's hidden layer.
+        engine: ``"fused"`` (``"auto"``) searches without gradients and computes each node once; then it computes
+            gradients only for the nodes that the last beams are built from. ``"naive"``: sequence by sequence and beam
+            by beam. Both give the same results, but other noise and dropout.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
@@ -183,18 +185,18 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
 
 
 class BeamTreeGRC(BeamTreeEncoder):
-    """BT-GRC (Ray Chowdhury and Caragea 2023), which searches for a tree with a beam and scores compositions.
+    """BT-GRC (Ray Chowdhury and Caragea 2023): a beam search for a tree, which scores compositions.
 
     As :class:`EfficientBeamTreeGRC`, with another score: ``s_j = v . cell(l_j, r_j) + b``.
 
-    With ``top_k="onesoft"`` training has a soft last beam, which gets the gradients that a hard choice does not give:
-    the first ``beam_size - 1`` proposals are kept, and of the others, weighted by the softmax of their sums, the means
-    of the sums, of the nodes, of the compositions and of the choices are taken. With the mean choice ``c``, the nodes
-    of that beam are ``c_j * composition_j + (1 - C_j) * node_j + (C_j - c_j) * node_(j+1)``, where ``C`` is the
-    cumulative sum. Noise is in the choice of the pairs alone. Evaluation has hard beams.
+    With ``top_k="onesoft"`` the last beam is soft in training, so that it has the gradients that a hard choice lacks.
+    The first ``beam_size - 1`` proposals are kept. The last beam is the mean of all others, weighted by the softmax of
+    their sums: the means of the sums, nodes, compositions and choices. With the mean choice ``c`` and its cumulative
+    sum ``C``, its nodes are ``c_j * composition_j + (1 - C_j) * node_j + (C_j - c_j) * node_(j+1)``. Only the choice of
+    pairs has noise. Evaluation has hard beams.
 
-    Noise as in the code of 2023; the authors' later code has none. A pair is composed once, with one dropout mask; the
-    authors' code composes all pairs of all beams in each step.
+    The noise is that of the code of 2023; the authors' later code has no noise. A pair is composed once, with one
+    dropout mask; the authors' code composes all pairs of all beams in each step.
 
     Args:
         top_k: ``"plain"`` or ``"onesoft"``.

@@ -83,21 +83,21 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
 
 
 class ChildSumTreeLSTM(TreeLayer):
-    """Tree-LSTM for nodes of any number of children without an order (Tai et al. 2015, eq. 2-8).
+    """Tree-LSTM that sums over children: for any number of children, without an order (Tai et al. 2015, eq. 2-8).
 
     With ``h~ = sum_k h_k``: ``i, o = sigmoid(W x + U h~ + b)``, ``u = tanh(W_u x + U_u h~ + b_u)``,
-    ``f_k = sigmoid(W_f x + U_f h_k + b_f)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``. Dropout, where
-    asked for, is on ``u`` of inner nodes.
+    ``f_k = sigmoid(W_f x + U_f h_k + b_f)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``. Dropout is on ``u``
+    of inner nodes.
 
     The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
     (before its dropout), ``[nodes, hidden_size]``.
 
     Args:
         hidden_size: width of ``h`` and ``c``.
-        vocabulary: labels and, without ``input_size``, the leaves' vectors; these have ``c = 0``.
+        vocabulary: the labels. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``.
         input_size: width of the features ``x``; leaves then run the cell with ``h~ = 0``.
         shared_kinds: all nodes share one set of parameters, as in the paper; otherwise each kind has its own.
-        dropout: probability that an entry of ``u`` is dropped in training.
+        dropout: dropout probability of ``u`` at inner nodes.
         node_features, leaf, number_activation, engine: see :class:`TreeLayer`.
 
     Raises:

@@ -14,15 +14,14 @@ INDUCE_TREES = "networks whose can_induce_trees is true do, such as OrderedMemor
 
 
 class Encoder:
-    """Defaults for what an encoder can do besides encoding.
+    """The capabilities of an encoder, with their defaults.
 
     Attributes:
         can_induce_trees: whether :meth:`induced_trees` returns trees.
-        sort_key: by what to sort examples for speed, so that those of a batch are alike.
-        supports_shared_subtrees: whether the states of a node depend on its subtree alone, so that :class:`RowCache`
+        sort_key: the property of examples (height or length) by which sorting makes batches fast.
+        supports_shared_subtrees: whether the states of a node depend only on its subtree, so that :class:`RowCache`
             can keep them.
-        needs_whole_batch: the option that makes results of an example depend on the others of its batch; None if no
-            option does.
+        needs_whole_batch: the option that makes the results of an example depend on its batch, or None.
     """
 
     can_induce_trees: bool = False

@@ -11,15 +11,16 @@ from treemem.data.sum_count import SumCount
 
 
 class EncoderOutput:
-    """Encodings of whole trees or sequences, and outputs at each of their nodes or tokens.
+    """What an encoder returns: encodings of trees or sequences, and outputs at their nodes or tokens.
 
     Args:
         root: the encodings, ``[examples, parts, hidden_size]``.
         outputs: ``[nodes, hidden_size]`` in node order, or ``[sequences, longest, hidden_size]``.
         auxiliary_losses: further losses by name; the recipe gives them weights.
-        trace: what the network did at each node or token, by name; empty unless it was asked for. The network's
-            ``trace_axes`` says what the axes are.
-        state: what a sequence encoder carries on to the next batch of a stream: tensors, or tuples of them.
+        trace: gates, pointers or attention weights at each node or token, by name; empty without ``trace=True``. The
+            network's ``trace_axes`` names the axes.
+        state: the state from which a sequence encoder continues in the next batch of a stream: tensors, or tuples of
+            tensors.
     """
 
     def __init__(

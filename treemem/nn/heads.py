@@ -168,16 +168,17 @@ class _SoftmaxHead(Resettable):
 
 
 class RelationHead(_SoftmaxHead):
-    """How the two trees of an example relate: a comparison layer and a softmax classifier (Bowman et al. 2015).
+    """Predict the relation of the two trees of an example: a comparison layer and a classifier (Bowman et al. 2015).
 
     Args:
         hidden_size: width of an encoding.
         num_classes: number of relations.
-        features: what is compared: ``"concatenation"``: ``[l; r]``; ``"differences"``: ``[l; r; |l - r|; l * r]``.
-        layer_size: width of the comparison layer; ``hidden_size`` by default, 0 for none.
-        activation: of the comparison layer.
-        dropout: before the classifier, in training.
-        feature_dropout: before the comparison layer, in training; there must be one.
+        features: input of the comparison layer: ``"concatenation"``, ``[l; r]``, or ``"differences"``,
+            ``[l; r; |l - r|; l * r]``.
+        layer_size: width of the comparison layer; ``hidden_size`` by default. 0: no comparison layer.
+        activation: activation function of the comparison layer.
+        dropout: dropout probability of the classifier's input.
+        feature_dropout: dropout probability of the comparison layer's input; needs a comparison layer.
 
     Raises:
         RecipeError: unknown ``features`` or activation, or sizes that are no whole numbers.
@@ -237,13 +238,13 @@ class RelationHead(_SoftmaxHead):
 
 
 class ClassifierHead(_SoftmaxHead):
-    """A class for each tree, or for each of its nodes.
+    """Predict a class for each tree, or for each node.
 
     Args:
         hidden_size: width of a state.
         num_classes: number of classes.
-        nodes: ``"root"``: one class a tree; ``"every"``: one a node, from its ``h``.
-        dropout: before the classifier, in training.
+        nodes: ``"root"``: a class for each tree, from its encoding. ``"every"``: a class for each node, from its ``h``.
+        dropout: dropout probability of the classifier's input.
 
     Raises:
         RecipeError: unknown ``nodes``, or sizes that are no whole numbers.
@@ -298,8 +299,8 @@ class RegressionHead(Resettable):
 
     Args:
         hidden_size: width of an encoding.
-        num_targets: how many numbers.
-        mean, scale: of each target, so that ``W h + b`` is of order 1; 0 and 1 by default.
+        num_targets: how many numbers to predict.
+        mean, scale: mean and scale of each target, so that ``W h + b`` is about 1; by default 0 and 1.
 
     Raises:
         RecipeError: a size below 1, or another number of means or scales than targets.
@@ -338,11 +339,11 @@ class RegressionHead(Resettable):
 
 
 class NumberDecoder(Resettable):
-    """The number that a vector stands for: ``W_2 phi(W_1 h + b_1) + b_2`` (Arabshahi et al. 2018).
+    """Decode a vector to a number: ``W_2 phi(W_1 h + b_1) + b_2`` (Arabshahi et al. 2018).
 
     Args:
-        hidden_size: width of ``h`` and of the layer in between.
-        activation: ``phi``; the published Tree-RNN with a stack has ``"relu"``, all other networks the sigmoid.
+        hidden_size: width of ``h`` and of the hidden layer.
+        activation: ``phi``. The published Tree-RNN with a stack has ``"relu"``, all other networks the sigmoid.
 
     Raises:
         RecipeError: an unknown activation, or a size that is no whole number.

@@ -19,14 +19,14 @@ LeafForm = Literal["embedding", "two-layer"]
 
 
 class LeafEncoder(Resettable):
-    """The vector of each leaf: symbols from a table, numbers through a :class:`NumberEncoder`.
+    """Compute the vector of each leaf: symbols by an embedding table, numbers by a :class:`NumberEncoder`.
 
     Args:
         vocabulary: the symbols, and whether there are number leaves.
         size: width of a vector.
-        form: ``"embedding"``: a symbol's vector is its row of the table, as in the published code; ``"two-layer"``: a
-            two-layer network reads the symbol, ``phi(W_2 phi(E[symbol]) + b_2)``, as the papers say (the table is the
-            first layer applied to one-hot symbols).
+        form: ``"embedding"``: a symbol's vector is its row of the table, as in the published code. ``"two-layer"``:
+            ``phi(W_2 phi(E[symbol]) + b_2)``, a network of two layers, as in the papers. Its first layer, applied to
+            one-hot symbols, is the table.
         number_activation: ``phi``.
 
     Raises:

@@ -61,14 +61,14 @@ class OnLSTMLayer(Resettable):
 
 
 class OnLSTMStack(torch.nn.Module):
-    """Layers of ON-LSTM, one on the other, over sequences of vectors: what a sentence encoder or language model runs.
+    """Stacked layers of ON-LSTM over sequences of vectors, for sentence encoders and language models.
 
     Args:
         input_size: width of the vectors.
-        layer_sizes: width of each layer's ``h``; those of the published language model are 1150, 1150, 400.
-        chunk_size: adjacent units that share a master unit; divides every layer's size.
-        dropout: probability that an entry of what a layer hands to the next is dropped, one draw a sequence.
-        weight_dropout: probability that an entry of the weights of ``h`` is dropped, one draw a run.
+        layer_sizes: width of each layer's ``h``; in the published language model 1150, 1150, 400.
+        chunk_size: number of adjacent units that share a master unit. It divides the size of every layer.
+        dropout: dropout probability between layers, with one mask for the whole sequence.
+        weight_dropout: dropout probability of the recurrent weights, with one mask for a call.
         weight_dropout_scaling: ``"published"``, as in the authors' code: weights are multiplied by
             ``1 - weight_dropout`` in evaluation; ``"inverted"``, as in AWD-LSTM: the weights that stay are divided by
             ``1 - weight_dropout`` in training.
@@ -168,32 +168,32 @@ def _check_chunks(chunk_size: int, size: int) -> None:
 
 
 class ONLSTM(SequenceEncoder):
-    """An ON-LSTM over the tokens of each tree (Shen et al. 2018); the encoding is the last layer's ``h`` at the end.
+    """An ON-LSTM over the tokens of each tree (Shen et al. 2018). The encoding is the last layer's ``h`` at the end.
 
-    An LSTM whose forget and input gates are bounded by master gates, which rise or fall from the first unit to the
-    last; see :func:`treemem.ops.on_lstm.on_lstm_gates`. How many units the master forget gate erases at a token tells
-    how high the constituent is that ended before it, so a tree can be read from the trace.
+    Master gates bound the forget and input gates of an LSTM. From the first unit to the last, the master forget gate
+    rises and the master input gate falls; see :func:`treemem.ops.on_lstm.on_lstm_gates`. If the master forget gate
+    erases many units at a token, a large constituent ended before it. So the trace defines a tree.
 
     Args:
-        hidden_size: width of the encodings, which is that of the last layer.
+        hidden_size: width of the last layer and of the encodings.
         vocabulary: the labels.
         num_layers: number of layers of ``hidden_size``; 1 by default.
-        layer_sizes: the width of each layer, instead of ``num_layers``; the last is ``hidden_size``.
-        chunk_size: adjacent units that share a master unit; divides every layer's size. 10 in the published language
-            model.
+        layer_sizes: the width of each layer, instead of ``num_layers``. The last one is ``hidden_size``.
+        chunk_size: number of adjacent units that share a master unit. It divides the size of every layer; 10 in the
+            published language model.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-            Here ``input_dropout`` and the next two have one draw a sequence.
-        dropout: probability that an entry of what a layer hands to the next is dropped.
-        output_dropout: the same of the outputs and the encoding.
-        weight_dropout, weight_dropout_scaling: of the recurrent weights, see :class:`OnLSTMStack`.
-        engine: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.
+        dropout: dropout probability between layers.
+        output_dropout: dropout probability of the last layer's outputs and of the encoding. Like ``input_dropout`` and
+            ``dropout`` it uses one mask for the whole sequence (locked dropout).
+        weight_dropout, weight_dropout_scaling: dropout of the recurrent weights; see :class:`OnLSTMStack`.
+        engine: ``"auto"``, ``"fused"`` or ``"naive"``. All give the same numbers.
 
     The trace has no gradients and is 0 at padding. It holds:
 
-    * ``forget_distance``, ``[sequences, layers, longest]``: 1 less the mean of the master forget gate.
+    * ``forget_distance``, ``[sequences, layers, longest]``: 1 minus the mean of the master forget gate.
     * ``input_distance``, ``[sequences, layers, longest]``: the mean of the master input gate.
-    * ``master_forget``, ``master_input``, ``[sequences, longest, master units]``: the gates, those of the first layer
-      first.
+    * ``master_forget``, ``master_input``, ``[sequences, longest, master units]``: the gates, beginning with those of
+      the first layer.
 
     Raises:
         RecipeError: an option outside its range, or two that contradict each other.

@@ -44,10 +44,10 @@ def _checked_optional_count(name: str, count: int | None) -> int | None:
 
 
 class OrderedMemory(SequenceEncoder):
-    """The Ordered Memory of Shen et al. 2019, which reads tokens one by one and composes them as a tree would.
+    """The Ordered Memory of Shen et al. 2019: it reads tokens one by one and composes them like a tree.
 
-    ``x = LN(W e + b)``, where ``e`` is the token's vector. Slot ``i`` holds ``M_i`` and has the candidate ``C_i``. The
-    last slot, ``N``, holds the whole sequence at the end. A step is::
+    ``x = LN(W e + b)``, where ``e`` is the token's vector. Slot ``i`` has the memory ``M_i`` and the candidate ``C_i``.
+    At the end the last slot, ``N``, holds the whole sequence. A step is::
 
         s_i = (w . drop(relu(LN_q(W_q drop(x) + b_q) + LN_k(W_k drop(C_i) + b_k))) + b_w) / sqrt(hidden_size)
         m_i = sum of the last p_j over j <= i + 1, 0 where that is below 1e-5; m_N = 1
@@ -58,52 +58,53 @@ class OrderedMemory(SequenceEncoder):
         cell(v, h) = LN(sigmoid(a) * v + sigmoid(b) * h + sigmoid(c) * u)
         a, b, c, u = W_2 drop(relu(W_1 drop([v; h]) + b_1)) + b_2
 
-    and its output ``C_N``. The encoding is the output at the last token, 0 for an empty sequence. One layer norm serves
-    the projection and the cell. Maps start as those of ``nn.Linear``.
+    The output at a token is ``C_N``. The encoding is the output at the last token, 0 for an empty sequence. The
+    projection and the cell share one layer norm. Maps start as those of ``nn.Linear``.
 
-    This is what the authors' code runs. It differs from the paper in the score (the paper's eq. 8 has
-    ``tanh(W [C_i; x] + b)`` and divides by the root of an undefined size), in the threshold 1e-5, and in the
-    first token, which fills all slots and attends to nothing. The paper's algorithm 1 composes the first token with an
-    empty last slot; here that happens only in shorter sequences under ``padding="left"``.
+    The equations are those of the authors' code. The paper differs in three points:
 
-    The network runs with any number of slots. A sequence of ``n`` tokens needs ``n - 1`` slots, or ``n`` if it begins
-    empty (see ``padding``). More slots change nothing; with fewer, some parts are composed too early.
-    Weights do not depend on the number of slots: the authors train with 12 on logic
-    and test with 24.
+    * the score: its eq. 8 has ``tanh(W [C_i; x] + b)`` and divides by the root of an undefined size;
+    * the threshold 1e-5, which it does not mention;
+    * the first token: here it fills all slots and attends to nothing. The paper's algorithm 1 composes it with an
+      empty last slot; here only shorter sequences with ``padding="left"`` do so.
 
-    The trace has ``"pointers"``, ``p``, and ``"cumulative"``, ``cp``, each ``[sequences, longest, slots]``, with
-    gradients. Both are 0 at padding. At the first token they are 0, or 1 at the last slot in a sequence that begins
-    empty. If ``bidirectional``, it also has ``"backward_pointers"`` and ``"backward_cumulative"``, in the order of the
-    tokens.
+    The network runs with any number of slots, because its weights do not depend on it. A sequence of ``n`` tokens needs
+    ``n - 1`` slots, or ``n`` if it begins empty (see ``padding``). More slots change nothing. With fewer, some parts
+    are composed too early. On logic the authors train with 12 slots and test with 24.
+
+    The trace has ``"pointers"`` (``p``) and ``"cumulative"`` (``cp``), each ``[sequences, longest, slots]``, with
+    gradients. Both are 0 at padding. At the first token they are 0; in a sequence that begins empty they are 1 at the
+    last slot. With ``bidirectional=True`` it also has ``"backward_pointers"`` and ``"backward_cumulative"``, in the
+    order of the tokens.
 
     Args:
-        hidden_size: width of a slot, and of the encoding; where ``bidirectional`` the encoding is twice as wide.
+        hidden_size: width of a slot and of the encoding. With ``bidirectional=True`` the encoding is twice as wide.
         vocabulary: the labels.
-        slots: number of slots. It may be set at any time, as ``layer.slots = 24``, and so may ``evaluation_slots`` and
-            ``padding``; a checkpoint keeps the recipe's value.
+        slots: number of slots. You may set it at any time, as ``layer.slots = 24``, and also ``evaluation_slots`` and
+            ``padding``. A checkpoint stores the original value.
         evaluation_slots: number of slots in evaluation mode; None means ``slots``.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-            The authors have ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
+            The authors use ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
             ``dropouti``. The authors' code for sentiment drops the same entries in all tokens of a sequence.
-        dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training.
-        memory_dropout: of what ``W_q`` and ``W_k`` read and of the rectified sum (the authors' ``dropoutm``).
-        bidirectional: a second memory with weights of its own reads from right to left; its half of the encoding comes
-            second.
+        dropout: dropout probability of the inputs of ``W_1`` and ``W_2``.
+        memory_dropout: dropout probability of the inputs of ``W_q``, ``W_k`` and ``w`` (the authors' ``dropoutm``).
+        bidirectional: a second memory with its own weights reads from right to left. Its encoding is the second half.
         padding: which published padding the results follow:
 
             - ``"right"``: each sequence is encoded as if alone.
             - ``"left"``, the published code for ListOps: sequences shorter than the longest of their batch begin empty,
-              with ``cell(x, 0)`` in the last slot. So encodings depend on the batch. If ``bidirectional``, the second
-              half of their encoding is 0.
-            - ``"right flipped"``, the published code with padding on the right: if ``bidirectional``, shorter sequences
-              begin empty in the backward direction.
+              with ``cell(x, 0)`` in the last slot. So encodings depend on the batch. With ``bidirectional=True`` the
+              second half of their encoding is 0.
+            - ``"right flipped"``, the published code with padding on the right: with ``bidirectional=True`` shorter
+              sequences begin empty in the backward direction.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
-            "TreeRNN op". It has no layer norm; the paper mentions none.
-        skip: do not compose a slot where ``cp`` is smaller. 0 is exact; 1e-5 is faster for sharp attention and changes
+            "TreeRNN op". It has no layer norm, because the paper does not mention one.
+        skip: do not compose slots whose ``cp`` is smaller. 0 is exact. 1e-5 is faster for sharp attention and changes
             outputs by less than 1e-6.
-        engine: ``"fused"`` (``"auto"``): one operation in C++, which a C++ compiler compiles at first use. Without one,
-            on other devices, under autocast and with ``cell="rnn"`` it is ``"stepwise"``: torch, step by step.
-            ``"naive"``: torch, step by step and slot by slot. All give the same results, but other dropout masks.
+        engine: ``"fused"`` (``"auto"``): one operation in C++, compiled at first use. Without a C++ compiler, on other
+            devices, under autocast and with ``cell="rnn"``, ``"stepwise"`` runs instead: torch, step by step.
+            ``"naive"``: torch, step by step and slot by slot; also what runs within ``torch.func.vmap``. All give the
+            same results, but other dropout masks.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

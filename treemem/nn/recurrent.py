@@ -90,23 +90,23 @@ class RecurrentEncoder(SequenceEncoder):
 
 
 class LSTM(RecurrentEncoder):
-    """An LSTM over the tokens of each tree, torch's own.
+    """torch's LSTM over the tokens of each tree.
 
     With ``form="function"`` and ``update_dropout`` it is the flat baseline of Arabshahi et al. 2018.
     ``i, f, o = sigmoid(W e + U h + b)``, ``u = tanh(W_u e + U_u h + b_u)``, ``c = f * c + i * u``, ``h = o * tanh(c)``,
-    where ``e`` is the token's vector. The encoding is the last layer's ``h`` after the last token; of both directions
-    the two final ones, forward then backward.
+    where ``e`` is the token's vector. The encoding is the last layer's ``h`` after the last token. With
+    ``bidirectional=True`` it is the final ``h`` of the forward direction, followed by that of the backward direction.
 
     Args:
         hidden_size: width of ``h`` and ``c`` of each direction.
         vocabulary: the labels.
-        num_layers: layers one on the other.
+        num_layers: number of stacked layers.
         bidirectional: whether a second LSTM reads each sequence from its end; the encoding is then twice as wide.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        dropout: probability that an entry of what a layer hands to the next is dropped in training.
-        update_dropout: the same of ``u``, which torch's own LSTM does not have.
-        engine: ``"torch"``: torch's own; ``"naive"``: a plain loop, the same numbers from the same weights; ``"auto"``:
-            torch's own but with ``update_dropout``.
+        dropout: dropout probability between layers.
+        update_dropout: dropout probability of ``u``. torch's LSTM does not have it.
+        engine: ``"torch"``: torch's LSTM. ``"naive"``: a plain loop with the same weights and numbers. ``"auto"``:
+            torch's LSTM, or the loop if ``update_dropout`` is not 0.
 
     Attributes:
         hidden_size: width of the encoding.
@@ -182,7 +182,7 @@ class LSTM(RecurrentEncoder):
                 names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
                 weights = LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
                 read.append(naive_lstm(inputs, sizes, weights, update_dropout=update_dropout, backward=backward))
-            inputs, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
+            inputs, _, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
         return inputs, last
 
 
@@ -190,13 +190,13 @@ class RNN(RecurrentEncoder):
     """A plain recurrent network over the tokens of each tree: the flat baseline of Arabshahi et al. 2018.
 
     ``h = sigmoid(W [e; h] + b)``, where ``e`` is the token's vector, and an output layer ``sigmoid(W_2 h + b_2)``.
-    Dropout, where asked for, is before both sigmoids.
+    Dropout is before both sigmoids.
 
     Args:
         hidden_size: width of ``h`` and ``e``.
         vocabulary: the labels.
         form: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        dropout: probability that a preactivation is dropped in training.
+        dropout: dropout probability of the preactivations.
 
     Example:
         >>> from treemem import Tree, TreeBatch, Vocabulary

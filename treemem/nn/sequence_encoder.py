@@ -22,6 +22,7 @@ from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_from_dgl
+from treemem.trees.pyg_bridge import forest_from_pyg, is_pyg_graph
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary
 
@@ -45,7 +46,7 @@ class SequenceOutput(NamedTuple):
 
 
 SequenceBatch = TreeBatch | TokenBatch | Any
-"""What a sequence encoder takes; any other object must be a ``DGLGraph``."""
+"""What a sequence encoder takes; any other object must be a ``DGLGraph`` or a PyG graph."""
 
 
 class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
@@ -112,11 +113,11 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         """Read every tree or sequence of a batch.
 
         Args:
-            batch: trees, sequences of token ids, or a ``DGLGraph`` of trees.
+            batch: trees, sequences of token ids, or a ``DGLGraph`` or PyG graph of trees.
             feat: must be None: a sequence encoder reads tokens, not features of nodes.
             trace: whether to keep what the network did at each step.
 
-        Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a graph have no field ``position``.
+        Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a ``DGLGraph`` have no field ``position``.
 
         Raises:
             GraphError: another batch; features; a batch made from a graph; leaves with numbers as values; a graph
@@ -149,14 +150,16 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         """
         if isinstance(batch, TokenBatch):
             return batch.token, batch.lengths
-        if hasattr(batch, "in_degrees"):
-            graph: Any = batch
+        graph: Any = batch
+        if hasattr(graph, "in_degrees"):
             trees = forest_from_dgl(graph, self.vocabulary.labels)
             if "position" not in graph.edata and (trees.arity > 1).any():
                 warn_without_position(self)
             batch = TreeBatch.from_forest(trees, self.vocabulary)
+        elif is_pyg_graph(graph):
+            batch = TreeBatch.from_forest(forest_from_pyg(graph, self.vocabulary.labels), self.vocabulary)
         if not isinstance(batch, TreeBatch):
-            kinds = "a TreeBatch, a TokenBatch or a DGLGraph"
+            kinds = "a TreeBatch, a TokenBatch, a DGLGraph or a PyG graph"
             raise GraphError(
                 f"a sequence encoder takes {kinds}, not {type(batch).__name__}; make a batch of trees with "
                 "TreeBatch.from_trees(trees, vocabulary)"

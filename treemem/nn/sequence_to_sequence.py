@@ -60,17 +60,18 @@ _MEMORIES: dict[str, type[Memory]] = {
 class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     """A network that reads a source and writes a target, with any cell and any memory.
 
-    One network reads the source, then ``|||``, and from there on predicts the next symbol of the target (Grefenstette
-    et al. 2015, section 4). Or an encoder reads the source and ``</s>``, and a decoder begins at ``|||`` with the
-    encoder's state, its memories among them (Sutskever et al. 2014), and may attend to the encoder's outputs. In
-    training the decoder reads the target; in evaluation it reads what it writes, up to ``</s>``. It writes at most
-    twice as many symbols as the source has, and ten more; a sequence that is cut there looks like one that ended.
+    There are two forms. With ``encoder="shared"`` one network reads the source and ``|||``, and then predicts the
+    target symbol by symbol (Grefenstette et al. 2015, section 4). With ``"separate"`` an encoder reads the source and
+    ``</s>``. A decoder starts at ``|||`` with the encoder's state and memories (Sutskever et al. 2014), and may attend
+    to the encoder's outputs. In training the decoder reads the gold target. In evaluation it reads its own output, up
+    to ``</s>``, and writes at most twice the length of the source plus ten symbols. The output does not show whether
+    this limit cut a sequence.
 
     Args:
         hidden_size: width of the cells' states.
-        vocabulary: its leaves are the symbols, ``</s>`` and ``|||`` among them.
+        vocabulary: its leaves are the symbols, including ``</s>`` and ``|||``.
         cell: the cell of each layer.
-        num_layers: cells on top of each other.
+        num_layers: number of stacked cells.
         memory: the memory that the cells control, or ``"none"``.
         memory_size: width of the memory's values.
         embedding_size: width of the symbols' vectors.

@@ -77,9 +77,9 @@ class StackTreeLSTM(TreeLayer):
         S[i] = a_push * S_c[i - 1] + a_pop * S_c[i + 1] + a_no_op * S_c[i]      (S_c[stack_size] = 0)
         h = o * tanh(S[0])
 
-    where ``x`` holds the children's ``h`` one after the other, then the features. The paper's Table 2 has three
-    variants: no option, ``normalize=True``, and ``normalize=True, no_op=True``. Where the paper is not specific, this
-    is the published code. Dropout is on ``u`` of inner nodes.
+    where ``x`` is the concatenation of the children's ``h``, followed by the features. The paper's Table 2 has three
+    variants: no option, ``normalize=True``, and ``normalize=True, no_op=True``. Details that the paper does not give
+    follow the published code. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates that the variant has: ``forget``, ``[nodes, children, hidden_size]``; ``push``, ``pop``,
     ``no_op``, ``output``, ``input`` and ``update`` (before its dropout), ``[nodes, hidden_size]``; and ``readout``.
@@ -100,7 +100,7 @@ class StackTreeLSTM(TreeLayer):
         no_pop: the actions are push and no-op, without pop. Leave ``no_op`` False.
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.
-        dropout: probability that an entry of ``u`` is dropped in training.
+        dropout: dropout probability of ``u`` at inner nodes.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:

@@ -167,10 +167,10 @@ class OwnStackTreeRNNCell(StackTreeRNNCell):
 
 
 class StackTreeRNN(TreeLayer):
-    """Tree-RNN whose nodes carry a stack of ``stack_size`` rows (Arabshahi et al. 2020, eq. 3-14).
+    """Tree-RNN in which every node has a stack of ``stack_size`` rows (Arabshahi et al. 2020, eq. 3-14).
 
-    The stack: ``a = softmax(A x + b_A)`` weighs push, pop and, with ``no_op``, leaving it as it is. With ``S_c`` the
-    children's stacks side by side, row 0 the top::
+    The stack is a sum of push, pop and, with ``no_op``, the unchanged stack, weighted by ``a = softmax(A x + b_A)``.
+    ``S_c`` is the concatenation of the children's stacks. Row 0 is the top::
 
         push: sigmoid(U_u x + b_u) on top, sigmoid(U_push S_c[i - 1] + b_push) below
         pop:  sigmoid(U_pop S_c[i + 1] + b_pop)            no-op: sigmoid(U_noop S_c[i] + b_noop)
@@ -186,10 +186,10 @@ class StackTreeRNN(TreeLayer):
 
     Args:
         hidden_size: width of ``h`` and of a stack row.
-        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors; a leaf's stack is 0.
+        vocabulary: the labels and kinds. Without ``input_size``, leaves are embeddings of their labels, with stack 0.
         stack_size: number of stack rows.
         activation: ``f``.
-        no_op: a third action.
+        no_op: a third action beside push and pop, which leaves the stack as it is.
         read: ``"children"`` (the published code) or ``"own"`` (the paper).
         top_k: with ``read="own"``, how many rows are read.
         shared_stack: one set of stack parameters (``A``, ``U_u``, ``U_push``, ``U_pop``, ``U_noop``) for all kinds of
@@ -197,7 +197,7 @@ class StackTreeRNN(TreeLayer):
         pop_zero: the row that pops in at the bottom: ``"before_map"``: zeros through the map, ``sigmoid(b_pop)`` (the
             published code); ``"after_map"``: zeros (the paper's eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
-        dropout: probability that an entry of ``h`` is dropped in training.
+        dropout: dropout probability of ``h`` at inner nodes.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:

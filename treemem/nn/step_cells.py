@@ -200,12 +200,12 @@ class StackedCells(StepCell):
 
 
 class MemoryCell(StepCell):
-    """A controller that drives memories (Grefenstette et al. 2015, section 3.4).
+    """A controller with memories (Grefenstette et al. 2015, section 3.4).
 
-    ``(o', h_t) = controller([x_t; r_{t-1}], h_{t-1})``. What each memory takes is a linear map of ``o'``: values
-    through tanh, strengths through a sigmoid, weights of actions through a softmax, as the memory says. Then ``r_t`` is
-    what is read, and the output ``tanh(W_o o' + b_o)``. ``r_0 = 0``. That is early fusion. In late fusion the
-    controller reads ``x_t`` alone, and the output is ``tanh(W_o [o'; r_t] + b_o)``.
+    ``(o', h_t) = controller([x_t; r_{t-1}], h_{t-1})``. The inputs of each memory are linear maps of ``o'``: values
+    through tanh, strengths through a sigmoid, weights of actions through a softmax. ``r_t`` is the readout, with
+    ``r_0 = 0``, and the output is ``tanh(W_o o' + b_o)``. This is early fusion. In late fusion the controller reads
+    only ``x_t``, and the output is ``tanh(W_o [o'; r_t] + b_o)``.
 
     Args:
         controller: a cell that reads ``input_size + readouts`` numbers (of late fusion ``input_size``), or a function

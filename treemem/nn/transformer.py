@@ -27,28 +27,29 @@ Positions = Literal["sinusoidal", "learned"]
 class Transformer(AttentionEncoder):
     """The encoder of a Transformer (Vaswani et al. 2017) over the tokens of each tree, or of both trees of an example.
 
-    The tokens' vectors, not scaled, have their positions added, with dropout on the sum, and go through ``num_layers``
-    of :class:`torch.nn.TransformerEncoderLayer`. With ``joint=True`` the two trees of an example are one sequence,
-    ``start s1 delimiter s2 extract``, as Radford et al. 2018 do it for entailment: one encoding for the pair. Start,
-    delimiter and extract are learned vectors besides the tokens.
+    The input is the sum of the tokens' vectors, without scaling, and the vectors of their positions, with dropout. It
+    goes through ``num_layers`` of :class:`torch.nn.TransformerEncoderLayer`. With ``joint=True`` the network is a
+    cross-encoder: it reads the two trees of an example as one sequence, ``start s1 delimiter s2 extract``, as in
+    Radford et al. 2018, and the pair has one encoding. Start, delimiter and extract are learned vectors.
 
     Args:
         hidden_size: width of the vectors and of the encoding.
         vocabulary: the labels.
         num_layers: number of layers.
         num_heads: heads of attention; divides ``hidden_size``.
-        feedforward_size: width inside the two-layer map of each position; None: ``4 * hidden_size``.
-        dropout: probability that an entry is dropped, in every place where the layers drop.
-        norm_first: normalise before attention and map, with a norm after the last layer; else after them, as published.
+        feedforward_size: width of the hidden layer of the feed-forward network; None: ``4 * hidden_size``.
+        dropout: dropout probability, as in torch's layer.
+        norm_first: normalise before the attention and the feed-forward network, and after the last layer. By default
+            normalise after them, as published.
         positions: ``"sinusoidal"``, for sequences of any length; ``"learned"``: a vector for each of ``max_length``.
-        max_length: the longest sequence that learned positions take, marks counted.
-        read: what the encoding is: ``"extract"``: the output at a learned vector after the last token; ``"mean"`` over
-            the tokens; ``"first"`` or ``"last"`` token. An empty sequence has the encoding 0.
+        max_length: the longest sequence for learned positions, including start, delimiter and extract.
+        read: the encoding: ``"extract"``: the output at a learned vector after the last token; ``"mean"``: the mean
+            over the tokens; ``"first"`` or ``"last"``: the output at this token. An empty sequence has the encoding 0.
         joint: read both trees of an example as one sequence.
         form, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
 
-    The trace has ``attention``, ``[sequences, layers, longest, longest]``: what each position (of the sequence with its
-    marks) attends to, the mean of the heads, without dropout and without gradients; 0 at padding.
+    The trace has ``attention``, ``[sequences, layers, longest, longest]``: the attention weights of each position,
+    including start, delimiter and extract. They are the mean over heads, without dropout and gradients; 0 at padding.
 
     Raises:
         RecipeError: an option outside its range, or two that contradict each other.

@@ -87,34 +87,32 @@ class GatedRecursiveCell(SplitTreeCell):
 
 
 class TreeCell(TreeLayer):
-    """The gated recursive cell of the Ordered Memory on given trees (Shen et al. 2019).
+    """The gated recursive cell of the Ordered Memory, applied to gold trees (Shen et al. 2019).
 
-    With ``x`` the children's ``h_k`` one after the other, then the features::
+    ``x`` is the concatenation of the children's ``h_k``, followed by the features::
 
         g_1, ..., g_k, c, u = W_2 drop(relu(W_1 drop(x) + b_1)) + b_2
         h = LN(sum_k sigmoid(g_k) * h_k + sigmoid(c) * u)
         h = LN(W_in drop_leaf(e) + b_in) at a leaf with the vector or the features e
 
-    as in the authors' code: the hidden layer is ``4 * hidden_size`` wide, ``u`` has no activation function, and one
-    layer norm (eps 1e-5, with gain and bias) serves all nodes. Each node draws its own dropout. Maps start as those of
+    As in the authors' code, the hidden layer is ``4 * hidden_size`` wide, ``u`` has no activation function, and all
+    nodes share one layer norm (eps 1e-5, with gain and bias). Each node draws its own dropout. Maps start as those of
     ``nn.Linear``.
 
-    With ``trace=True`` the result's ``trace`` has ``children``, ``sigmoid(g_k)``, ``[nodes, children, hidden_size]``,
-    ``candidate_gate``, ``sigmoid(c)``, and ``candidate``, ``u``, ``[nodes, hidden_size]``; in training with dropout
-    they are of a draw of their own.
+    The trace has ``children`` (``sigmoid(g_k)``), ``[nodes, children, hidden_size]``, and ``candidate_gate``
+    (``sigmoid(c)``) and ``candidate`` (``u``), each ``[nodes, hidden_size]``. In training, it draws its own dropout.
 
     The paper has binary trees and one kind of node (``shared_kinds=True``). Its cell calls the right child ``v``
-    (vertical) and the left one ``h`` (horizontal) and puts ``v`` first, in what is read and among the gates; here
-    children come from left to right. Other arities have a gate for each child, which is this library's extension.
+    (vertical) and the left one ``h`` (horizontal), and puts ``v`` first, in the input and among the gates. Here
+    children come from left to right. For other arities, our extension, there is one gate for each child.
 
     Args:
         hidden_size: width of ``h``.
-        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors ``e`` of ``hidden_size``.
+        vocabulary: the labels and kinds. Without ``input_size``, ``e`` is the embedding of a leaf's label.
         input_size: width of the features ``e``.
-        dropout: probability that an entry is dropped of what ``W_1`` and ``W_2`` read, in training (the authors'
-            ``dropout``).
-        leaf_dropout: probability that an entry of a leaf's ``e`` is dropped in training (the authors' ``dropouti`` for
-            logic and list operations; that for sentiment drops the same entries in all leaves of a tree).
+        dropout: dropout probability of the inputs of ``W_1`` and ``W_2`` (the authors' ``dropout``).
+        leaf_dropout: dropout probability of a leaf's ``e`` (the authors' ``dropouti`` for logic and list operations;
+            their code for sentiment drops the same entries in all leaves of a tree).
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:

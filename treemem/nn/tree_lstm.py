@@ -55,13 +55,13 @@ class TreeLSTMCell(OneProductCell):
 
 
 class TreeLSTM(TreeLayer):
-    """Tree-LSTM with a forget gate for each child in order (Tai et al. 2015, eq. 9-14).
+    """N-ary Tree-LSTM: ordered children, with a forget gate for each (Tai et al. 2015, eq. 9-14).
 
     ``i, f_k, o = sigmoid(U x + b)``, ``u = tanh(U_u x + b_u)``, ``c = i * u + sum_k f_k * c_k``, ``h = o * tanh(c)``,
-    where ``x`` holds the children's ``h`` one after the other, then the features. Each forget gate sees all children
-    and has its own bias. Gates and initial weights are those of the code published with Arabshahi et al. 2020. Weights
-    of nodes with one child start as those of ``nn.Linear``. With more children, each child's block is uniform within
-    ``1 / sqrt(hidden_size)`` and biases start at 0. Dropout is on ``u`` of inner nodes.
+    where ``x`` is the concatenation of the children's ``h``, followed by the features. Each forget gate reads all
+    children and has its own bias. Gates and initial weights are those of the code published with Arabshahi et al. 2020:
+    for one child, weights start as those of ``nn.Linear``; for more, they are uniform in plus and minus
+    ``1 / sqrt(hidden_size)`` and biases are 0. Dropout is on ``u`` of inner nodes.
 
     The trace has the gates ``forget``, ``[nodes, children, hidden_size]``, and ``input``, ``output`` and ``update``
     (before its dropout), ``[nodes, hidden_size]``.
@@ -70,12 +70,12 @@ class TreeLSTM(TreeLayer):
         hidden_size: width of ``h`` and ``c``.
         vocabulary: the labels and kinds. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``.
         input_size: width of the features; if given, a leaf computes the cell from its features alone, ``c = i * u``.
-        dropout: probability that an entry of ``u`` is dropped in training.
+        dropout: dropout probability of ``u`` at inner nodes.
         direction: see :class:`TreeNetwork`. The downward step is an LSTM step from the parent:
             ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,
             ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, where ``x`` is the node's upward ``h`` and ``p`` its
-            position among its siblings. A root has ``h_parent = c_parent = 0``. This is the top-down Tree-LSTM of Teng
-            and Zhang 2017 as in their code, without peepholes; their ``x`` is the vector of a head word.
+            position among its siblings. A root has ``h_parent = c_parent = 0``. The code of Teng and Zhang 2017 has
+            this step with peepholes, and with the vector of a head word as ``x``.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
 
     Raises:

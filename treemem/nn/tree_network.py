@@ -39,31 +39,32 @@ _PER_CHILD = {"forget": ("children",), "children": ("children",)}
 
 
 class TreeNetwork(Encoder, torch.nn.Module):
-    """A layer that runs a cell over trees from the leaves to the roots, and optionally another cell back down.
+    """A layer that runs a cell over trees, from the leaves to the roots, and optionally a second cell back down.
 
-    With shared subtrees a node that occurs several times is computed once, so its occurrences share one draw of
-    dropout. ``cell.leaf`` reads a node's features if ``input_size`` is given, or the vector of its label if
-    ``embedding_size`` is given, or else ``[m, 0]``.
+    Equal subtrees are computed once, so all their occurrences share one dropout mask. The input of ``cell.leaf`` are
+    the node's features (with ``input_size``), the embedding of its label (with ``embedding_size``), or otherwise an
+    empty tensor ``[m, 0]``.
 
     Args:
-        cell: the composition function; see :class:`treemem.ops.Cell` for what it must offer.
-        vocabulary: what labels mean.
-        embedding_size: width of the vectors of labelled leaves.
+        cell: the cell; :class:`treemem.ops.Cell` describes its methods.
+        vocabulary: the labels.
+        embedding_size: width of the embeddings of leaves.
         input_size: width of the features; every call then needs ``feat``.
-        node_features: whether inner nodes read their features too; if not, only leaves do.
+        node_features: inner nodes read their features too. If False, only leaves do.
         leaf: how symbols become vectors; see :class:`treemem.nn.LeafEncoder`.
-        number_activation: of the number encoder.
+        number_activation: activation function of the number encoder.
         output: name of the state that encodes a tree.
-        down: how states go from the roots to the leaves; see :class:`treemem.ops.DownwardCell` for what it must offer.
-            Each node reads its ``output`` of the upward pass, and is computed by itself even where rows are shared.
-        direction: ``"up"``: there is no ``down``; ``"down"``: the states are those of the downward pass; ``"both"``:
-            ``output`` is the upward and the downward state side by side, so encodings are twice as wide, and each
-            pass's states are named ``up_...`` and ``down_...``.
-        engine: how to run: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
+        down: the cell of the pass from the roots to the leaves; :class:`treemem.ops.DownwardCell` describes its
+            methods. It reads the ``output`` of each node in the upward pass. It computes each node separately, also in
+            equal subtrees.
+        direction: ``"up"``: only the upward pass, without ``down``. ``"down"``: the states are those of the downward
+            pass. ``"both"``: ``output`` is the concatenation of both passes, so encodings are twice as wide; the states
+            of the passes are named ``up_...`` and ``down_...``.
+        engine: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
 
     Raises:
-        RecipeError: an unknown engine, leaf form or direction, a direction that does not go with ``down``, sizes that
-            are no whole numbers, or both sizes at once, or a ``node_features`` that is no flag.
+        RecipeError: an unknown engine, leaf form or direction; a direction that does not fit ``down``; a size that is
+            not a whole number; both sizes at once; or a ``node_features`` that is not a flag.
 
     Example:
         >>> class Sum(torch.nn.Module):
@@ -336,20 +337,20 @@ class TreeNetwork(Encoder, torch.nn.Module):
 
 
 class TreeLayer(RecordedOptions, TreeNetwork):
-    """What the layers of this library have in common beside their cells.
+    """The base class of the library's tree layers.
 
-    Without features, leaves are vectors of the cell's ``hidden_size``.
+    Without features, leaves are embeddings with the cell's ``hidden_size``.
 
     Args:
-        cell: the cell, whose ``sets`` say which kinds have parameters.
+        cell: the cell. Its ``sets`` say which kinds have parameters.
         vocabulary, leaf, number_activation, engine, down, direction: see :class:`TreeNetwork`.
 
     The constructors of the layers also have:
 
-    * ``node_features``: inner nodes read their features too, beside their children's states; if False, only leaves do.
-    * ``arities``: without a vocabulary, which arities have parameters; 2 alone by default.
-    * ``shared_kinds``: all kinds of one arity share their parameters.
-    * ``max_arity``: nodes of more children have no parameters; they raise :class:`GraphError`.
+    * ``node_features``: inner nodes read their features too, beside their children's states. If False, only leaves do.
+    * ``arities``: the arities that have parameters in a layer without a vocabulary; by default only 2.
+    * ``shared_kinds``: all kinds of the same arity share their parameters.
+    * ``max_arity``: the largest number of children; a node with more raises :class:`GraphError`.
 
     Attributes:
         hidden_size: width of the encodings.

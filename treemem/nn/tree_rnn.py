@@ -41,17 +41,17 @@ class TreeRNNCell(OneProductCell):
 
 
 class TreeRNN(TreeLayer):
-    """Tree-RNN: ``h = f(W x + b)``, where ``x`` holds the children's ``h`` one after the other (Socher et al. 2011).
+    """Tree-RNN: ``h = f(W x + b)``, where ``x`` is the concatenation of the children's ``h`` (Socher et al. 2011).
 
     Every kind of node has its own ``W``, ``[hidden_size, arity * hidden_size]``. Dropout is on ``h`` of inner nodes, as
     in the code published with Arabshahi et al. 2020.
 
     Args:
         hidden_size: width of ``h``.
-        vocabulary: labels, kinds and, without ``input_size``, the leaves' vectors.
+        vocabulary: the labels and kinds. Without ``input_size``, leaves are embeddings of their labels.
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         activation: ``f``.
-        dropout: probability that an entry of ``h`` is dropped in training.
+        dropout: dropout probability of ``h`` at inner nodes.
         direction: see :class:`TreeNetwork`. The downward step is ``h = f(W x + U_p h_parent + b)``, where ``x`` is the
             node's upward ``h`` and ``p`` its position among its siblings.
         node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.

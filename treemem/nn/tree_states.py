@@ -12,10 +12,10 @@ from treemem.ops.propagate import NodeStates
 
 
 class TreeStates(EncoderOutput):
-    """The states of a batch, gathered only when asked for.
+    """The states of a batch.
 
-    ``states.h``, ``states.c``, ``states.S`` (whichever the layer has) are in node order, ``[nodes, ...]``; so is
-    ``states["name"]`` for any name. Where only the roots were kept, only ``root`` is there.
+    ``states.h``, ``states.c`` and ``states.S`` (those that the layer has) are ``[nodes, ...]``, in node order, and so
+    is ``states["name"]`` for any name. With ``keep="roots"`` there is only ``root``.
 
     Args:
         node_states: the states and where each node's are.

@@ -24,30 +24,30 @@ from treemem.trees.vocabulary import Vocabulary
 class UniversalTransformer(AttentionEncoder):
     """The encoder of a Universal Transformer (Dehghani et al. 2018) over the tokens of each tree, or of both of a pair.
 
-    Before each of ``num_steps`` steps the sinusoids of a vector's position and those of the step's number, both from 1,
-    are added to it; then all go through the same :class:`torch.nn.TransformerEncoderLayer`.
+    Each of ``num_steps`` steps first adds to every vector the sinusoids of its position and those of the step, both
+    counted from 1. Then all vectors go through the same :class:`torch.nn.TransformerEncoderLayer`.
 
     With ``act=True`` each position decides when to halt (adaptive computation time, Graves 2016), as in the authors'
     code. In each step ``p = sigmoid(w s + b)`` of the layer's input ``s`` adds to the position's halting probability.
-    The position halts where the sum would pass ``threshold``; ``p`` is then the remainder, 1 less the sum so far. The
-    output is ``y = p * layer(s) + (1 - p) * y``, from ``y = 0``. Other positions still attend to a halted one.
+    The position halts when the sum would pass ``threshold``; ``p`` is then the remainder, 1 minus the sum so far. The
+    output is ``y = p * layer(s) + (1 - p) * y``, starting with ``y = 0``. Other positions still attend to a halted one.
 
     Args:
         hidden_size: width of the vectors and of the encoding.
         vocabulary: the labels.
-        num_steps: how often the layer runs; with ``act=True`` the most, after which all positions stop.
+        num_steps: how often the layer runs. With ``act=True`` all positions stop after this number of steps.
         num_heads, feedforward_size, dropout, norm_first, read, joint, form, embedding_bound, input_dropout: as of
             :class:`treemem.nn.Transformer`; ``dropout`` is on the vectors before the first step and inside the layer.
         act: whether positions halt.
-        threshold: halting probability over which a position halts.
+        threshold: a position halts when its halting probability would pass this.
 
     With ``act=True`` the output has the auxiliary loss ``"ponder"``: the mean ponder time of the positions. The ponder
-    time of a position is the number of its steps and its remainder. The weight in the code of the authors is 0.01: give
-    ``auxiliary_losses: {ponder: 0.01}`` to the training.
+    time of a position is its number of steps plus its remainder. In the authors' code the weight of this loss is 0.01:
+    set ``auxiliary_losses: {ponder: 0.01}`` in the training options.
 
-    The trace has ``attention``, ``[sequences, num_steps, longest, longest]``, as that of a Transformer, 0 in steps that
-    no position of the batch took, and with ``act=True`` ``ponder``, ``[sequences, longest]``: the ponder time of each
-    position, marks counted, 0 at padding, with gradients, for a loss of one's own.
+    The trace has ``attention``, ``[sequences, num_steps, longest, longest]``, as for a Transformer; 0 in steps that no
+    position of the batch took. With ``act=True`` it also has ``ponder``, ``[sequences, longest]``: the ponder time of
+    each position, including start, delimiter and extract, with gradients; 0 at padding.
 
     Raises:
         RecipeError: an option outside its range, or two that contradict each other.

@@ -9,7 +9,7 @@ import torch
 from treemem.dgl_import import import_dgl
 from treemem.errors import RecipeError
 from treemem.ops.cell import Cell, State, checked_state, leaf_states
-from treemem.ops.second_derivative import refuse_transforms
+from treemem.ops.second_derivative import active_transforms, refuse_transforms
 from treemem.schedule.tree_batch import TreeBatch
 
 
@@ -28,10 +28,12 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
     Raises:
         CellError: states that are not what the protocol says.
         RecipeError: the layer is not on the CPU.
+        RuntimeError: a transform of ``torch.func`` other than ``vmap``.
     """
     if leaf_inputs.device.type != "cpu":
         raise RecipeError(f"the naive engine runs on the CPU, and the layer is on {leaf_inputs.device}")
-    refuse_transforms("the naive engine")
+    if active_transforms() != {"Vmap"}:
+        refuse_transforms("the naive engine", " except vmap; set layer.engine to 'recursive'")
     dgl = import_dgl()
     graph = batch.graph.local_var()
     row_of_node = batch.schedule.row_of_node

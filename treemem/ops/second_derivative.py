@@ -22,10 +22,17 @@ class _Refusal(torch.autograd.Function):
         )
 
 
+def active_transforms() -> set[str]:
+    """Return the names of the transforms of ``torch.func`` that are active, such as ``"Vmap"`` and ``"Grad"``."""
+    active = getattr(torch._C, "_are_functorch_transforms_active", None)
+    if active is None or not active():
+        return set()
+    return {each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()}
+
+
 def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer.engine to 'recursive'") -> None:
     """Raise RuntimeError within a transform of ``torch.func``, which ``what`` does not support."""
-    active = getattr(torch._C, "_are_functorch_transforms_active", None)
-    if active is not None and active():
+    if active_transforms():
         raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")
 
 

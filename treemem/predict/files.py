@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from treemem.data.examples import Examples
 from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.model import Model
 from treemem.model_digest import model_digest
@@ -21,7 +22,7 @@ from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import FIELDS, TreePredictor
 from treemem.records import check_writable, format_of, is_packed, json_line, locked, read_records, write_records
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import RecordReader
+from treemem.trees.record_reader import RecordReader, find_refused
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,10 @@ def predict_file(
 ) -> PredictionCounts:
     """Predict every record of a file.
 
-    The output has one record for each record of the input, in order, with the fields ``id``, ``prediction``,
-    ``probability`` and ``error`` (see :class:`TreePredictor`). Files of any size are processed some thousand records at
-    a time. Until all answers are complete, they are in ``<output>.partial``, from which ``resume`` continues.
+    The output has one answer for each record of the input, in the same order, with the fields ``id``, ``prediction``,
+    ``probability`` and ``error`` (see :class:`TreePredictor`). A file of any size needs little memory, because a few
+    thousand records are processed at a time. Until the output is complete, its answers are in ``<output>.partial``;
+    ``resume`` continues from there.
 
     Args:
         predictor: a predictor, a model, or the name or folder of a checkpoint.
@@ -69,13 +71,14 @@ def predict_file(
             vocabulary.
         output: a path, or ``"-"`` for standard output. If it is a link, its target is written.
         format: format of the input: ``"text"``, ``"csv"``, ``"jsonl"``, ``"parquet"`` or ``"dgl"``. By default the
-            format of its name, ``"text"`` for standard input.
-        output_format: format of the output, not ``"dgl"``; ``"jsonl"`` by default for standard output.
+            ending of the name decides; ``"text"`` for standard input.
+        output_format: format of the output, except ``"dgl"``. By default the ending of the name decides; ``"jsonl"``
+            for standard output.
         strict: raise the error of the first bad record.
-        resume: continue an interrupted run. Starts a new run if there is none, and keeps a complete output without
-            checking its model and input.
-        overwrite: start over, and replace an existing output when the new one is complete. An interrupted run
-            still does so when it is resumed.
+        resume: continue an interrupted run. Without one, start a new run. A complete output is kept; its model and
+            input are not checked.
+        overwrite: start over, and replace an existing output when the new one is complete. This also holds when the run
+            is interrupted and resumed.
         progress: show a progress bar; by default only on a terminal.
         threshold: replaces the threshold of the predictor.
 
@@ -270,6 +273,36 @@ class _Run:
 def record_ids(source: str, reader: RecordReader, format: str | None = None) -> list[Any]:
     """Return the ids of the records of a file, as :func:`predict_file` writes them."""
     return [entry.id for entry in _record_entries(source, format_of(source, format), reader)]
+
+
+def check_labels(model: Model, forest: Forest, source: str, format: str | None = None) -> None:
+    """Check that a model knows the labels of the examples that its task read from a file.
+
+    Raises:
+        VocabularyError: an unknown label; the message names file and line.
+    """
+    examples = model.task.examples_to_predict(forest)
+    if not isinstance(examples, Examples):
+        return
+    trees, size = examples.forest, examples.trees_per_example
+
+    def check(begin: int, end: int) -> None:
+        model.vocabulary.encode(trees[begin * size : end * size])
+
+    refused = find_refused(len(examples), check)
+    if not refused:
+        return
+    place = min(refused)
+    lines = []
+    if source != "-":
+        lines = [entry.line for entry in _record_entries(source, format_of(source, format), model.task.reader)]
+    problem = str(refused[place])
+    if size == 1:
+        problem = problem.removeprefix("tree 0, ")
+    if len(lines) == len(examples):
+        raise VocabularyError(problem, line=lines[place], source=source)
+    name = "standard input" if source == "-" else source
+    raise VocabularyError(problem, source=f"{name}, example {place + 1}")
 
 
 def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:

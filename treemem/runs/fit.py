@@ -35,22 +35,22 @@ def fit(
     progress: bool | None = None,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
 ) -> FitResult:
-    """Train a network on the ``train`` split and keep the best epoch on the ``validation`` split by the task's monitor.
+    """Train a network on the split ``train``, and keep the epoch that is best on the split ``validation``.
 
-    ``output`` receives ``metrics.jsonl`` and numbered checkpoints (:class:`treemem.checkpoint.RunFolder`). With an EMA,
-    they hold the averaged weights. The best one is temperature-scaled (:mod:`treemem.metrics.calibration`). The same
-    seed on the same machine gives the same numbers, also after ``kill -9`` and resuming. The caller's random generators
-    are unchanged.
+    The task's monitor, by default the accuracy, decides which epoch is best. ``output`` receives ``metrics.jsonl`` and
+    numbered checkpoints (:class:`treemem.checkpoint.RunFolder`). With an EMA, checkpoints hold the averaged weights.
+    The best checkpoint is temperature-scaled (:mod:`treemem.metrics.calibration`). The same seed on the same machine
+    gives the same numbers, also after ``kill -9`` and resuming. The caller's random generators do not change.
 
-    In processes of ``torchrun`` that all call this with the same arguments, every batch is divided among them; results
-    are those of one process except for rounding and dropout. The first one writes ``output``, all return the same
+    Under ``torchrun`` all processes call this with the same arguments. They divide every batch; results are those of
+    one process, except for rounding and dropout. The first process writes ``output``. All processes return the same
     result, and an error in one is raised in all.
 
     Args:
-        task: what to learn.
+        task: the task.
         network: the network and its options.
-        data: labelled examples of the task. Without splits, all are trained on.
-        options: the options of the training.
+        data: labelled examples of the task. Without splits, all are for training.
+        options: the training options.
         output: folder of the run.
         resume: continue from the last complete checkpoint in ``output``, if there is one.
         overwrite: delete an earlier run in ``output``.
@@ -58,12 +58,12 @@ def fit(
         networks: your own network classes by name.
 
     Raises:
-        RecipeError: no training example; an unknown option; a run to resume with other options or data; an earlier run
-            in ``output`` without ``resume`` or ``overwrite``; a folder that cannot be written or that another process
-            trains in; several processes with an option that makes results depend on the batch. ``DivergedError``, a
-            subclass: the loss is not finite.
+        RecipeError: there is no training example; an option is unknown; the run to resume has other options or data;
+            ``output`` holds a run and neither ``resume`` nor ``overwrite`` is given; the folder cannot be written, or
+            another process trains in it; an option makes results depend on the batch, and there are several processes.
+            ``DivergedError``, a subclass: the loss is not finite.
         CheckpointError: no checkpoint of the run to resume is complete, or one cannot be written.
-        VocabularyError: a label that the task does not know.
+        VocabularyError: the task does not have a label.
         CellError: the network's outputs are not finite.
         ProcessLostError: another process of the same run ended.
     """

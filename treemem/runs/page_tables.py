@@ -1,4 +1,4 @@
-"""Tables and figures of pages of results, made from records of studies. Templates call these functions."""
+"""Tables and figures of results pages, made from records of studies. Templates call these functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from treemem.runs.study import network_options, recorded_scores, right_answers, 
 __all__ = ["Score", "accuracy_table", "mean_scores"]  # for templates too
 
 Records = list[dict[str, Any]]
-"""Of runs, as :func:`treemem.runs.run_study` returns them."""
+"""Records of runs, as :func:`treemem.runs.run_study` returns them."""
 
 
 def aligned(text: str) -> str:
@@ -44,10 +44,10 @@ def grouped(records: Records, by: str = "row") -> dict[str, Records]:
 
 
 def scores_on(record: Mapping[str, Any], part: str) -> list[Score]:
-    """Return the scores of a run on a split or file, by group and last for all.
+    """Return the scores of a run on a split or file: one for each group, and the last one for all examples.
 
     Raises:
-        RecipeError: it was not scored on this part.
+        RecipeError: the run was not scored on this split or file.
     """
     if part not in record["scores"]:
         raise RecipeError(f"the record of {_name(record)!r} has no scores on {part!r}; remove it and run it again")
@@ -101,14 +101,15 @@ def threshold_accuracy(runs: Records, part: str, chosen_on: str) -> str:
 
 
 def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
-    """Return a Markdown table of paired statistics of every row against ``base`` over their common seeds.
+    """Return a Markdown table that compares every row with ``base``, example by example, over their common seeds.
 
     Args:
         rows: the records of each row.
         base: the row to compare with.
         part: the split, file or rank.
     """
-    head = ["network", "difference, points", "95 % interval", "correct alone", "wrong alone", "McNemar's p by seed"]
+    counts = "only this one correct", f"only {base} correct"
+    head = ["network", "difference, points", "95 % interval", *counts, "McNemar's p by seed"]
     lines: list[list[str]] = []
     for name, runs in rows.items():
         found = None if name == base else paired(runs, rows.get(base, []), part)
@@ -257,11 +258,11 @@ def tree_page_name(task: str, network: str) -> str:
 
 
 def error_table(rows: Mapping[str, Records], kinds: Records, part: str = "test") -> str:
-    """Return a Markdown table of error rates in percent: a line a kind of example, a column a row of runs.
+    """Return a Markdown table of error rates in percent: a line for each kind of example, a column for each network.
 
     Args:
         rows: the records of each row.
-        kinds: records with ``way``, ``group`` and ``members`` (the packed examples of a kind), of the same data.
+        kinds: records of the same data, with ``way``, ``group`` and ``members`` (the packed mask of a kind's examples).
     """
     lines = [["kind", "equations", *rows]]
     for way, groups in grouped(kinds, "way").items():

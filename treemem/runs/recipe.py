@@ -65,19 +65,19 @@ class Recipe:
     def named_by_changes(self, before: Recipe) -> Recipe:
         """Return the recipe with another name for each network that is not as in ``before``.
 
-        So that no table shows the name of a published network, and its figures, beside the scores of another one:
-        ``Tree-LSTM`` with another size becomes ``Tree-LSTM, hidden_size 16``, with another network ``TreeCell``.
+        Then no table shows the name and figures of a published network beside the scores of another one. ``Tree-LSTM``
+        with another size becomes ``Tree-LSTM, hidden_size 16``. With ``network=TreeCell`` it becomes ``TreeCell``,
+        followed by the options that differ from those of the task's ``TreeCell``.
         """
         known = {**self.make_task().networks, **before.networks}
-        networks = {
-            _changed_name(name, network, known.get(name, network)): network for name, network in self.networks.items()
-        }
+        networks = {_changed_name(name, network, known): network for name, network in self.networks.items()}
         return dataclasses.replace(self, networks=networks)
 
 
-def _changed_name(name: str, network: NetworkConfig, before: NetworkConfig) -> str:
-    base = name if network.network == before.network else network.network
-    old = before.options if base == name else {}
+def _changed_name(name: str, network: NetworkConfig, known: Mapping[str, NetworkConfig]) -> str:
+    base = name if network.network == known.get(name, network).network else network.network
+    before = known.get(base, network if base == name else NetworkConfig(base, {}))
+    old = before.options if before.network == network.network else {}
     changed = {option: value for option, value in network.options.items() if value != old.get(option, ...)}
     removed = [f"no {option}" for option in old if option not in network.options]
     described = [*(f"{option} {value}" for option, value in changed.items()), *removed]

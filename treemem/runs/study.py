@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem import checkpoint
 from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.score import Score, row_group, row_score, score_row
+from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
 from treemem.records import check_writable, locked, read_records, write_records, writing
@@ -177,6 +179,25 @@ def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str,
         return done
     by_part = ("files", "scores", "right", "odds")
     return {**done, **{name: {**(before.get(name) or {}), **done[name]} for name in by_part}}
+
+
+def recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the trained model of a record.
+
+    Args:
+        folder: of the runs.
+        record: of one of them.
+
+    Raises:
+        RecipeError: the folder of the run is gone, or holds other weights.
+    """
+    place = folder / record["run"]
+    if not place.exists():
+        raise RecipeError(f"{place} is gone; remove the record of {record['run']!r} too, and run it again")
+    model = checkpoint.load(place)
+    if weights_digest(model) != record["weights"]:
+        raise RecipeError(f"the weights in {place} are not those of its record; remove both, and run it again")
+    return model
 
 
 def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:

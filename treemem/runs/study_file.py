@@ -139,6 +139,7 @@ class Study:
             fields = recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
             if self.networks:
                 fields["networks"] = {name: fields["networks"][name] for name in self.networks}
+            fields["seeds"] = list(self.seeds or fields.get("seeds", ()))
             return fields
         changed = self.networks if isinstance(self.networks, Mapping) else {name: {} for name in self.networks}
         known = self.folder.task.networks

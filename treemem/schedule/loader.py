@@ -22,35 +22,34 @@ Made = TypeVar("Made")
 
 
 class TreeLoader:
-    """Goes through examples batch by batch; each pass over it is one epoch.
+    """Makes batches of trees; each iteration over the loader is one epoch.
 
-    The order depends on ``seed``, the epoch and the options that say what a batch is alone, so a run that resumes
-    meets the same batches.
+    The order depends only on ``seed``, the epoch and the options of the batches. So a resumed run has the same batches.
 
     Args:
         index: the subtrees of the forest that holds the examples.
-        examples: numbers of the examples to go through, a slice or a boolean mask; all by default.
-        batch_size: examples in a batch; the last batch may have fewer.
-        nodes_per_batch: in place of ``batch_size``: most nodes in a batch, equal subtrees counted each time. An example
-            that has more is a batch of its own.
-        trees_per_example: how many trees make an example.
-        shuffle: whether each epoch has an order of its own.
-        sort_by_height: whether the examples of a batch are of similar height, so that fewer levels run. Without
-            ``shuffle`` all examples are sorted; with it the shuffled ones are sorted within windows of 16 batches, and
-            the batches then come in a shuffled order.
-        sort_by_length: the same by the nodes of an example's largest tree, for networks that read its tokens: less of
-            what they run is padding.
-        seed: of the shuffling.
-        share_subtrees: whether equal subtrees of a batch are computed once.
-        prefetch: how many batches a thread makes ahead of their use; 0: each is made when it is asked for. The batches
-            are the same. A batch costs a few hundredths of a step, and the thread takes turns with the network's own
-            Python, so that on a CPU it costs more than it saves.
+        examples: positions of the examples in the forest, a slice or a boolean mask; all by default.
+        batch_size: number of examples in a batch; the last batch may have fewer.
+        nodes_per_batch: the largest number of nodes in a batch, instead of ``batch_size``. Equal subtrees count each
+            time. An example with more nodes is a batch by itself.
+        trees_per_example: number of trees in an example.
+        shuffle: use another order in each epoch.
+        sort_by_height: make batches of examples of similar height, so that fewer levels run. Without ``shuffle`` all
+            examples are sorted. With it, the shuffled examples are sorted within windows of 16 batches, and then the
+            batches are shuffled.
+        sort_by_length: the same by the number of nodes of an example's largest tree, for networks that read tokens: it
+            reduces padding.
+        seed: seed of the shuffling.
+        share_subtrees: compute equal subtrees of a batch once.
+        prefetch: number of batches that a thread makes in advance; 0: no thread. The batches are the same. Making a
+            batch takes a few hundredths of a training step, and the thread competes with the network's own Python. So
+            on a CPU it costs more than it saves.
 
     Attributes:
-        seconds: what those who went through the batches have waited for them so far, over all passes.
+        seconds: total time spent waiting for batches, over all epochs.
 
     Raises:
-        GraphError: sizes below 1, or examples that the forest does not have.
+        GraphError: a size is below 1, or the forest does not have such examples.
 
     Example:
         >>> from treemem.trees.forest import Forest

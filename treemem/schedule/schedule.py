@@ -23,7 +23,7 @@ _SPARSE = 256  # a batch with fewer nodes than one in so many of the index's sub
 
 
 class Segment(NamedTuple):
-    """The rows ``begin`` to ``end - 1`` of one level, all of one kind and one arity.
+    """The rows ``begin`` to ``end - 1`` of a level, which have the same kind and arity.
 
     Their children are ``schedule.child[first_child : first_child + (end - begin) * arity]``, ``arity`` for each row.
     """
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The rows ``begin`` to ``end - 1``, all of one height: they need only rows before ``begin`` and run together."""
+    """The rows ``begin`` to ``end - 1``, which have the same height and run together. They read only earlier rows."""
 
     begin: int
     end: int
@@ -45,22 +45,22 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schedule:
-    """Rows in the order of (height, arity, kind): a level is a contiguous slice of them, and so is a segment.
+    """The order of computation. Rows are sorted by (height, arity, kind), so levels and segments are slices of rows.
 
-    With shared subtrees, nodes with equal subtrees have one row, and a row may have several parents.
+    With shared subtrees, nodes with equal subtrees have the same row, and a row may have several parents.
 
     Attributes:
-        num_rows, num_nodes, num_trees: how many there are.
+        num_rows, num_nodes, num_trees: numbers of rows, nodes and trees.
         levels: from the leaves (height 0) up. Bounds are plain integers, so running a schedule never waits for a
             device.
         child: int64 ``[edges]``, the rows of each row's children, row after row, children from left to right.
         row_of_node: int64 ``[nodes]``.
         row_of_root: int64 ``[trees]``.
-        node_of_row: int64 ``[rows]``, the first node that has the row.
+        node_of_row: int64 ``[rows]``, the first node with this row.
         kind_of_row: int64 ``[rows]``.
         symbol: int64 ``[leaf rows]``, the leaf id of a symbol leaf, -1 for any other leaf.
         value: float64 ``[leaf rows]``, of a number leaf, NaN for any other leaf.
-        shared: whether equal subtrees have one row.
+        shared: whether equal subtrees have the same row.
     """
 
     num_rows: int

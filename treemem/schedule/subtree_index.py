@@ -17,15 +17,15 @@ _NARROW = 48  # levels of fewer nodes are numbered node by node; a level is neve
 
 
 class SubtreeIndex:
-    """Every node of a forest with the number of its distinct subtree; made once, then each batch's rows are looked up.
+    """The number of the distinct subtree of every node of a forest. Make it once; batches look up their rows in it.
 
-    Two nodes have one number exactly if their subtrees are equal in the eyes of the vocabulary: the same kinds, leaf
-    symbols, values and shape. Numbers are dense and ordered by ``(height, arity, kind, symbol or value, children)``,
-    so that the sorted distinct numbers of a batch are its rows in the order in which they run.
+    Two nodes have the same number if and only if their subtrees have the same shape, kinds, leaf symbols and values.
+    Numbers start at 0 without gaps, ordered by ``(height, arity, kind, symbol or value, children)``. So the sorted
+    distinct numbers of a batch are its rows, in the order in which they run.
 
     Args:
         forest: the trees.
-        vocabulary: what their labels mean.
+        vocabulary: the labels, with their ids.
 
     Attributes:
         number: int64 ``[nodes]``, in ``forest``'s node order.
@@ -34,11 +34,11 @@ class SubtreeIndex:
         value: float64 ``[num_distinct]``, of a number leaf, NaN elsewhere.
         child_pointer, child: int64 ``[num_distinct + 1]`` and ``[edges]``; the children of distinct subtree ``d`` have
             the numbers ``child[child_pointer[d]:child_pointer[d + 1]]``.
-        segment: int64 ``[num_distinct]``, number of each one's combination of height, arity and kind; ascending.
+        segment: int64 ``[num_distinct]``, the number of the combination of height, arity and kind; ascending.
 
     Raises:
-        VocabularyError: no vocabulary, or one that does not know a label.
-        GraphError: no forest.
+        VocabularyError: ``vocabulary`` is not a vocabulary, or does not have a label.
+        GraphError: ``forest`` is not a forest.
     """
 
     def __init__(self, forest: Forest, vocabulary: Vocabulary) -> None:

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 
 class TreeBatch:
-    """A batch of trees with its order of computation, the schedule.
+    """A batch of trees, with the schedule: the order in which a layer computes them.
 
     Make one with :meth:`from_trees`, :meth:`from_forest`, :meth:`from_index`, :meth:`from_dgl`, :meth:`from_pyg` or
     :meth:`from_edge_index`.
 
-    An example has ``trees_per_example`` trees, such as the two sides of an equation, or premise and hypothesis. They
-    are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``. Outputs have one entry per node, in
-    the order of the forest or graph that the batch was made from. The schedule has one row per distinct subtree.
+    An example has ``trees_per_example`` trees, such as the two sides of an equation, or premise and hypothesis. The
+    trees of an example are adjacent: example ``i`` of pairs has the trees ``2 * i`` and ``2 * i + 1``. Outputs have one
+    entry per node, in the order of the forest or graph that the batch was made from. The schedule has one row per
+    distinct subtree.
 
     Attributes:
         schedule: the order of computation, on the batch's device.
@@ -83,17 +84,18 @@ class TreeBatch:
         trees_per_example: int = 1,
         share_subtrees: bool = True,
     ) -> TreeBatch:
-        """A batch of these trees.
+        """Make a batch of trees.
 
         Args:
-            trees: the trees; the trees of one example adjacent.
-            vocabulary: what their labels mean.
-            trees_per_example: how many trees make an example.
-            share_subtrees: whether equal subtrees are computed once.
+            trees: the trees. The trees of an example are next to each other.
+            vocabulary: the labels, with their ids. Use the vocabulary of the layer.
+            trees_per_example: number of trees in an example; 2 for pairs.
+            share_subtrees: compute equal subtrees of the batch once. False if nodes have features, because equal
+                subtrees may have different features.
 
         Raises:
-            VocabularyError: a label that the vocabulary does not know.
-            GraphError: a number of trees that ``trees_per_example`` does not divide.
+            VocabularyError: the vocabulary does not have a label.
+            GraphError: the number of trees is not a multiple of ``trees_per_example``.
         """
         forest = Forest.from_trees(trees)
         return cls.from_forest(forest, vocabulary, trees_per_example=trees_per_example, share_subtrees=share_subtrees)
@@ -102,7 +104,7 @@ class TreeBatch:
     def from_forest(
         cls, forest: Forest, vocabulary: Vocabulary, *, trees_per_example: int = 1, share_subtrees: bool = True
     ) -> TreeBatch:
-        """A batch of all trees of ``forest``; see :meth:`from_trees`."""
+        """Make a batch of all trees of a forest; arguments and errors as in :meth:`from_trees`."""
         index = SubtreeIndex(forest, vocabulary)
         schedule = Schedule.from_index(index, share_subtrees=share_subtrees)
         return cls(schedule, vocabulary, trees_per_example=trees_per_example, forest=forest)
@@ -116,16 +118,17 @@ class TreeBatch:
         trees_per_example: int = 1,
         share_subtrees: bool = True,
     ) -> TreeBatch:
-        """A batch of some examples of an indexed forest: the fast way to many batches of the same trees.
+        """Make a batch of some examples of an indexed forest. This is fast for many batches of the same forest.
 
         Args:
-            index: the forest's subtrees.
-            examples: numbers of examples in the order wanted, a slice or a boolean mask; all by default.
-            trees_per_example: how many trees make an example.
-            share_subtrees: whether equal subtrees are computed once.
+            index: the subtrees of the forest.
+            examples: positions of the examples in the forest, a slice or a boolean mask; all by default. The batch
+                keeps this order.
+            trees_per_example: number of trees in an example.
+            share_subtrees: compute equal subtrees of the batch once.
 
         Raises:
-            GraphError: an example that the forest does not have.
+            GraphError: the forest does not have such an example.
         """
         num_trees = len(index.forest)
         if trees_per_example < 1 or num_trees % trees_per_example:
@@ -152,28 +155,30 @@ class TreeBatch:
         trees_per_example: int = 1,
         allow_several_parents: bool = False,
     ) -> TreeBatch:
-        """The batch of the trees of a graph whose edges run from child to parent; each node has a row of its own.
+        """Make a batch of the trees of a DGL graph. Edges run from child to parent.
 
-        The trees are in the order of their roots' ids; a root is a node without a parent. Nodes keep their ids. The
-        graph may be batched.
+        A root is a node without a parent. The trees are in the order of the ids of their roots. Nodes keep their ids.
+        Equal subtrees are not merged. The graph may be batched.
 
         Args:
-            graph: a graph of trees. The edge field ``position`` gives each child's place among its parent's children;
-                by default children are in the order of edge ids. With a vocabulary, the node field ``label`` says what
-                each node is, and ``value`` which number a number leaf stands for; or the field ``kind`` gives kinds
-                and, if the leaves are symbols, ``symbol`` their ids. Without these fields, all functions of one arity
-                must share one kind.
-            vocabulary: what the labels mean. Without one, kinds are the field ``kind`` or, by default, 0 for leaves and
-                1, 2, ... for the arities that occur, in ascending order.
-            labels: the table that ``label`` indexes; by default ``vocabulary.labels``.
-            trees_per_example: how many trees make an example.
-            allow_several_parents: whether a node may be the child of several nodes.
+            graph: a graph of trees, with these fields:
+
+                * edge field ``position``: the place of a child among its siblings; by default the order of edge ids;
+                * node field ``label``: index into ``labels``, and ``value``: the number of a number leaf;
+                * or, in place of these, ``kind``: the kinds, and ``symbol``: the ids of symbol leaves.
+
+                Without the node fields, all functions of one arity must share one kind.
+            vocabulary: the labels, with their ids. Without a vocabulary, kinds are the field ``kind``; by default they
+                are 0 for leaves and 1, 2, ... for the arities that occur, in ascending order.
+            labels: the labels that the field ``label`` indexes; by default ``vocabulary.labels``.
+            trees_per_example: number of trees in an example.
+            allow_several_parents: a node may be the child of several nodes.
 
         Raises:
-            GraphError: a cycle, a node of two parents, positions with a gap or a repetition, an arity that the
-                vocabulary does not have, fields that do not fit.
-            VocabularyError: a label that the vocabulary does not know, or not with this number of children; a number
-                leaf without a finite value, or a value at another node.
+            GraphError: a cycle, a node with two parents, positions with a gap or a repetition, an arity that the
+                vocabulary does not have, or fields that do not fit.
+            VocabularyError: the vocabulary does not have a label, or not with this number of children; a number leaf
+                without a finite value, or a value at another node.
         """
         schedule, own = schedule_of_dgl(graph, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
         return cls(schedule, vocabulary, trees_per_example=trees_per_example, graph=own)
@@ -188,10 +193,10 @@ class TreeBatch:
         trees_per_example: int = 1,
         allow_several_parents: bool = False,
     ) -> TreeBatch:
-        """The batch of the trees of a ``Data`` or of a ``Batch``, such as a ``DataLoader`` of PyG makes.
+        """Make a batch of the trees of a PyG ``Data`` or ``Batch``; ``edge_index`` runs from child to parent.
 
-        Arguments, fields and errors are those of :meth:`from_dgl`; ``edge_index`` runs from child to parent. Nodes keep
-        their numbers. Each ``Data`` that a loader is to batch needs ``num_nodes`` or ``x``.
+        Arguments, fields and errors are those of :meth:`from_dgl`. Nodes keep their numbers. If a ``DataLoader`` of PyG
+        batches the graphs, each ``Data`` needs ``num_nodes`` or ``x``.
         """
         num_nodes, edges = read_pyg_edges(data)
         schedule = schedule_of_graph(
@@ -201,12 +206,12 @@ class TreeBatch:
 
     @classmethod
     def from_edge_index(cls, edge_index: torch.Tensor, num_nodes: int) -> TreeBatch:
-        """The batch of the trees of an ``edge_index``, int64 ``[2, edges]``, from child to parent, without labels.
+        """Make a batch of trees without labels from an ``edge_index``, int64 ``[2, edges]``, from child to parent.
 
         Children are in the order of their edges.
 
         Raises:
-            GraphError: another shape or type, nodes that do not exist, a cycle, or a node of two parents.
+            GraphError: another shape or type, nodes that do not exist, a cycle, or a node with two parents.
         """
         check_edge_index(edge_index)
         source, target = edge_index.cpu().numpy().astype(np.int64)
@@ -215,12 +220,12 @@ class TreeBatch:
         return cls(schedule.to(edge_index.device), None)
 
     def to_pyg(self) -> Data:
-        """The batch as a graph of PyG on the CPU, with the fields that :meth:`from_pyg` reads.
+        """Return the batch as PyG graphs on the CPU, with the fields that :meth:`from_pyg` reads.
 
-        Trees come as a ``Batch`` of one graph each: ``edge_index`` from child to parent, with the edge field
-        ``position``; node fields ``label``, the index into ``vocabulary.labels``, ``kind`` and, where there are
-        numbers, ``value``. A batch that was made from a graph, whose nodes may stand in any order, comes as one
-        ``Data``, with ``symbol``, the ids of leaves, in the place of ``label``.
+        A batch made from trees becomes a ``Batch`` with one graph for each tree: ``edge_index`` from child to parent;
+        the edge field ``position``; the node fields ``label`` (index into ``vocabulary.labels``), ``kind`` and, if
+        there are numbers, ``value``. A batch made from a graph becomes one ``Data`` with the nodes in the graph's
+        order, and with ``symbol``, the ids of the leaves, instead of ``label``.
 
         Raises:
             MissingPyGError: torch-geometric cannot be imported.

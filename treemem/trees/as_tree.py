@@ -78,6 +78,11 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
     return done.pop()
 
 
+def has_label(item: Mapping[str, Any]) -> bool:
+    """Whether a dictionary has a label, as that of a node has."""
+    return any(name in item for name in _LABEL_FIELDS)
+
+
 def is_sympy(data: object) -> bool:
     """Whether this is an expression of sympy; sympy is not imported for it."""
     sympy = sys.modules.get("sympy")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted
-from treemem.trees.as_tree import as_tree
+from treemem.trees.as_tree import as_tree, has_label
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.tree import Tree
@@ -64,6 +64,11 @@ class RecordReader(ABC):
             ParseError: none of the fields that an example is read from, or one that holds no example.
             VocabularyError, GraphError: an example that cannot be.
         """
+
+    def is_record(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a dictionary is a record with fields of an example, not a node (:func:`~treemem.trees.as_tree`)."""
+        own = [name for name in self.example_fields if not has_label({name: None})]
+        return any(name in fields for name in own) or bool(self.example_fields and not has_label(fields))
 
     def checked_tree(self, tree: Tree) -> Tree:
         """The tree of an example, as it is.

@@ -50,25 +50,26 @@ class EncodedForest(NamedTuple):
 
 
 class Vocabulary:
-    """The labels that a model knows, and which nodes share parameters; fixed once built.
+    """The labels that a model knows, and which nodes share parameters. It does not change once built.
 
     Args:
-        leaves: labels of symbol leaves; their order is that of the rows of an embedding.
-        functions: ``(label, arity)`` for each kind of inner node; one label may come with several arities.
-        kinds: ``"label"``: each of ``functions`` has parameters of its own; ``"arity"``: all of one arity share them.
-        number: the label of leaves that stand for a number, such as ``"Number"``; none by default.
-        unknown: a label in ``leaves``; leaves with an unknown label are read as it. By default they are an error.
-            With ``kinds="arity"`` unknown functions are read too, if their arity is known.
+        leaves: labels of symbol leaves, in the order of the rows of an embedding table.
+        functions: ``(label, arity)`` for each kind of inner node. A label may have several arities.
+        kinds: ``"label"``: each of ``functions`` has its own parameters. ``"arity"``: all functions of the same arity
+            share them.
+        number: the label of leaves that carry a number, such as ``"Number"``; by default there are no such leaves.
+        unknown: one of ``leaves``, which replaces unknown leaves. By default an unknown leaf is an error. With
+            ``kinds="arity"`` unknown functions are accepted too, if their arity is known.
 
     Attributes:
         leaves, functions, number, unknown, kinds_by: the arguments.
-        kinds: every kind by its id: 0 for symbol leaves, 1 for number leaves (only where ``number`` is given), then
-            inner nodes by arity and, within one arity, in the order given.
+        kinds: all kinds in the order of their ids: symbol leaves (0), number leaves (1, if ``number`` is given), then
+            inner nodes by arity and, within an arity, in the given order.
         kinds_of_arity: ids of the inner kinds of each arity.
 
     Raises:
-        VocabularyError: a label or function given twice, a function that is no label and arity, an arity below 1, or
-            an ``unknown`` that is no leaf.
+        VocabularyError: a label or function is given twice, a function is not a label with an arity, an arity is below
+            1, or ``unknown`` is not a leaf.
 
     Example:
         >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2), ("sin", 1)])
@@ -137,13 +138,13 @@ class Vocabulary:
     def from_forest(
         cls, forest: Forest, *, kinds: KindsBy = "label", number: str | None = None, unknown: str | None = None
     ) -> Vocabulary:
-        """The vocabulary of all labels that occur in ``forest``, in alphabetical order.
+        """Make a vocabulary of all labels in a forest, in alphabetical order.
 
-        Of the sequences of :meth:`Forest.from_sequences` the tokens alone are labels.
+        For a forest of :meth:`Forest.from_sequences`, the labels are the tokens.
 
         Args:
             forest: the trees.
-            kinds, number, unknown: as for the class; ``unknown`` becomes a leaf if it is none yet.
+            kinds, number, unknown: as for the class. ``unknown`` is added to the leaves if it is not among them.
         """
         nodes = forest.flat_nodes()[0] if forest.is_flat else slice(None)
         pairs, _ = _label_arity_pairs(forest.labels, forest.label[nodes], forest.arity[nodes])

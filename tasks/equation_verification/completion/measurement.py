@@ -8,13 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from treemem.checkpoint import load
 from treemem.errors import RecipeError
-from treemem.model import Model
-from treemem.model_digest import weights_digest
 from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
-from treemem.runs.study import packed_answers, read_study
+from treemem.runs.study import packed_answers, read_study, recorded_model
 from treemem.runs.study_file import StudyFolder, StudyResults
 from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
@@ -65,18 +62,16 @@ def completion_records(
     known = {record["run"] for record in before}
     command = f"treemem reproduce {done.study.folder.name} {done.study.name}"
     for record in trained:
-        name, place = f"{record['row']}/seed-{record['training']['seed']}", done.folder / record["run"]
-        if name not in known and place.exists():
-            yield {**_record(name, record, place, blanked, candidates), "data": data, "command": command}
+        name = f"{record['row']}/seed-{record['training']['seed']}"
+        if name not in known and (done.folder / record["run"]).exists():
+            yield {**_record(name, record, done.folder, blanked, candidates), "data": data, "command": command}
 
 
 def _record(
-    name: str, trained: Mapping[str, Any], place: Path, equations: BlankedEquations, candidates: Candidates
+    name: str, trained: Mapping[str, Any], folder: Path, equations: BlankedEquations, candidates: Candidates
 ) -> dict[str, Any]:
     """Complete the equations with a trained model, and return the fields of its record."""
-    model: Model = load(place)
-    if weights_digest(model) != trained["weights"]:
-        raise RecipeError(f"the weights in {place} are not those of its record; remove one of them, and run it again")
+    model = recorded_model(folder, trained)
     begin = time.perf_counter()
     with progress_bar(len(equations), name, None) as bar, torch_threads(1):
         found = complete(model, equations.forest, equations.blanks, candidates, advance=bar.update)

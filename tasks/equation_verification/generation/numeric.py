@@ -1,4 +1,4 @@
-"""True numeric equations: values of functions, sums and products, and decimal expansions."""
+"""Numeric equations: values of functions, sums and products, and decimal expansions; true, or with a wrong number."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ _LOG = logging.getLogger(__name__)
 KINDS: tuple[str, ...] = ("function", "arithmetic", "decimal")
 """``sin(2.5) = 0.6``; ``1.2 + 0.85 = 2.05``; ``2.57 = 2*10^0 + 5*10^-1 + 7*10^(-1*2)``."""
 
+SYMBOLIC = -1
+"""The kind of an equation that is not numeric, in data that have both."""
+
 LARGEST = 3.14
 """Numbers have two decimals and lie between -3.14 and 3.14."""
+
+LEAST_ERROR = 0.1
+"""How far the number of a false equation is from the true one, at least."""
 
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "cos": math.cos,
@@ -37,49 +43,52 @@ _PATIENCE = 2000
 
 
 def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
-    """Generate true equations between decimal numbers, distinct up to the order of sides and operands.
+    """Generate equations between decimal numbers, distinct up to the order of sides and operands.
 
     A third of them are values of the six trigonometric functions, a third rounded sums or products of two numbers, and
-    a third expansions of a number as a sum of digits times powers of ten.
+    a third expansions of a number as a sum of digits times powers of ten. All training equations are true, because a
+    network learns the value of an expression from them. Every second validation and test equation is false: in place
+    of the value stands another number, drawn evenly from those at least 0.1 away (``sin(0.5) = 0.7``).
 
     Args:
         size: number of equations; there are fewer if not enough exist.
         seed: of all random choices.
 
     Returns:
-        Trees with root ``Equality`` and ``Number`` leaves with values. ``tree_data``: ``label`` (int8, all 1), ``kind``
-        (int8, index into ``KINDS``), ``split`` (``"train"`` four fifths, ``"validation"``).
+        Trees with root ``Equality`` and ``Number`` leaves with values. ``tree_data``: ``label`` (int8), ``kind``
+        (int8, index into ``KINDS``), ``split`` (a fifth ``"validation"``, a fifth ``"test"``, the others ``"train"``).
 
     Example:
         >>> print(generate_numeric(3, seed=3)[0])
         (Equality (sin Number=-1.7) Number=-0.99)
     """
     rng = random.Random(f"numeric {seed}")
-    found: dict[str, tuple[Tree, int]] = {}
+    found: dict[str, tuple[Tree, Decimal, int]] = {}
     for kind, stream in enumerate((_function_values(rng), _arithmetic(rng), _decimal_expansions(rng))):
         enough = len(found) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
         misses = 0
         while len(found) < enough and misses < _PATIENCE:
-            tree = next(stream)
-            form = _canonical(tree)
+            expression, value = next(stream)
+            form = _canonical(Tree(EQUALITY, [expression, _leaf(value)]))
             misses = misses + 1 if form in found else 0
-            found.setdefault(form, (tree, kind))
+            found.setdefault(form, (expression, value, kind))
     if len(found) < size:
         _LOG.warning("there are only %d of %d numeric equations", len(found), size)
-    order = sorted(found.values(), key=lambda pair: rng.random())
+    order = sorted(found.values(), key=lambda each: rng.random())
+    held_out = int(VALIDATION_SHARE * len(order) + 0.5)
     split = np.full(len(order), "train", dtype="<U10")
-    split[: int(VALIDATION_SHARE * len(order) + 0.5)] = "validation"
-    return Forest.from_trees(
-        [tree for tree, _ in order],
-        tree_data={
-            "label": np.ones(len(order), dtype=np.int8),
-            "kind": np.array([kind for _, kind in order], dtype=np.int8),
-            "split": split,
-        },
-    )
+    split[:held_out], split[held_out : 2 * held_out] = "validation", "test"
+    label = np.ones(len(order), np.int8)
+    label[: 2 * held_out : 2] = 0
+    trees = [
+        _either_way(rng, EQUALITY, expression, _leaf(value if true else _wrong(rng, value)))
+        for (expression, value, _), true in zip(order, label, strict=True)
+    ]
+    kinds = np.array([kind for _, _, kind in order], np.int8)
+    return Forest.from_trees(trees, tree_data={"label": label, "kind": kinds, "split": split})
 
 
-def _function_values(rng: random.Random) -> Iterator[Tree]:
+def _function_values(rng: random.Random) -> Iterator[tuple[Tree, Decimal]]:
     functions = list(_FUNCTIONS)
     while True:
         name = functions[int(rng.random() * len(functions))]
@@ -89,22 +98,22 @@ def _function_values(rng: random.Random) -> Iterator[Tree]:
         except ZeroDivisionError:
             continue
         if abs(value) <= LARGEST:
-            yield _equation(rng, Tree(name, [_leaf(argument)]), _leaf(Decimal(f"{value:.2f}")))
+            yield Tree(name, [_leaf(argument)]), Decimal(f"{value:.2f}")
 
 
-def _arithmetic(rng: random.Random) -> Iterator[Tree]:
+def _arithmetic(rng: random.Random) -> Iterator[tuple[Tree, Decimal]]:
     while True:
         first, second = _number(rng), _number(rng)
         label = "Add" if rng.random() < 0.5 else "Mul"
         value = first + second if label == "Add" else first * second
         if abs(value) <= LARGEST:
-            yield _equation(rng, Tree(label, [_leaf(first), _leaf(second)]), _leaf(Decimal(f"{value:.2f}")))
+            yield Tree(label, [_leaf(first), _leaf(second)]), Decimal(f"{value:.2f}")
 
 
-def _decimal_expansions(rng: random.Random) -> Iterator[Tree]:
+def _decimal_expansions(rng: random.Random) -> Iterator[tuple[Tree, Decimal]]:
     while True:
         number = _number(rng)
-        yield _equation(rng, _expansion(rng, number), _leaf(number))
+        yield _expansion(rng, number), number
 
 
 def _expansion(rng: random.Random, number: Decimal) -> Tree:
@@ -138,8 +147,11 @@ def _canonical(tree: Tree) -> str:
     return f"({tree.label} {tree.value} {' '.join(operands)})"
 
 
-def _equation(rng: random.Random, first: Tree, second: Tree) -> Tree:
-    return _either_way(rng, EQUALITY, first, second)
+def _wrong(rng: random.Random, value: Decimal) -> Decimal:
+    while True:
+        number = _number(rng)
+        if abs(number - value) >= LEAST_ERROR:
+            return number
 
 
 def _number(rng: random.Random) -> Decimal:

@@ -27,15 +27,15 @@ def _value(tree: Tree) -> float:
     return float(_FUNCTIONS[tree.label](*map(_value, tree.children)))
 
 
-def test_numeric_equations_hold_to_two_decimals() -> None:
+def test_true_equations_hold_to_two_decimals_and_false_ones_miss_by_a_tenth() -> None:
     forest = generate_numeric(600, seed=2)
     assert len(forest) == len(set(forest)) == 600
-    assert (forest.tree_data["label"] == 1).all()
     sides = set()
-    for tree in forest:
+    for tree, label in zip(forest, forest.tree_data["label"], strict=True):
         assert tree.label == "Equality"
         left, right = map(_value, tree.children)
-        assert left == pytest.approx(right, abs=0.005 + 1e-9)
+        error = abs(left - right)
+        assert error <= 0.005 + 1e-9 if label else error >= 0.1 - 0.005 - 1e-9
         assert max(abs(left), abs(right)) <= 3.145
         sides.add([child.label for child in tree.children].index("Number"))
     assert sides == {0, 1}
@@ -49,9 +49,16 @@ def test_kinds_are_in_equal_parts() -> None:
     assert sorted(counts) == [100, 100, 101]
 
 
-def test_a_fifth_is_for_validation_and_the_seed_fixes_all() -> None:
+def test_a_fifth_is_for_validation_and_one_for_the_test_half_of_each_false() -> None:
     forest = generate_numeric(100, seed=1)
-    assert (forest.tree_data["split"] == "validation").sum() == 20
+    split, label = forest.tree_data["split"], forest.tree_data["label"]
+    assert label[split == "train"].all()
+    assert label[split == "validation"].tolist().count(0) == label[split == "test"].tolist().count(0) == 10
+    assert (split == "validation").sum() == (split == "test").sum() == 20
+
+
+def test_the_seed_fixes_all() -> None:
+    forest = generate_numeric(100, seed=1)
     assert list(forest) == list(generate_numeric(100, seed=1))
     assert list(forest) != list(generate_numeric(100, seed=2))
     assert len(generate_numeric(0)) == 0

@@ -41,7 +41,7 @@ def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_p
     assert f"{100 * record['scores']['test'][-1]['accuracy']:.2f}" in card
     training = EQUATIONS[EQUATIONS.tree_data["split"] == "train"]
     count = (training.label == training.labels.index("csc")).sum()
-    assert "seldom, with their counts: " in card
+    assert "rarely also (with counts) " in card
     assert f"csc ({count})" in card
     assert "exp" not in card
     assert [path.name for path in tmp_path.iterdir()] == ["pretrained"]

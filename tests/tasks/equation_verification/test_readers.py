@@ -138,7 +138,11 @@ def test_bytes_that_are_not_utf8_spoil_their_line_only(tmp_path: Path) -> None:
     [
         ({"id": "q", "text": "x = 1"}, ParseError, "no equation among the fields 'id', 'text'"),
         ({"id": "q", "equation": 3}, ParseError, "the field 'equation' is 3"),
-        ({"id": "q", "lhs": "x"}, ParseError, "expected equation, lhs and rhs, preorder, or tree"),
+        (
+            {"id": "q", "lhs": "x"},
+            ParseError,
+            "the field 'rhs' is missing or empty; expected a text in both lhs and rhs",
+        ),
         ({"id": "q", "tree": "(Add x y)"}, GraphError, "the root is 'Add' with 2 children"),
         ({"id": "q", "tree": "(Equality Symbol:var_0 Symbol:vra_1)"}, VocabularyError, "unknown leaf 'Symbol:vra_1'"),
         ({"id": "q", "tree": "(Equality (Equality One:1 One:1) One:1)"}, VocabularyError, "unknown function 'Equal"),

@@ -190,6 +190,31 @@ def test_predicting_text_that_is_no_equation_is_an_error_with_its_line() -> None
         model.predict(Forest.from_trees([Tree("Equality", [Tree("Symbol:var_17"), Tree("Pi:pi")])]))
 
 
+def test_dictionaries_with_the_fields_of_a_record_are_predicted() -> None:
+    model = treemem.load_pretrained()
+    records = [{"lhs": "x + y", "rhs": "y + x", "label": 1}, {"equation": "x = y"}]
+    nodes = {"label": "Equality", "children": ["Symbol:var_0", "Symbol:var_1"]}
+    expected = model.predict(["x + y = y + x", "x = y", "x = y"])
+    np.testing.assert_array_equal(model.predict([*records, nodes]), expected)
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"lhs": "x"}, "row 2: the field 'rhs' is missing or empty; expected a text in both lhs and rhs"),
+        ({"lhs": None, "rhs": "x"}, "row 2: the field 'lhs' is missing or empty"),
+        ({"lhs": 1, "rhs": "x"}, "row 2: the field 'lhs' is 1; expected a text"),
+        (
+            {"left": "x"},
+            "row 2: no equation among the fields 'left'; expected equation, lhs and rhs, pre",
+        ),
+    ],
+)
+def test_a_dictionary_that_is_no_equation_is_an_error_with_its_place(record: dict[str, object], problem: str) -> None:
+    with pytest.raises(ParseError, match=f"^{problem}"):
+        treemem.load_pretrained().predict(["x = x", record])
+
+
 def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None:
     made = TASK.make_data(EquationDataOptions(size=60, seed=5))
     data = generate_equations(60, seed=5)
@@ -263,7 +288,7 @@ def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only
     examples = NUMERIC_TASK.examples(made.forest)
     assert len(examples) == 80
     assert (examples.targets["side"][60:] != -1).sum() == 20
-    assert set(made.forest.tree_data["split"][60:].tolist()) == {"train", "validation"}
+    assert set(made.forest.tree_data["split"][60:].tolist()) == {"train", "validation", "test"}
     with pytest.raises(RecipeError, match="task_options"):
         TASK.make_data(EquationDataOptions(size=60, numeric=20))
 

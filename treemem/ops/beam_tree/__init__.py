@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from treemem.ops.beam_tree.sequences import BeamTreeEngine, BeamTrees, beam_trees
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore, Noise, gumbel_noise
+from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 
-__all__ = ["BeamTreeEngine", "BeamTreeWeights", "BeamTrees", "ChildrenScore", "Noise", "beam_trees", "gumbel_noise"]
+__all__ = ["BeamTreeEngine", "BeamTreeWeights", "BeamTrees", "ChildrenScore", "beam_trees"]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 
 from treemem.ops.affine import linear
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore, Noise, highest
+from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
+from treemem.ops.choices import Noise, highest
 from treemem.ops.gated_recursive import gated_cell
 
 

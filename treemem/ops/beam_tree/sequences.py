@@ -14,7 +14,8 @@ from treemem.ops.beam_tree.naive import naive_beams
 from treemem.ops.beam_tree.needed import needed
 from treemem.ops.beam_tree.search import Search, scaled, search
 from treemem.ops.beam_tree.soft import soft_search
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore, Noise
+from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
+from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
 
 BeamTreeEngine = Literal["auto", "fused", "naive"]

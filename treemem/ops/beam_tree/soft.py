@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.affine import linear
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore, Noise, highest
+from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
+from treemem.ops.choices import Noise, highest
 from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
 
 ABSENT = -1e30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,9 +9,6 @@ from torch.nn import functional
 
 from treemem.ops.affine import Affine, linear
 from treemem.ops.gated_recursive import GatedCellWeights
-
-Noise = Callable[[tuple[int, ...]], torch.Tensor]
-"""Returns noise of a shape, which is added to log probabilities before a choice."""
 
 
 class ChildrenScore(NamedTuple):
@@ -44,13 +40,3 @@ class BeamTreeWeights(NamedTuple):
 
     cell: GatedCellWeights
     score: ChildrenScore | Affine
-
-
-def gumbel_noise(like: torch.Tensor) -> Noise:
-    """Noise of the standard Gumbel distribution, as the authors' code draws it."""
-    return lambda shape: -torch.log(-torch.log(torch.rand(shape, dtype=like.dtype, device=like.device) + 1e-20) + 1e-20)
-
-
-def highest(values: torch.Tensor, count: int) -> torch.Tensor:
-    """The places of the highest values along the last dimension, the first of equal ones first."""
-    return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]

@@ -30,7 +30,7 @@ def naive_lstm(
     *,
     update_dropout: float = 0.0,
     backward: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Run from the zero state over packed sequences, longest first.
 
     ``i, f, o = sigmoid(W e + U h + b)``, ``u = tanh(W_u e + U_u h + b_u)``, ``c = f * c + i * u``, ``h = o * tanh(c)``.
@@ -43,8 +43,8 @@ def naive_lstm(
         backward: read from the last token of each sequence to its first.
 
     Returns:
-        ``h`` at every token, ``[tokens, hidden_size]``, and after the last token read of each sequence,
-        ``[sequences, hidden_size]``.
+        ``h`` and ``c`` at every token, each ``[tokens, hidden_size]``, and ``h`` after the last token read of each
+        sequence, ``[sequences, hidden_size]``.
     """
     hidden_size = weights.hidden_weight.shape[1]
     of_inputs = functional.linear(inputs, weights.input_weight, weights.input_bias + weights.hidden_bias).split(sizes)
@@ -61,6 +61,6 @@ def naive_lstm(
         update = functional.dropout(torch.tanh(update), update_dropout)
         cell = torch.sigmoid(forget_gate) * now[1, : len(step)] + torch.sigmoid(input_gate) * update
         now = torch.stack([torch.sigmoid(output_gate) * torch.tanh(cell), cell])
-        outputs.append(now[0])
+        outputs.append(now)
     ended.append(now[0])
-    return torch.cat(outputs[::-1] if backward else outputs), torch.cat(ended[::-1])
+    return *torch.cat(outputs[::-1] if backward else outputs, 1), torch.cat(ended[::-1])

@@ -65,7 +65,8 @@ class NativeSteps(torch.autograd.Function):
         if differentiable:
             ctx.library, ctx.problem, ctx.sizes = library, problem, sizes
             ctx.save_for_backward(*given, states)
-            ctx.kept = (of_steps, *found)  # the problem points to them
+            # The problem points to them. Some are outputs, which may not hold the context that holds them.
+            ctx.kept = (of_steps, *(each.detach() for each in found))
         ctx.mark_non_differentiable(masters)
         return states, masters, last_hidden, last_cell
 

@@ -12,6 +12,7 @@ from treemem.ops.ordered_memory.fused import fused
 from treemem.ops.ordered_memory.naive import NaiveSteps, naive_steps
 from treemem.ops.ordered_memory.stepwise import stepwise
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
+from treemem.ops.second_derivative import active_transforms
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 
 OrderedMemoryEngine = Literal["auto", "fused", "stepwise", "naive"]
@@ -53,7 +54,7 @@ def ordered_memory(
         begins_empty: bool ``[sequences]``, which sequences begin with ``cell(x, 0)`` in the last slot; none by default.
         engine: ``"fused"`` (``"auto"``), ``"stepwise"`` or ``"naive"``. They give the same results, but other dropout
             masks. ``"fused"`` is ``"stepwise"`` where :func:`treemem.ops.ordered_memory.fused.fused` cannot be used,
-            as on CUDA.
+            as on CUDA. Within ``torch.func.vmap`` all engines run as ``"naive"``.
         trace: whether to return pointers.
         skip: a slot with a smaller ``cp`` keeps the element as its candidate, in all engines but ``"naive"``.
 
@@ -64,7 +65,7 @@ def ordered_memory(
     checked_choice("engine", engine, get_args(OrderedMemoryEngine))
     on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
     empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
-    if engine == "naive":
+    if engine == "naive" or "Vmap" in active_transforms():
         steps, present, row, column = _naive(inputs, on_cpu, empty, weights, slots, dropouts)
         pointers = steps.pointers[row, column] if trace else None
         cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None

@@ -1,0 +1,71 @@
+"""How well trained networks know the values of numeric equations, such as ``sin(2.5) = 0.6``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from treemem.model import Model
+from treemem.runs.study import recorded_model
+from treemem.runs.study_file import StudyResults
+from treemem.tasks.equation_verification.generation.numeric import KINDS, SYMBOLIC
+from treemem.tasks.equation_verification.task import EquationVerification, decoded_values
+from treemem.trees.forest import Forest
+
+_ALL = "all"
+
+
+def numeric_errors(model: Model, equations: Forest) -> list[dict[str, Any]]:
+    """Compare decoded values with the numbers of numeric equations.
+
+    Args:
+        model: of a numeric task.
+        equations: as of :func:`~treemem.tasks.equation_verification.generation.numeric.generate_numeric`.
+
+    Returns:
+        A row for each kind of equation, and for all: ``kind``; ``examples``; ``accuracy`` as published (a true equation
+        is correct if the value is within a thousandth of the number, a false one if it is not); ``error``, the mean
+        absolute error in true equations; ``separated``, the share of pairs of a true and a false equation in which the
+        true one has the smaller error (ties count half).
+    """
+    task = model.task
+    assert isinstance(task, EquationVerification)
+    examples = task.examples(equations)
+    outputs = model.outputs(examples)
+    true = examples.targets["label"] == 1
+    correct = task.correct(outputs, examples.targets)
+    error = np.abs(decoded_values(outputs, examples.targets) - examples.targets["value"])
+    kind = equations.tree_data["kind"]
+    rows = []
+    for number, name in enumerate((*KINDS, _ALL)):
+        here = (kind == number) | (name == _ALL)
+        of_true, of_false = error[here & true], error[here & ~true]
+        smaller = (of_true[:, None] < of_false).mean() + 0.5 * (of_true[:, None] == of_false).mean()
+        rows.append(
+            {
+                "kind": name,
+                "examples": int(here.sum()),
+                "accuracy": float(correct[here].mean()),
+                "error": float(of_true.mean()),
+                "separated": float(smaller),
+            }
+        )
+    return rows
+
+
+def error_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each run of a study: its errors in the numeric test equations.
+
+    Raises:
+        RecipeError: the folder of a run is gone, or has other weights than its record.
+    """
+    known = {record["run"]: record["weights"] for record in before}
+    for run, record in zip(done.runs, done.records, strict=True):
+        if known.get(run.name) != record["weights"]:
+            data = done.data[run.data]
+            tested = data[(data.tree_data["split"] == "test") & (data.tree_data["kind"] != SYMBOLIC)]
+            rows = numeric_errors(recorded_model(done.folder, record), tested)
+            kept = {name: record[name] for name in ("run", "row", "weights")}
+            yield {**kept, "training": {"seed": record["training"]["seed"]}, "errors": rows}

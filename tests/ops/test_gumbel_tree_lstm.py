@@ -1,0 +1,106 @@
+"""The Gumbel Tree-LSTM: engines, gradients through choices, noise and attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same
+from torch import Tensor
+
+from treemem.ops.affine import Affine
+from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
+
+SIZE = 4
+LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
+ENGINES: tuple[GumbelTreeEngine, ...] = ("naive", "fused")
+
+
+def tensors(seed: int = 0) -> list[Tensor]:
+    torch.manual_seed(seed)
+    return [torch.randn(shape).double() for shape in ((5 * SIZE, 2 * SIZE), (5 * SIZE,), (SIZE,))]
+
+
+def weights(of: list[Tensor]) -> GumbelTreeWeights:
+    return GumbelTreeWeights(Affine(*of[:2]), of[2], 0.7)
+
+
+def leaves_of(lengths: tuple[int, ...], longer: int = 1) -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(len(lengths), max(lengths, default=0) + longer, 2 * SIZE).double()
+
+
+def noise_of(lengths: tuple[int, ...], seed: int, engine: GumbelTreeEngine) -> Any:
+    """The same noise of each sequence and step whatever the engine; both read the longest sequence first."""
+    longest = sorted(lengths, reverse=True)
+    drawn = torch.rand(len(longest), 12, 12, generator=torch.Generator().manual_seed(seed)).double()
+    alone = iter([(row, pairs) for row, length in enumerate(longest) for pairs in range(length - 1, 1, -1)])
+
+    def noise(shape: tuple[int, ...]) -> Tensor:
+        if engine == "naive":
+            row, pairs = next(alone)
+            step = longest[row] - 1 - pairs
+            return 3 * drawn[row, step, :pairs][None]
+        return 3 * drawn[: shape[0], longest[0] - 1 - shape[1], : shape[1]]
+
+    return noise
+
+
+def run(lengths: tuple[int, ...], seed: int = 0, **options: Any) -> dict[str, Tensor]:
+    """Roots, compositions, trees and all gradients."""
+    leaves = leaves_of(lengths).requires_grad_()
+    own = [each.requires_grad_() for each in tensors(seed)]
+    found = gumbel_trees(leaves, torch.tensor(lengths, dtype=torch.int64), weights(own), trace=True, **options)
+    outputs = {"roots": found.roots, "compositions": found.compositions}
+    loss = sum((torch.cos(torch.arange(each.numel())).view(each.shape) * each).sum() for each in outputs.values())
+    if loss.requires_grad:
+        loss.backward()
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in (leaves, *own)]
+    assert found.joined is not None
+    named = {f"gradient {number}": each for number, each in enumerate(gradients)}
+    return {**{name: each.detach() for name, each in outputs.items()}, "joined": found.joined, **named}
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("temperature", [None, 1.0, 0.3])
+def test_the_fused_engine_equals_the_naive_one(temperature: float | None, lengths: tuple[int, ...]) -> None:
+    """The naive engine reads sequence by sequence, so the batch has no effect either."""
+    for seed in range(3):
+        expected, found = (
+            run(lengths, seed, temperature=temperature, noise=noise_of(lengths, seed, engine), engine=engine)
+            for engine in ENGINES
+        )
+        assert_same(found, expected, f"seed {seed}")
+        with torch.no_grad():
+            leaves = leaves_of(lengths)
+            length = torch.tensor(lengths, dtype=torch.int64)
+            quiet = [gumbel_trees(leaves, length, weights(tensors(seed)), engine=engine).roots for engine in ENGINES]
+        torch.testing.assert_close(*quiet)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_of_equally_good_pairs_the_first_is_chosen(engine: GumbelTreeEngine) -> None:
+    own = weights(tensors())._replace(query=torch.zeros(SIZE).double())
+    found = gumbel_trees(leaves_of((4,)), torch.tensor([4]), own, engine=engine, trace=True).joined
+    assert found is not None
+    assert found[0].tolist() == [0, 1, 2, 3, 0]
+
+
+def test_attention_reads_the_nodes_of_each_tree_alone() -> None:
+    torch.manual_seed(0)
+    leaves, inner = torch.randn(4, 3, SIZE).double(), torch.randn(4, 2, SIZE).double()
+    found = attend_to_nodes(leaves, inner, torch.tensor([3, 2, 1, 0]))
+    for row, length in enumerate((3, 2, 1)):
+        nodes = torch.cat([leaves[row, :length], inner[row, : length - 1]])
+        torch.testing.assert_close(found[row], (nodes @ nodes.mean(0)).softmax(0) @ nodes)
+    assert not found[3].any()
+
+
+def test_the_fused_engine_refuses_a_second_derivative() -> None:
+    leaves = leaves_of((3,)).requires_grad_()
+    found = gumbel_trees(leaves, torch.tensor([3]), weights(tensors()))
+    (gradient,) = torch.autograd.grad(found.roots.sum(), leaves, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        gradient.sum().backward()

@@ -1,0 +1,234 @@
+"""The Gumbel Tree-LSTM as a sequence encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+
+from treemem.checked_options import checked_choice, checked_flag, checked_scale
+from treemem.device_copy import to_device
+from treemem.errors import RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.recorded_options import SettableOption
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
+from treemem.ops.affine import Affine, linear
+from treemem.ops.choices import gumbel_noise
+from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
+from treemem.ops.lstm import LSTMWeights, naive_lstm
+from treemem.ops.sequence_lengths import Packing, checked_lengths, within
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_splits
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+GumbelLeaf = Literal["linear", "lstm", "bilstm"]
+
+
+class GumbelTreeLSTM(SequenceEncoder):
+    """The Gumbel Tree-LSTM (Choi et al. 2018), which chooses pair after pair and composes them by a Tree-LSTM.
+
+    Leaves are states ``h, c``, a linear map of the token's vector or the states of an LSTM. A step composes every two
+    adjacent nodes, chooses one of the compositions, and puts it in the place of its two nodes, until one is left::
+
+        i, f_l, f_r, o = sigmoid(W [h_l; h_r] + b)
+        u = tanh(W_u [h_l; h_r] + b_u)
+        c = i * u + f_l * c_l + f_r * c_r,  h = o * tanh(c)
+        s_j = q . h_j / sqrt(hidden_size)                  of each composition
+        y = softmax((s + g) / temperature)                 g: Gumbel noise in training
+
+    In training the composition with the largest ``s + g`` is chosen, and the gradient of the choice is that of ``y``
+    (straight-through). In evaluation it is the one with the largest ``s``. The encoding is ``h`` of the root, 0 for an
+    empty sequence. With ``intra_attention`` it is the mean of ``h`` of all nodes, leaves included, weighted by the
+    softmax of ``h . m``, where ``m`` is their mean.
+
+    This is what the authors' code runs, but the mean of a short sequence does not depend on the longest one of its
+    batch. Where that code adds 1 to the forget gates, their biases start at 1 here. With ``leaf="bilstm"`` scores are
+    divided by the root of the size of one direction, as there. ``W`` starts orthogonal, ``q`` from the normal
+    distribution of deviation 0.01, and what reads the tokens' vectors as He et al. 2015 have it.
+
+    The outputs at the tokens are ``h`` of the leaves. The trace has ``"joined"``, ``[sequences, longest]``: the step,
+    from 1, at which the constituent that begins at a token is joined with what is before it; 0 at the first token.
+
+    Args:
+        hidden_size: width of ``h``.
+        vocabulary: the labels.
+        leaf: ``"linear"``; ``"lstm"``, over the tokens; or ``"bilstm"``, one in each direction, with half of
+            ``hidden_size`` each.
+        intra_attention: whether the encoding attends to all nodes.
+        temperature: may be set at any time.
+        noise: whether there is noise in training.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
+        engine: ``"fused"`` (``"auto"``) composes each pair once, over all sequences at once, and has its backward pass
+            written by hand. ``"naive"``: sequence by sequence. Both give the same results, but other noise.
+
+    Raises:
+        RecipeError: an option that is unknown or outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> states = GumbelTreeLSTM(16, vocabulary, leaf="lstm")(batch, trace=True)
+        >>> states.root.shape
+        torch.Size([2, 1, 16])
+        >>> states.trace["joined"].shape
+        torch.Size([2, 6])
+    """
+
+    temperature: SettableOption[float] = SettableOption(checked_scale)
+    engine: SettableOption[GumbelTreeEngine] = SettableOption(partial(checked_choice, known=get_args(GumbelTreeEngine)))
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        leaf: GumbelLeaf = "linear",
+        intra_attention: bool = False,
+        temperature: float = 1.0,
+        noise: bool = True,
+        form: TokenForm = "function",
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+        engine: GumbelTreeEngine = "auto",
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        checked_choice("leaf", leaf, get_args(GumbelLeaf))
+        self.intra_attention = checked_flag("intra_attention", intra_attention)
+        self.temperature = temperature
+        self.noise = checked_flag("noise", noise)
+        self.engine = engine
+        self.leaves: torch.nn.Module
+        if leaf == "linear":
+            self.leaves = _LinearLeaves(self.embedding_size, hidden_size)
+        else:
+            self.leaves = _LSTMLeaves(self.embedding_size, hidden_size, leaf == "bilstm")
+        self.cell = _Cell(hidden_size, hidden_size // 2 if leaf == "bilstm" else hidden_size)
+
+    can_induce_trees = True
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return {"joined": ("sequences", "tokens")}
+
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
+        """Run over sequences of vectors; the class says what outputs and trace have.
+
+        Raises:
+            GraphError: inputs of another width, or lengths that do not fit them.
+        """
+        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
+        there = to_device(on_cpu, inputs.device)
+        present = within(there, inputs.shape[1])[:, :, None]
+        with torch.autocast(inputs.device.type, enabled=False):
+            inputs = inputs.masked_fill(~present, 0).to(self.cell.query.dtype)
+            leaves = self.leaves(inputs, on_cpu).masked_fill(~present, 0)
+            found = gumbel_trees(
+                leaves,
+                on_cpu,
+                self.cell.weights(),
+                temperature=self.temperature if self.training else None,
+                noise=gumbel_noise(leaves) if self.training and self.noise else None,
+                engine=self.engine,
+                trace=trace,
+            )
+            hidden, inner, encoding = (each.chunk(2, -1)[0] for each in (leaves, found.compositions, found.roots))
+            if self.intra_attention:
+                encoding = attend_to_nodes(hidden, inner, there)
+        return SequenceOutput(encoding, hidden, {} if found.joined is None else {"joined": found.joined})
+
+    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
+        """Return the tree that the encoder composes over each sequence, without noise and dropout.
+
+        Raises:
+            GraphError: a batch made from a graph, or a root that is not finite; names the sequence.
+        """
+        with in_evaluation_mode(self):
+            joined = self(batch, trace=True).trace["joined"]
+        return trees_over_tokens(self, batch, joined, tree_from_splits)
+
+
+class _LinearLeaves(torch.nn.Module):
+    """Leaves ``[h; c] = W e + b``."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.map = torch.nn.Linear(input_size, 2 * hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        torch.nn.init.kaiming_normal_(self.map.weight)
+        torch.nn.init.zeros_(self.map.bias)
+
+    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""
+        return linear(inputs, Affine.of(self.map))
+
+
+class _LSTMLeaves(torch.nn.Module):
+    """Leaves that are the states of an LSTM, or of one in each direction with half the size."""
+
+    def __init__(self, input_size: int, hidden_size: int, bidirectional: bool) -> None:
+        super().__init__()
+        if bidirectional and hidden_size % 2:
+            raise RecipeError(f"hidden_size={hidden_size} must be even: each direction has half of it")
+        self._hidden_size = hidden_size
+        self._suffixes = ("l0", "l0_reverse") if bidirectional else ("l0",)
+        self.lstm = torch.nn.LSTM(input_size, hidden_size // len(self._suffixes), bidirectional=bidirectional)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for suffix in self._suffixes:
+            weights = self._weights(suffix)
+            torch.nn.init.kaiming_normal_(weights.input_weight)
+            torch.nn.init.orthogonal_(weights.hidden_weight)
+            for bias in (weights.input_bias, weights.hidden_bias):
+                torch.nn.init.zeros_(bias)
+            torch.nn.init.ones_(weights.input_bias.chunk(4)[1])
+
+    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""
+        packing = Packing(lengths, inputs.shape[1], inputs.device)
+        if not packing.sizes:
+            return inputs.new_zeros(*inputs.shape[:2], 2 * self._hidden_size)
+        packed = packing.packed(inputs)
+        read = [
+            naive_lstm(packed, packing.sizes, self._weights(suffix), backward=suffix.endswith("reverse"))
+            for suffix in self._suffixes
+        ]
+        hidden, cells, _ = zip(*read, strict=True)
+        return packing.padded(torch.cat([*hidden, *cells], 1))
+
+    def _weights(self, suffix: str) -> LSTMWeights:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        return LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
+
+
+class _Cell(torch.nn.Module):
+    def __init__(self, hidden_size: int, scaled_size: int) -> None:
+        super().__init__()
+        self._scale = scaled_size**0.5
+        self.map = torch.nn.Linear(2 * hidden_size, 5 * hidden_size)
+        self.query = torch.nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        torch.nn.init.orthogonal_(self.map.weight)
+        torch.nn.init.zeros_(self.map.bias)
+        with torch.no_grad():
+            for forget in self.map.bias.chunk(5)[1:3]:
+                forget.fill_(1)
+        torch.nn.init.normal_(self.query, std=0.01)
+
+    def weights(self) -> GumbelTreeWeights:
+        """The parameters as the operation takes them."""
+        return GumbelTreeWeights(Affine.of(self.map), self.query, self._scale)

@@ -1,0 +1,35 @@
+"""Choices among scores: the highest ones, with or without noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+Noise = Callable[[tuple[int, ...]], torch.Tensor]
+"""Returns noise of a shape, which is added to log probabilities before a choice."""
+
+
+def gumbel_noise(like: torch.Tensor) -> Noise:
+    """Noise of the standard Gumbel distribution, as the authors' code draws it."""
+    return lambda shape: -torch.log(-torch.log(torch.rand(shape, dtype=like.dtype, device=like.device) + 1e-20) + 1e-20)
+
+
+def highest(values: torch.Tensor, count: int) -> torch.Tensor:
+    """The places of the highest values along the last dimension, the first of equal ones first."""
+    return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]
+
+
+def straight_through(scores: torch.Tensor, temperature: float | None) -> torch.Tensor:
+    """Return the one-hot choice of the highest score, with the gradient of ``softmax(scores / temperature)``.
+
+    Args:
+        scores: ``[choices]``.
+        temperature: None: the choice has no gradient.
+    """
+    choice = functional.one_hot(scores.argmax(), len(scores)).to(scores)
+    if temperature is None:
+        return choice
+    probability = (scores / temperature).softmax(0)
+    return choice - probability.detach() + probability

@@ -1,0 +1,268 @@
+"""The Gumbel Tree-LSTM over all sequences at once, each pair composed once, with a backward pass written by hand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from treemem.ops.choices import Noise
+from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.tree_lstm import TreeLSTMStepPair
+
+
+class Problem(NamedTuple):
+    """What to compose.
+
+    Attributes:
+        lengths: of the sequences, longest first, int64 ``[sequences]``, where the leaves are.
+        sizes: how many sequences are longer than 0, 1, 2, ... tokens.
+        scale: what scores are divided by.
+        temperature: of the softmax through which choices have gradients; None: they have none.
+        noise: of the choices.
+    """
+
+    lengths: torch.Tensor
+    sizes: list[int]
+    scale: float
+    temperature: float | None
+    noise: Noise | None
+
+
+def fused_trees(
+    leaves: torch.Tensor, weights: GumbelTreeWeights, problem: Problem
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return what :func:`naive_tree` does, for all sequences.
+
+    Args:
+        leaves: ``[sequences, longest, 2 * hidden_size]``, finite at padding.
+        weights: of cell and score.
+        problem: what to compose.
+
+    Returns:
+        The roots ``[sequences, 2 * hidden_size]``, the compositions ``[sequences, longest - 1, 2 * hidden_size]``, 0
+        after the last one of a sequence, and the pair of nodes that each of them replaced, int64
+        ``[sequences, longest - 1]``.
+    """
+    return _GumbelTrees.apply(problem, leaves, *weights.cell, weights.query)
+
+
+class _Step(NamedTuple):
+    """A step, for the sequences that still have a pair.
+
+    Attributes:
+        nodes: their nodes before it, int64 ``[sequences, pairs + 1]``; other nodes at padding.
+        pairs: the numbers of their pairs, int64 ``[sequences, pairs]``; other pairs at padding.
+        chosen: the number of the pair that was chosen, int64 ``[sequences]``.
+        probability: of the noisy choice, ``[sequences, pairs]``; None if it has no gradient.
+    """
+
+    nodes: torch.Tensor
+    pairs: torch.Tensor
+    chosen: torch.Tensor
+    probability: torch.Tensor | None
+
+
+class _GumbelTrees(torch.autograd.Function):
+    """Nodes and pairs have numbers. Leaves are the first nodes, and pair ``p`` becomes the node ``num_leaves + p``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, problem: Problem, leaves: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, query: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        sequences, longest, width = leaves.shape
+        lengths, sizes = problem.lengths, problem.sizes
+        num_leaves = sequences * longest
+        of_steps = [2 * active for active in sizes[1:-1]]  # pairs that the choices of each step make anew
+        num_pairs = sequences * (longest - 1) + sum(of_steps)
+        memory = _Memory(leaves.reshape(num_leaves, width), num_pairs, weight, bias, query / problem.scale)
+        nodes = torch.arange(num_leaves, device=leaves.device).view(sequences, longest)
+        pairs = memory.add(nodes[:, :-1], nodes[:, 1:])
+        column = torch.arange(longest, device=leaves.device)
+        roots = nodes[:, 0].clone()
+        compositions = leaves.new_zeros(sequences, longest - 1, width)
+        places = lengths.new_zeros(sequences, longest - 1)
+        steps: list[_Step] = []
+        for number, active in enumerate(sizes[1:]):
+            nodes, pairs, num_pairs = nodes[:active], pairs[:active], longest - 1 - number
+            probability = None
+            if num_pairs == 1:
+                place = lengths.new_zeros(active, 1)
+            else:
+                noisy = memory.scores[pairs]
+                if problem.noise is not None:
+                    noisy = noisy + problem.noise((active, num_pairs))
+                absent = column[:num_pairs] >= lengths[:active, None] - (number + 1)
+                noisy = noisy.masked_fill(absent, -torch.inf)
+                place = noisy.argmax(1, keepdim=True)
+                if problem.temperature is not None:
+                    probability = (noisy / problem.temperature).softmax(1)
+            chosen = pairs.gather(1, place)
+            steps.append(_Step(nodes, pairs, chosen.squeeze(1), probability))
+            new = num_leaves + chosen
+            roots[:active] = new.squeeze(1)
+            places[:active, number] = place.squeeze(1)
+            compositions[:active, number] = memory.states[new.squeeze(1)]
+            if num_pairs > 1:
+                nodes = torch.where(column[:num_pairs] < place, nodes[:, :-1], nodes[:, 1:])
+                nodes.scatter_(1, place, new)
+                before = nodes.gather(1, (place - 1).clamp(min=0))
+                after = nodes.gather(1, (place + 1).clamp(max=num_pairs - 1))
+                added = memory.add(torch.cat([before, new], 1), torch.cat([new, after], 1))
+                rest = column[: num_pairs - 1]
+                pairs = torch.where(rest < place, pairs[:, :-1], pairs[:, 1:])
+                pairs = torch.where(rest == place - 1, added[:, :1], pairs)
+                pairs = torch.where(rest == place, added[:, 1:], pairs)
+        ctx.problem, ctx.steps, ctx.roots = problem, steps, roots
+        ctx.save_for_backward(memory.states, memory.gates, memory.children, weight, query)
+        ctx.mark_non_differentiable(places)
+        ctx.set_materialize_grads(False)
+        return memory.states[roots], compositions, places
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        d_roots, d_compositions, _ = gradients
+        states, gates, children, weight, query = ctx.saved_tensors
+        problem, size = ctx.problem, len(query)
+        num_pairs, num_leaves = len(gates), len(states) - len(gates)
+        cell = _CellBackward(states, gates, children, weight)
+        d_states = torch.zeros_like(states)
+        if d_roots is not None:
+            d_states[ctx.roots] = d_roots
+        d_scores = states.new_zeros(num_pairs)
+        through_choices = any(step.probability is not None for step in ctx.steps)
+        if through_choices:
+            every = states.new_zeros(num_pairs, 2 * size)
+            every[:, :size] = query / problem.scale
+            of_score = cell.children_gradient(None, every)  # of each pair's score, by its children
+        d_chosen = states.new_zeros(num_pairs, 2 * size)
+        for number in range(len(ctx.steps) - 1, -1, -1):
+            step: _Step = ctx.steps[number]
+            d_new = d_states[num_leaves + step.chosen]
+            own = None if d_compositions is None else d_compositions[: len(step.chosen), number]
+            if step.probability is not None:
+                after = ctx.steps[number + 1].nodes
+                going, pairs, p = len(after), step.pairs[: len(after)], step.probability[: len(after)]
+                composed = _rows(states, num_leaves + pairs)
+                d_choice = _choice_gradient(_rows(d_states, after), composed, _rows(states, step.nodes[:going]))
+                if own is not None:
+                    d_choice += torch.einsum("spd,sd->sp", composed, own[:going])
+                d_noisy = p * (d_choice - (p * d_choice).sum(1, keepdim=True)) / problem.temperature
+                d_scores.index_add_(0, pairs.flatten(), d_noisy.flatten())
+            d_chosen[step.chosen] = d_new if own is None else d_new + own
+            d_children = cell.children_gradient(step.chosen, d_chosen[step.chosen])
+            d_states.index_add_(0, children[step.chosen].flatten(), d_children.flatten(0, 1))
+            if step.probability is not None:
+                d_pairs = _rows(of_score, pairs) * d_noisy[:, :, None, None]
+                d_states.index_add_(0, _rows(children, pairs).flatten(), d_pairs.flatten(0, 2))
+        d_chosen[:, :size].addcmul_(d_scores[:, None], query / problem.scale)
+        if through_choices:
+            d_weight, d_bias = cell.weight_gradients(None, d_chosen)
+        else:
+            composed = torch.cat([ctx.roots[:0], *(step.chosen for step in ctx.steps)])
+            d_weight, d_bias = cell.weight_gradients(composed, d_chosen[composed])
+        d_query = d_scores @ states[num_leaves:, :size] / problem.scale
+        d_leaves = d_states[:num_leaves].view(len(problem.lengths), -1, 2 * size)
+        return None, *without_second_derivative([d_leaves, d_weight, d_bias, d_query])
+
+
+def _rows(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    return values.index_select(0, numbers.flatten()).view(*numbers.shape, *values.shape[1:])
+
+
+def _choice_gradient(d_new: torch.Tensor, composed: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Return the gradients of a choice ``s``, but for a constant of each sequence; see :func:`naive_tree`.
+
+    Args:
+        d_new: of the nodes after the step, ``[sequences, pairs, 2 * hidden_size]``.
+        composed: the compositions, ``[sequences, pairs, 2 * hidden_size]``.
+        nodes: before the step, ``[sequences, pairs + 1, 2 * hidden_size]``.
+    """
+    stays, moves = ((d_new * each).sum(2) for each in (nodes[:, :-1], nodes[:, 1:]))
+    return (d_new * composed).sum(2) - stays + (stays - moves).cumsum(1)
+
+
+class _Memory:
+    """The nodes and pairs so far.
+
+    Args:
+        leaves: ``[leaves, 2 * hidden_size]``.
+        num_pairs: how many there will be.
+        weight, bias: of the cell.
+        query: of the scores, ``[hidden_size]``.
+
+    Attributes:
+        states: ``[h; c]`` of the nodes, ``[leaves + pairs, 2 * hidden_size]``.
+        gates: of the pairs, ``[pairs, 5 * hidden_size]``.
+        children: the nodes of the pairs, int64 ``[pairs, 2]``.
+        scores: of the pairs, ``[pairs]``.
+    """
+
+    def __init__(
+        self, leaves: torch.Tensor, num_pairs: int, weight: torch.Tensor, bias: torch.Tensor, query: torch.Tensor
+    ) -> None:
+        self._weight, self._bias, self._query = weight.t(), bias, query
+        self._first, self._size = leaves.shape[0], leaves.shape[1] // 2
+        self._step = TreeLSTMStepPair(2, self._size)
+        self.states = torch.cat([leaves, leaves.new_empty(num_pairs, leaves.shape[1])])
+        self.gates = leaves.new_empty(num_pairs, len(bias))
+        self.children = torch.empty(num_pairs, 2, dtype=torch.int64, device=leaves.device)
+        self.scores = leaves.new_empty(num_pairs)
+        self._count = 0
+
+    def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Compose pairs of nodes, int64 ``[sequences, ...]``; return the numbers of the pairs in the same shape."""
+        part = slice(self._count, self._count + left.numel())
+        nodes = slice(self._first + part.start, self._first + part.stop)
+        children = torch.stack([left.flatten(), right.flatten()], 1)
+        self.children[part] = children
+        of_children = self.states.index_select(0, children.flatten()).view(-1, 2, 2, self._size)
+        hidden, cells = of_children.unbind(2)
+        torch.addmm(self._bias, hidden.reshape(-1, 2 * self._size), self._weight, out=self.gates[part])
+        new_hidden, new_cells = self.states[nodes].split(self._size, 1)
+        out = {"h": new_hidden, "c": new_cells}
+        self._step.forward({"gates": self.gates[part]}, {"c": cells}, out, None)  # type: ignore[arg-type]
+        torch.mv(new_hidden, self._query, out=self.scores[part])
+        self._count = part.stop
+        return torch.arange(part.start, part.stop, device=left.device).view(left.shape)
+
+
+class _CellBackward:
+    """The cell's gradients at pairs, or at all pairs for None."""
+
+    def __init__(self, states: torch.Tensor, gates: torch.Tensor, children: torch.Tensor, weight: torch.Tensor) -> None:
+        self._states, self._gates, self._children, self._weight = states, gates, children, weight
+        self._size = states.shape[1] // 2
+        self._first = len(states) - len(gates)
+        self._step = TreeLSTMStepPair(2, self._size)
+
+    def children_gradient(self, pairs: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradients of the children's ``[h; c]``, ``[pairs, 2, 2 * hidden_size]``, by the pairs' own."""
+        d_gates, d_cells, _ = self._gates_gradient(pairs, gradient)
+        return torch.cat([(d_gates @ self._weight).view(-1, 2, self._size), d_cells], 2)
+
+    def weight_gradients(self, pairs: torch.Tensor | None, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the gradients of weight and bias."""
+        d_gates, _, hidden = self._gates_gradient(pairs, gradient)
+        return d_gates.t() @ hidden.reshape(-1, 2 * self._size), d_gates.sum(0)
+
+    def _gates_gradient(
+        self, pairs: torch.Tensor | None, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the gradients of gates and of the children's ``c``, and the children's ``h``."""
+        d_gates = self._gates.clone() if pairs is None else _rows(self._gates, pairs)
+        children = _rows(self._states, self._children if pairs is None else _rows(self._children, pairs))
+        hidden, cells = children.split(self._size, 2)
+        d_hidden, d_cell = gradient.split(self._size, 1)
+        states = self._states[self._first :]
+        own_cells = (states if pairs is None else _rows(states, pairs))[:, self._size :]
+        d_cells = self._step.backward(
+            {"gates": d_gates},
+            {"c": cells},  # type: ignore[arg-type]
+            {"c": own_cells},
+            {},
+            None,
+            {"h": d_hidden, "c": d_cell},
+        )["c"]
+        return d_gates, d_cells, hidden
