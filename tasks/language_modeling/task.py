@@ -32,7 +32,7 @@ from treemem.tasks.language_modeling.published import PTB, PUBLISHED
 from treemem.tasks.language_modeling.readers import END, Corpus, read_corpus
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.record_reader import SPLITS, split_of, text_of
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -158,7 +158,7 @@ class LanguageModeling(Task):
         forest = corpus.forest
         split = forest.tree_data["split"]
         length = np.diff(leaf_nodes(forest)[1])
-        rows = [f"| {name} | {(split == name).sum()} | {length[split == name].sum()} |\n" for name in np.unique(split)]
+        rows = [f"| {name} | {(split == name).sum()} | {length[split == name].sum()} |\n" for name in SPLITS]
         card = (
             f"# Language modelling\n\nThe text of {self.path}, with {corpus.vocabulary.num_leaves - 1} different words."
             f"\n\n| split | lines | words |\n|---|---|---|\n{''.join(rows)}"

@@ -55,21 +55,17 @@ def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
 
 
 def _shown(task: Task, text: str, line: int | None) -> str:
-    from treemem.data.examples import flat_tokens
     from treemem.errors import ParseError, VocabularyError
     from treemem.trees.forest import Forest
     from treemem.trees.outline import format_outline
 
     try:
         tree = task.parse(text)
-        trees = task.examples(Forest.from_trees([tree])).forest
-        if trees.is_flat:
-            flat_tokens(trees, task.vocabulary)
-        else:
-            task.vocabulary.encode(trees)
+        examples = task.examples(Forest.from_trees([tree]))
+        examples.check_vocabulary(task.vocabulary)
     except (ParseError, VocabularyError) as error:
         raise error if line is None else error.at(line) from error
-    tokens = [" ".join(words) for words in trees.tokens(task.token_form).strings()]
+    tokens = [" ".join(words) for words in examples.forest.tokens(task.token_form).strings()]
     return "\n".join([
         format_outline(tree, _DEEPEST),
         f"brackets: {tree}",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import treemem
+from treemem.cli import main
 from treemem.data.loader import BatchOptions
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.model import Model
@@ -135,3 +136,17 @@ def test_recipes_of_other_texts_can_be_read(name: str) -> None:
 def test_wrong_options_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(RecipeError, match=next(iter(options))):
         np.asarray(LanguageModeling(**options).vocabulary.leaves)  # type: ignore[arg-type]
+
+
+def test_a_file_is_scored_and_an_unknown_word_in_it_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = LanguageModeling(words=120, steps=10)
+    fit(task, NETWORK, task.make_data(SMALL), TrainingOptions(epochs=1), output=tmp_path / "run")
+    (tmp_path / "good.txt").write_text("the boy laughs\nthe girls sleep\n")
+    assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / "good.txt")]) == 0
+    assert "| LanguageModel |" in capsys.readouterr().out
+    (tmp_path / "bad.txt").write_text("the boy laughs\nthe boi laughs\n")
+    for command in (["evaluate"], ["explore", "-o", str(tmp_path / "page.html")]):
+        assert main([command[0], str(tmp_path / "run"), str(tmp_path / "bad.txt"), *command[1:]]) == 2
+        assert "bad.txt, line 2: unknown token 'boi'" in capsys.readouterr().err
