@@ -23,6 +23,7 @@ from treemem.nn import (
     DoublyLinkedList,
     EqualityHead,
     GRUCell,
+    LanguageModel,
     LSTMCell,
     Memory,
     MemoryCell,
@@ -191,6 +192,20 @@ def transduction_case(options: dict[str, Any], training: bool, length: int) -> C
     return Case(network, {}, run)
 
 
+def language_model_case(options: dict[str, Any], length: int) -> Case:
+    """A language model on a batch with padding that continues another."""
+
+    def run(network: Any, _: Named, plain: bool) -> Named:
+        device = device_of(network)
+        first = network(TokenBatch.from_sequences([[1, 2], [3, 0], [2, 2]]).to(device))
+        batch = TokenBatch.from_sequences([[2, 3] * length, [2], [3, 3, 2]]).to(device)
+        output = network(batch.with_state(first.state))
+        losses = {name: loss.mean for name, loss in output.auxiliary_losses.items()}
+        return {"root": output.root, "logits": output.outputs, **losses}
+
+    return Case(LanguageModel(SIZE, SYMBOLS, num_layers=2, **options), {}, run)
+
+
 def head_case(head: nn.Module, trees: int, labels: Tensor, length: int) -> Case:
     """A head and its loss; the number of examples is the length."""
     labels = labels.repeat(length)
@@ -252,6 +267,8 @@ def _cases() -> dict[str, Callable[[int], Case]]:
     }.items():
         named[name] = partial(transduction_case, options, True)
         named[f"{name}, decoding"] = partial(transduction_case, {**options, "beam_size": 2}, False)
+    for name, options in {"ON-LSTM": {"chunk_size": 2}, "LSTM": {"cell": "LSTM"}}.items():
+        named[f"language model, {name}"] = partial(language_model_case, options)
     equal, classes, numbers = torch.tensor([1, 0]), torch.tensor([2, -1]), torch.tensor([0.5, 2.0])
     heads: dict[str, tuple[Callable[[], nn.Module], int, Tensor]] = {
         "equality, dot": (EqualityHead, 2, equal),

@@ -152,9 +152,10 @@ def score_trees(gold: Sequence[Tree], predicted: Sequence[Tree], trees: str = ""
         }
         total.update(label for _, _, label in labelled)
         found.update(label for first, last, label in labelled if (first, last) in spans)
-    recall = {label: found[label] / count for label, count in total.most_common()}
+    constituents = dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
+    recall = {label: found[label] / count for label, count in constituents.items()}
     depth = float(np.mean([_mean_depth(tree) for tree in predicted]))
-    return TreeScore(trees, sentence, corpus, depth, recall, dict(total.most_common()), len(gold))
+    return TreeScore(trees, sentence, corpus, depth, recall, constituents, len(gold))
 
 
 def _mean_depth(tree: Tree) -> float:

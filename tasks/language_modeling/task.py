@@ -32,7 +32,7 @@ from treemem.tasks.language_modeling.published import PTB, PUBLISHED
 from treemem.tasks.language_modeling.readers import END, Corpus, read_corpus
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.record_reader import SPLITS, split_of, text_of
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -46,6 +46,21 @@ def _networks() -> dict[str, NetworkConfig]:
         "LSTM": NetworkConfig("LanguageModel", {**small, "cell": "LSTM"}),
         **PTB,
     }
+
+
+def _number_of(fields: Mapping[str, Any], name: str) -> float | None:
+    """Return a field that is a number, or None without it.
+
+    Raises:
+        ParseError: it is something else.
+    """
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ParseError(f"the field {name!r} is {value!r:.60}", expected="a number") from None
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,7 @@ class LanguageModeling(Task):
         "text": "words separated by spaces; or",
         "tree": "the sentence as a tree in brackets",
         "split": "train, validation or test; may be left out",
+        "log_probability": "of the sentence, in nats; may be left out",
     }
     scoring_options: ClassVar[frozenset[str]] = frozenset({"evaluation_columns"})
     learner: ClassVar[Any] = "treemem.tasks.language_modeling.learner:StreamLearner"
@@ -142,7 +158,7 @@ class LanguageModeling(Task):
         forest = corpus.forest
         split = forest.tree_data["split"]
         length = np.diff(leaf_nodes(forest)[1])
-        rows = [f"| {name} | {(split == name).sum()} | {length[split == name].sum()} |\n" for name in np.unique(split)]
+        rows = [f"| {name} | {(split == name).sum()} | {length[split == name].sum()} |\n" for name in SPLITS]
         card = (
             f"# Language modelling\n\nThe text of {self.path}, with {corpus.vocabulary.num_leaves - 1} different words."
             f"\n\n| split | lines | words |\n|---|---|---|\n{''.join(rows)}"
@@ -162,11 +178,12 @@ class LanguageModeling(Task):
         return Tree(SEQUENCE, [Tree(word) for word in words])
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``text``, ``tree`` if sentences have trees, and ``split``."""
-        split = data.tree_data.get("split", np.full(len(data), ""))
-        for tree, name in zip(data, split.tolist(), strict=True):
-            words = {"text": " ".join(leaf.label for leaf in (tree.children if data.is_flat else tree.leaves()))}
-            yield {**words, **({} if data.is_flat else {"tree": str(tree)}), **({"split": name} if name else {})}
+        """Yield records with ``text``, ``tree`` if sentences have trees, and what else is known of each sentence."""
+        known = [name for name in ("split", "log_probability") if name in data.tree_data]
+        for place, tree in enumerate(data):
+            words = [leaf.label for leaf in (tree.children if data.is_flat else tree.leaves())]
+            own = {} if data.is_flat else {"tree": str(tree)}
+            yield {"text": " ".join(words), **own, **{name: data.tree_data[name][place].item() for name in known}}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the sentences of a file: as trees if its first record has a field ``tree``, else as flat trees.
@@ -175,7 +192,7 @@ class LanguageModeling(Task):
             RecipeError: there is no such file, or no sentence in it.
             ParseError: a record without a sentence, or with an unknown split; with its line.
         """
-        trees, splits, name = [], [], os.fspath(source)
+        trees, splits, values, name = [], [], [], os.fspath(source)
         parse = None
         for record in read_records(source, format=format, text_fields=("text",), one_of=("tree", "text")):
             if parse is None:
@@ -184,20 +201,24 @@ class LanguageModeling(Task):
             try:
                 trees.append(parse(text_of(record.fields, [column])))
                 splits.append(split_of(record.fields))
+                values.append(_number_of(record.fields, "log_probability"))
             except (ParseError, VocabularyError) as error:
                 raise error.at(record.line, name) from error
         if not trees:
             raise RecipeError(f"there are no sentences in {name}")
-        forest = Forest.from_trees(trees)
-        return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
+        data: dict[str, Any] = {"split": np.array(splits)} if any(splits) else {}
+        if None not in values:
+            data["log_probability"] = np.array(values, np.float64)
+        return Forest.from_trees(trees, tree_data=data)
 
     def examples(self, data: Forest) -> StreamExamples:
         """Return the sentences of a forest as a stream."""
         every = np.ones(len(data), bool)
-        return StreamExamples(
+        names = {"log_probability"} & data.tree_data.keys()
+        return SentenceStream(
             with_ends(data, begin=False),
             1,
-            {},
+            {name: data.tree_data[name] for name in names},
             np.zeros(len(data), np.int64),
             every,
             split_numbers(data.tree_data.get("split")),
@@ -234,12 +255,28 @@ class LanguageModeling(Task):
         return torch.stack([loss.view_as(tokens).sum(1, dtype=torch.float64), counts.double()], 1)
 
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Return perplexity and loss, the mean negative log likelihood of a word, ends of sentences included."""
-        return perplexity_scores(kept[:, 0].double().numpy(), kept[:, 1].long().numpy(), group)
+        """Return perplexity and loss, the mean negative log likelihood of a word, ends of sentences included.
+
+        If the data have the probabilities of the sentences, ``least perplexity`` is that of the grammar.
+        """
+        scores = perplexity_scores(kept[:, 0].double().numpy(), kept[:, 1].long().numpy(), group)
+        if "log_probability" not in targets:
+            return scores
+        least = math.exp(-targets["log_probability"].sum() / targets["num_words"].sum())
+        return [dataclasses.replace(score, metrics={**score.metrics, "least perplexity": least}) for score in scores]
 
     def answers(self, kept: Tensor, targets: Mapping[str, Any], **options: float) -> list[Answer]:
         """Return the log probability of each text and its end, in nats."""
         return [Answer(None if math.isnan(loss) else -loss, None) for loss, _ in kept.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceStream(StreamExamples):
+    """A stream of sentences, of which the scores of a part may use what is known about each."""
+
+    def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        known = {name: array[chosen] for name, array in self.targets.items()}
+        return {**known, "num_words": np.diff(self.forest.begin)[chosen] - 1}
 
 
 class _Logits(nn.Module):

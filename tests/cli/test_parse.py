@@ -66,3 +66,10 @@ def test_a_deep_tree_is_drawn_to_a_depth(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     assert "nodes below" in printed
     assert "size: 3003, height: 3001" in printed
+
+
+def test_a_text_of_words_is_printed_and_an_unknown_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["parse", "language_modeling", "the boy laughs"]) == 0
+    assert "tokens: the boy laughs <eos>" in capsys.readouterr().out
+    assert main(["parse", "language_modeling", "the boi"]) == 2
+    assert "unknown token 'boi'; did you mean boy" in capsys.readouterr().err

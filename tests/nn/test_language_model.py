@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import ONLSTM, LanguageModel
@@ -119,6 +120,11 @@ def test_activation_losses_are_the_mean_squares_before_the_last_dropout(cell: st
     assert torch.allclose(losses["activation"].mean, (h**2).mean(), atol=1e-12)
     assert torch.allclose(losses["temporal_activation"].mean, ((h[:, 1:] - h[:, :-1]) ** 2).mean(), atol=1e-12)
     assert model.eval()(batch).auxiliary_losses == {}
+    model.output_dropout = 0.0
+    padded = model.train()(TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5], []])).auxiliary_losses
+    alone = [model(TokenBatch.from_sequences([text])).auxiliary_losses for text in ([0, 1, 2, 3], [4, 5])]
+    for name, loss in padded.items():
+        assert torch.allclose(loss.mean, sum((own[name] for own in alone), SumCount.zero()).mean, atol=1e-12)
     one = model.train()(TokenBatch.from_sequences([[0], [4]])).auxiliary_losses
     assert one["temporal_activation"].mean.item() == 0
 

@@ -24,11 +24,14 @@ SMALLER = {
 }
 LAST_GROUP = {"listops": " 50 40", "logical_inference": " all"}
 MODULES = [
+    "treemem.tasks.language_modeling.generation.english",
     "treemem.tasks.listops.generation.evaluation",
     "treemem.tasks.listops.generation.expression_sets",
     "treemem.trees.bracketed_lines",
     "treemem.trees.listops",
     "treemem.trees.listops_arrays",
+    "treemem.trees.pcfg",
+    "treemem.trees.penn",
 ]
 
 

@@ -61,11 +61,11 @@ def _shown(task: Task, text: str, line: int | None) -> str:
 
     try:
         tree = task.parse(text)
-        trees = task.examples(Forest.from_trees([tree])).forest
-        task.vocabulary.encode(trees)
+        examples = task.examples(Forest.from_trees([tree]))
+        examples.check_vocabulary(task.vocabulary)
     except (ParseError, VocabularyError) as error:
         raise error if line is None else error.at(line) from error
-    tokens = [" ".join(words) for words in trees.tokens(task.token_form).strings()]
+    tokens = [" ".join(words) for words in examples.forest.tokens(task.token_form).strings()]
     return "\n".join([
         format_outline(tree, _DEEPEST),
         f"brackets: {tree}",

@@ -147,6 +147,18 @@ class Examples:
             made[vocabulary.digest] = SubtreeIndex(self.forest, vocabulary)
         return made[vocabulary.digest]
 
+    def check_vocabulary(self, vocabulary: Vocabulary, first: int = 0, last: int | None = None) -> None:
+        """Check that a vocabulary knows the labels of the examples from ``first`` to before ``last``.
+
+        Raises:
+            VocabularyError: it does not.
+        """
+        vocabulary.encode(self.forest[self._trees(first, last)])
+
+    def _trees(self, first: int, last: int | None) -> slice:
+        end = len(self) if last is None else last
+        return slice(first * self.trees_per_example, end * self.trees_per_example)
+
     def digest(self) -> str:
         """Return the SHA-256 of trees, targets, groups and splits, in hexadecimal."""
         forest = self.forest
@@ -194,6 +206,9 @@ class SequenceExamples(Examples):
         options = BatchOptions() if options is None else options
         sequences = flat_tokens(self.forest, vocabulary)
         return SequenceLoader(sequences, self.trees_per_example, chosen, self.group[chosen], options)
+
+    def check_vocabulary(self, vocabulary: Vocabulary, first: int = 0, last: int | None = None) -> None:
+        flat_tokens(self.forest[self._trees(first, last)], vocabulary)
 
     def batch_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
         targets = super().batch_targets(batch, device)

@@ -19,6 +19,7 @@ from treemem.nn.on_lstm import OnLSTMStack, WeightDropoutScaling, distances_of_g
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.on_lstm import Engine
+from treemem.ops.sequence_lengths import within
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -155,7 +156,7 @@ class LanguageModel(SequenceEncoder):
         weight = self.embedding.weight if self.decoder is None else self.decoder
         logits = functional.linear(outputs, weight, self.bias)
         traced = distances_of_gates(ran.layers, lengths) if trace and self.can_induce_trees else {}
-        losses = _activation_losses(ran.h) if self.training else {}
+        losses = _activation_losses(ran.h, lengths) if self.training else {}
         return SequenceOutput(ran.state[-1][0], logits, traced, losses, ran.state)
 
     def induced_trees(
@@ -192,9 +193,12 @@ class LanguageModel(SequenceEncoder):
         return trees_over_tokens(self, batch, distances, tree_from_distances)
 
 
-def _activation_losses(h: torch.Tensor) -> dict[str, SumCount]:
+def _activation_losses(h: torch.Tensor, lengths: torch.Tensor) -> dict[str, SumCount]:
     """Return the sums and counts of squared outputs, and of squared differences from one token to the next."""
+    lengths, width = lengths.cpu(), h.shape[2]
+    has_next = to_device(within(lengths - 1, max(0, h.shape[1] - 1))[..., None], h.device)
+    difference = (h[:, 1:] - h[:, :-1]) * has_next
     return {
-        name: SumCount(value.square().sum(), float(value.numel()))
-        for name, value in (("activation", h), ("temporal_activation", h[:, 1:] - h[:, :-1]))
+        "activation": SumCount(h.square().sum(), float(lengths.sum() * width)),
+        "temporal_activation": SumCount(difference.square().sum(), float((lengths - 1).clamp(min=0).sum() * width)),
     }

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_count, checked_probability
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.locked_dropout import locked_dropout
-from treemem.ops.sequence_lengths import within
+from treemem.ops.sequence_lengths import Packing, within
 
 LSTMState = tuple[torch.Tensor, torch.Tensor]
 """``h`` and ``c`` of a layer, each ``[sequences, size of the layer]``."""
@@ -81,42 +81,36 @@ class LSTMStack(torch.nn.Module):
             state = [(zero, zero) for zero in zeros]
         if len(state) != len(self.layers):
             raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
-        present = to_device(within(lengths.cpu(), inputs.shape[1]), inputs.device)[..., None]
-        is_empty = to_device(lengths.cpu() == 0, inputs.device)[:, None]
+        longest, dtype = inputs.shape[1], inputs.dtype
+        present = to_device(within(lengths.cpu(), longest)[..., None], inputs.device)
+        is_empty = to_device(lengths.cpu()[:, None] == 0, inputs.device)
+        is_packed = bool((lengths < longest).any())
+        packing = Packing(lengths.cpu().clamp(min=1), longest, inputs.device) if is_packed and longest else None
         final: list[LSTMState] = []
         for number, (layer, own) in enumerate(zip(self.layers, state, strict=True)):
             if number:
                 inputs = locked_dropout(inputs, self.dropout, self.training)
-            inputs, after = self._run(layer, inputs, lengths, own)  # type: ignore[arg-type]
-            inputs = inputs * present
-            hidden, cell = (torch.where(is_empty, old, new) for old, new in zip(own, after, strict=True))
+            inputs, after = self._run(layer, inputs, packing, own)  # type: ignore[arg-type]
+            inputs = inputs.to(dtype) * present  # autocast may have lowered them
+            hidden, cell = (torch.where(is_empty, old, new.to(dtype)) for old, new in zip(own, after, strict=True))
             final.append((hidden, cell))
         return LSTMStackOutputs(inputs, final)
 
     def _run(
-        self, layer: torch.nn.LSTM, inputs: torch.Tensor, lengths: torch.Tensor, state: LSTMState
+        self, layer: torch.nn.LSTM, inputs: torch.Tensor, packing: Packing | None, state: LSTMState
     ) -> tuple[torch.Tensor, LSTMState]:
         own: Any = layer
         of_hidden = functional.dropout(own.weight_hh_l0, self.weight_dropout, self.training)
         weights = [own.weight_ih_l0, of_hidden, own.bias_ih_l0, own.bias_hh_l0]
-        longest = inputs.shape[1]
-        if not longest:
+        if not inputs.shape[1]:
             return inputs.new_zeros(len(inputs), 0, layer.hidden_size), state
-        if bool((lengths == longest).all()):
+        if packing is None:
             first = [each[None] for each in state]
             h, hidden, cell = torch.lstm(inputs, first, weights, True, 1, 0.0, self.training, False, True)
             return h, (hidden[0], cell[0])
-        packed = torch.nn.utils.rnn.pack_padded_sequence(
-            inputs, lengths.cpu().clamp(min=1), batch_first=True, enforce_sorted=False
-        )
-        order, back = packed.sorted_indices, packed.unsorted_indices
-        assert order is not None
-        assert back is not None
-        first = [each[order][None] for each in state]
-        data, hidden, cell = torch.lstm(
-            packed.data, packed.batch_sizes, first, weights, True, 1, 0.0, self.training, False
-        )
-        h, _ = torch.nn.utils.rnn.pad_packed_sequence(
-            packed._replace(data=data), batch_first=True, total_length=longest
-        )
-        return h, (hidden[0][back], cell[0][back])
+        order = to_device(packing.order, inputs.device)
+        back = order.argsort()
+        first = [each.index_select(0, order)[None] for each in state]
+        sizes = torch.tensor(packing.sizes)
+        h, hidden, cell = torch.lstm(packing.packed(inputs), sizes, first, weights, True, 1, 0.0, self.training, False)
+        return packing.padded(h), (hidden[0].index_select(0, back), cell[0].index_select(0, back))

@@ -284,12 +284,7 @@ def check_labels(model: Model, forest: Forest, source: str, format: str | None =
     examples = model.task.examples_to_predict(forest)
     if not isinstance(examples, Examples):
         return
-    trees, size = examples.forest, examples.trees_per_example
-
-    def check(begin: int, end: int) -> None:
-        model.vocabulary.encode(trees[begin * size : end * size])
-
-    refused = find_refused(len(examples), check)
+    refused = find_refused(len(examples), lambda first, last: examples.check_vocabulary(model.vocabulary, first, last))
     if not refused:
         return
     place = min(refused)
@@ -297,7 +292,7 @@ def check_labels(model: Model, forest: Forest, source: str, format: str | None =
     if source != "-":
         lines = [entry.line for entry in _record_entries(source, format_of(source, format), model.task.reader)]
     problem = str(refused[place])
-    if size == 1:
+    if examples.trees_per_example == 1:
         problem = problem.removeprefix("tree 0, ")
     if len(lines) == len(examples):
         raise VocabularyError(problem, line=lines[place], source=source)

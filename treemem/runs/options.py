@@ -66,7 +66,7 @@ class TrainingOptions:
             steps. The averaged weights are evaluated and saved. None: no EMA.
         average_after: average the weights as NT-ASGD does (Merity et al. 2018): after an evaluation that is worse than
             the best of all but the ``average_after`` evaluations before it, the mean of the weights after each further
-            step is evaluated and saved. None: never.
+            step is evaluated and saved (torch's ``ASGD`` leaves out the first of them). None: never.
         average_again: the epoch after which that mean begins anew, if it has begun.
         curriculum: a number of epochs over which the groups (for equations: depths) come in, the lowest first: with m
             groups, epoch e (from 0) trains on the lowest ceil(m * (e + 1) / ``curriculum``). Or stages: ``[[5, 20],

@@ -405,14 +405,15 @@ def check_same(
     Raises:
         RecipeError: its run had other options.
     """
+    defaults = _defaults_of(type(task))  # of arguments, too, that are no options, such as the place of a file
     now = {
-        "task": task.options,
+        "task": {**defaults, **task.options},
         "network": network_options(asdict(run.network)),
         "training": asdict(run.training),
         "data": data_hash,
     }
     then = {
-        "task": {**_defaults_of(type(task)), **(record.get("task") or {})},
+        "task": {**defaults, **(record.get("task") or {})},
         "network": network_options(record["network"]),
         "training": {**asdict(TrainingOptions()), **record["training"]},
         "data": record["data"]["hash"],

@@ -11,8 +11,11 @@ from treemem.trees.forest import Forest
 from treemem.trees.listops import format_listops, parse_listops
 from treemem.trees.logic import format_logic, parse_logic
 from treemem.trees.networkx_bridge import tree_from_networkx, tree_to_networkx
+from treemem.trees.pcfg import Grammar
+from treemem.trees.penn import read_penn_trees
 from treemem.trees.preorder import format_preorder, parse_preorder
 from treemem.trees.pyg_bridge import forest_from_pyg, forest_to_pyg, tree_from_pyg, tree_to_pyg
+from treemem.trees.sentiment import read_sentiment_trees
 from treemem.trees.sympy_bridge import tree_from_sympy, tree_to_sympy
 from treemem.trees.tokens import TokenSequences, forest_tokens, token_table
 from treemem.trees.tree import Tree, tree_from_postorder
@@ -20,6 +23,7 @@ from treemem.trees.vocabulary import Kind, Vocabulary
 
 __all__ = [
     "Forest",
+    "Grammar",
     "Kind",
     "TokenSequences",
     "Tree",
@@ -42,6 +46,8 @@ __all__ = [
     "parse_listops",
     "parse_logic",
     "parse_preorder",
+    "read_penn_trees",
+    "read_sentiment_trees",
     "token_table",
     "tree_from_dgl",
     "tree_from_networkx",

@@ -200,11 +200,15 @@ _TEMPLATES: Mapping[str, str] = {
     "agreement: across a subject relative": "D[x] N[x] that VT[x] D[y] N[y] *VI[x]",
     "agreement: across an object relative": "D[x] N[x] that D[y] N[y] VT[y] *VI[x]",
     "agreement: across an object relative without that": "D[x] N[x] D[y] N[y] VT[y] *VI[x]",
+    "agreement: across two prepositional phrases": "D[x] N[x] P D[y] N[y] P D[z] N[z] *VI[x]",
+    "agreement: across nested object relatives": "D[x] N[x] that D[y] N[y] that D[z] N[z] VT[z] VT[y] *VI[x]",
+    "agreement: in nested object relatives": "D[x] N[x] that D[y] N[y] that D[z] N[z] VT[z] *VT[y] VI[x]",
     "agreement: in an object relative": "D[y] N[y] that D[x] N[x] *VT[x] VI[y]",
     "agreement: in an object relative without that": "D[y] N[y] D[x] N[x] *VT[x] VI[y]",
     "reflexive: simple": "D[x] N[x] VT[x] *Self[x]",
     "reflexive: sentential complement": "D[y] N[y] VS[y] that D[x] N[x] VT[x] *Self[x]",
     "reflexive: across an object relative": "D[x] N[x] that D[y] N[y] VT[y] VT[x] *Self[x]",
+    "reflexive: across nested object relatives": "D[x] N[x] that D[y] N[y] that D[z] N[z] VT[z] VT[y] VT[x] *Self[x]",
     "polarity: simple": "*no N[x] ever VI[x]",
     "polarity: across an object relative": "*no N[x] that D[y] N[y] VT[y] ever VI[x]",
     "polarity: across an object relative with no": "*no N[x] that *D[y] N[y] VT[y] ever VI[x]",
@@ -217,8 +221,9 @@ CONSTRUCTIONS = tuple(_TEMPLATES)
 def minimal_pairs(grammar: Grammar, count: int, seed: int = 0) -> list[MinimalPair]:
     """Return up to ``count`` minimal pairs of each construction, without duplicates.
 
-    The constructions are those of Marvin & Linzen 2018. Words are drawn as the grammar draws them; number and gender
-    uniformly. In half of the pairs, about, the noun between subject and verb has the number of the wrong verb.
+    The constructions are those of Marvin & Linzen 2018, and deeper ones. Words are drawn as the grammar draws them;
+    number and gender uniformly. In half of the pairs, about, the noun between subject and verb has the number of the
+    wrong verb.
 
     Args:
         grammar: of :func:`english_grammar`.

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import treemem
+from treemem.cli import main
 from treemem.data.loader import BatchOptions
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.model import Model
@@ -61,7 +62,10 @@ def test_perplexity_and_predictions_are_those_of_the_words() -> None:
     score = evaluate(model, flat).overall
     assert score.loss == pytest.approx(-log_probability(stream) / (len(stream) - 1), abs=1e-9)
     assert score.perplexity == pytest.approx(math.exp(score.loss))
-    assert evaluate(model, forest[:3]).overall == score, "the trees of sentences have no effect"
+    with_trees = evaluate(model, forest[:3]).overall
+    assert with_trees.perplexity == score.perplexity, "the trees of sentences have no effect"
+    least = -forest.tree_data["log_probability"][:3].sum() / len(stream)
+    assert with_trees.metrics["least perplexity"] == pytest.approx(math.exp(least))
 
 
 @torch.no_grad()
@@ -78,8 +82,7 @@ def test_written_sentences_are_read_back(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"sentences.{suffix}"
     write_records(path, task.records_of(forest))
     found = task.read_examples(path)
-    assert found.with_data() == forest.with_data()
-    assert found.tree_data["split"].tolist() == forest.tree_data["split"].tolist()
+    assert found == forest
     flat = Forest.from_sequences([["the", "boy"], ["no", "girl"]])
     write_records(path, task.records_of(flat))
     assert task.read_examples(path) == flat
@@ -133,3 +136,17 @@ def test_recipes_of_other_texts_can_be_read(name: str) -> None:
 def test_wrong_options_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(RecipeError, match=next(iter(options))):
         np.asarray(LanguageModeling(**options).vocabulary.leaves)  # type: ignore[arg-type]
+
+
+def test_a_file_is_scored_and_an_unknown_word_in_it_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = LanguageModeling(words=120, steps=10)
+    fit(task, NETWORK, task.make_data(SMALL), TrainingOptions(epochs=1), output=tmp_path / "run")
+    (tmp_path / "good.txt").write_text("the boy laughs\nthe girls sleep\n")
+    assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / "good.txt")]) == 0
+    assert "| LanguageModel |" in capsys.readouterr().out
+    (tmp_path / "bad.txt").write_text("the boy laughs\nthe boi laughs\n")
+    for command in (["evaluate"], ["explore", "-o", str(tmp_path / "page.html")]):
+        assert main([command[0], str(tmp_path / "run"), str(tmp_path / "bad.txt"), *command[1:]]) == 2
+        assert "bad.txt, line 2: unknown token 'boi'" in capsys.readouterr().err

@@ -1,0 +1,25 @@
+"""Induced trees of the language models of a study, as a measurement of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from treemem.runs.study_file import StudyResults
+from treemem.tasks.constituency.evaluation import evaluate_trees
+from treemem.tasks.measured_models import unmeasured_models
+from treemem.trees.record_reader import SPLITS
+
+
+def tree_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each run whose network induces trees; see :mod:`treemem.tasks.measured_models`.
+
+    ``scores`` has the fields of a :class:`~treemem.tasks.constituency.TreeScore` for each layer and each baseline, on
+    the test sentences, whose trees the data of the study must have.
+    """
+    for run, model, first in unmeasured_models(done, before):
+        if getattr(model.encoder, "can_induce_trees", False):
+            forest = done.data[run.data]
+            gold = list(forest[forest.tree_data["split"] == SPLITS[2]])
+            yield {**first, "scores": [dataclasses.asdict(score) for score in evaluate_trees(model, gold)]}

@@ -1,0 +1,32 @@
+"""Values of the page of results."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treemem.runs.study import recorded_scores
+
+_Records = Sequence[Mapping[str, Any]]
+
+
+def mean(runs: _Records, split: str, metric: str) -> str:
+    """Return mean ± deviation of a metric of some runs on a split; empty if they do not have it."""
+    values = [recorded_scores(run, split)[-1].metrics.get(metric) for run in runs]
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    deviation = f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else ""
+    return f"{statistics.fmean(known):.2f}{deviation}"
+
+
+def trees_by_name(records: _Records) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the scores of trees by what made them: a layer of a network, or a baseline, which has one score."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        for score in record["scores"]:
+            is_layer = score["trees"].startswith("layer")
+            found.setdefault(f"{record['row']}, {score['trees']}" if is_layer else score["trees"], []).append(score)
+    layers = {name: scores for name, scores in found.items() if ", layer" in name}
+    return {**layers, **{name: scores[:1] for name, scores in found.items() if name not in layers}}
