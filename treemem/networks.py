@@ -104,6 +104,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "EfficientBeamTreeGRC",
             "BeamTreeGRC",
             "GumbelTreeLSTM",
+            "CRvNN",
             "SequenceToSequence",
         )
     },
@@ -137,6 +138,7 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "BT-GRC": NetworkConfig("BeamTreeGRC", size),
         "BT-GRC, OneSoft": NetworkConfig("BeamTreeGRC", {**size, "top_k": "onesoft"}),
         "Gumbel Tree-LSTM": NetworkConfig("GumbelTreeLSTM", size),
+        "CRvNN": NetworkConfig("CRvNN", size),
         "RNN": NetworkConfig("RNN", size),
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),

@@ -18,7 +18,7 @@ from treemem.induction import (
 )
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn import ONLSTM, RNN, BeamTreeGRC, EfficientBeamTreeGRC, GumbelTreeLSTM, OrderedMemory, TreeRNN
+from treemem.nn import ONLSTM, RNN, BeamTreeGRC, CRvNN, EfficientBeamTreeGRC, GumbelTreeLSTM, OrderedMemory, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
@@ -121,7 +121,7 @@ def check_joined(joined: torch.Tensor, found: list[Tree]) -> None:
         assert tree_from_splits(values[: len(words)], words) == tree
 
 
-@pytest.mark.parametrize("network", [GumbelTreeLSTM])
+@pytest.mark.parametrize("network", [GumbelTreeLSTM, CRvNN])
 def test_a_network_that_composes_step_by_step_gives_its_tree(network: Any) -> None:
     torch.manual_seed(1)
     encoder = network(4, VOCABULARY, form="leaves")

@@ -14,6 +14,7 @@ from treemem.nn import (
     BeamTreeGRC,
     ChildSumTreeLSTM,
     ClassifierHead,
+    CRvNN,
     EfficientBeamTreeGRC,
     GumbelTreeLSTM,
     NumberDecoder,
@@ -92,6 +93,10 @@ LAYERS = [
     (GumbelTreeLSTM, {"leaf": "gru"}, "leaf='gru' is none of linear, lstm, bilstm"),
     (GumbelTreeLSTM, {"leaf": "bilstm", "hidden_size": 7}, "hidden_size=7 must be even: each direction has half of it"),
     (GumbelTreeLSTM, {"temperature": 0}, "temperature must be above 0, not 0"),
+    (CRvNN, {"window": 4}, "window=4 must be odd: as many neighbours on the left as on the right"),
+    (CRvNN, {"threshold": 2}, "threshold must be a probability"),
+    (CRvNN, {"activation": "tanh"}, "activation='tanh' is none of gelu, relu"),
+    (CRvNN, {"cell_size": 0}, "cell_size must be at least 1"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 
