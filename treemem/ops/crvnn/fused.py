@@ -85,7 +85,7 @@ def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
     place = torch.arange(size, device=states.device)
     length = rows.lengths[:, None]
     token = ((place >= 1) & (place <= length)).to(states)
-    movable = ((place >= 1) & (place < length)).to(states)
+    movable = (place >= 1) & (place < length)
     neighbors = _neighbors(existence)  # on the left, then on the right
     left, right = neighbors.split(size, 1)
     next_left, next_right = (neighbors @ states).split(size, 1)
@@ -100,7 +100,7 @@ def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
         hidden = hidden + absent + rows.taken[:, :, None] * change
     scores = linear(functional.gelu(hidden), weights.score).squeeze(2)
     highest = scores.masked_fill(place > length + 1, -torch.inf).amax(1, keepdim=True).clamp(min=0)
-    moves = (scores - highest).exp() * movable
+    moves = (scores.masked_fill(~movable, -torch.inf) - highest).exp()
     among = moves + (-highest).exp() + EPSILON * (4 if weights.modulated else 2)
     if weights.modulated:
         among = among + (neighbors @ moves[:, :, None]).view(count, 2, size).sum(1)
