@@ -105,6 +105,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "BeamTreeGRC",
             "GumbelTreeLSTM",
             "CRvNN",
+            "SPINN",
             "SequenceToSequence",
         )
     },
@@ -139,6 +140,9 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "BT-GRC, OneSoft": NetworkConfig("BeamTreeGRC", {**size, "top_k": "onesoft"}),
         "Gumbel Tree-LSTM": NetworkConfig("GumbelTreeLSTM", size),
         "CRvNN": NetworkConfig("CRvNN", size),
+        "SPINN": NetworkConfig("SPINN", size),
+        "SPINN, gold transitions": NetworkConfig("SPINN", {**size, "transitions": "gold", "tracker_size": 0}),
+        "RL-SPINN": NetworkConfig("SPINN", {**size, "transitions": "reinforced"}),
         "RNN": NetworkConfig("RNN", size),
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),

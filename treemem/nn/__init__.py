@@ -20,6 +20,7 @@ from treemem.nn.register_memory import RegisterMemory, RegisterState
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.sequence_to_sequence import SequenceToSequence
+from treemem.nn.spinn import SPINN
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
 from treemem.nn.step_cells import GRUCell, LSTMCell, MemoryCell, ONLSTMCell, StackedCells, StepCell, VanillaCell
@@ -35,6 +36,7 @@ __all__ = [
     "LSTM",
     "ONLSTM",
     "RNN",
+    "SPINN",
     "BeamTreeGRC",
     "CRvNN",
     "ChildSumTreeLSTM",

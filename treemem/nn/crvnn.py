@@ -139,9 +139,7 @@ class CRvNN(SequenceEncoder):
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        for module in filter(None, self.children()):
-            module.reset_parameters()  # type: ignore[operator]
-        self.reset_embedding()
+        super().reset_parameters()
         self._reset_maps()
 
     def _reset_maps(self) -> None:

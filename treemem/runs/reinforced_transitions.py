@@ -1,0 +1,85 @@
+"""REINFORCE for the transitions of SPINN."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from treemem.data.loader import Batch
+from treemem.data.sum_count import SumCount
+from treemem.errors import RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.runs.learner import MAIN_LOSS, Learner
+
+_UPDATE = 0.1  # of the average of the rewards, as in the authors' code
+
+
+class ReinforcedTransitions(Learner):
+    """Trains a :class:`~treemem.nn.SPINN` with ``transitions="reinforced"`` on a task of classification.
+
+    To the main loss it adds ``"policy"``, the mean over all steps of ``-log p (reward - baseline)``, 0 at steps that
+    are not credited. Its weight is 1 unless ``training.auxiliary_losses`` says so. Both trees of a pair get the reward
+    of the pair. ``"reward"`` is logged.
+    """
+
+    def __init__(self, model: Any, options: Any, *arguments: Any) -> None:
+        weights = {"policy": 1.0, **options.auxiliary_losses}
+        super().__init__(model, dataclasses.replace(options, auxiliary_losses=weights), *arguments)
+        self.average = 0.0
+
+    def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
+        """Sample transitions, and credit them with the reward.
+
+        Raises:
+            RecipeError: a task without classes.
+        """
+        losses: dict[str, SumCount] = {}
+        rewards = SumCount.zero()
+        if batch.num_examples:
+            output = self.run(batch)
+            reward = self._reward(output.outputs.detach(), targets)
+            rewards = SumCount(reward.sum(), float(len(reward)))
+            losses[MAIN_LOSS] = self.model.task.loss(output.outputs, targets)
+            losses["policy"] = self._policy_loss(output.encoded, reward - self._baseline(batch, targets))
+        total = self.update(losses)
+        total["reward"] = self.summed({"reward": rewards})["reward"]
+        self.average += _UPDATE * (float(total["reward"].mean) - self.average)
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the average of the rewards."""
+        return {**super().state_dict(), "average": self.average}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a saved state."""
+        super().load_state_dict(state)
+        self.average = state["average"]
+
+    def _policy_loss(self, encoded: Any, advantage: Tensor) -> SumCount:
+        log_probability, free = encoded.trace["log_probability"], encoded.trace["free"]
+        of_trees = advantage.repeat_interleave(len(log_probability) // len(advantage))
+        credited = free if self.model.encoder.credited_steps == "free" else torch.ones_like(free)  # 0 after the end
+        steps = (2 * encoded.lengths - 1).clamp(min=0).sum()
+        return SumCount(-(log_probability * credited * of_trees[:, None]).sum(), steps)
+
+    def _baseline(self, batch: Batch, targets: Mapping[str, Tensor]) -> Tensor | float:
+        baseline = self.model.encoder.baseline
+        if baseline == "greedy":
+            with in_evaluation_mode(self.model), self.fabric.autocast():
+                return self._reward(self.model(batch).float(), targets)
+        return self.average if baseline == "ema" else 0.0
+
+    def _reward(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        if "label" not in targets or outputs.dim() > 2:
+            raise RecipeError(f"{self.model.task.name} has no classes; reinforced transitions need a classification")
+        label = targets["label"].long()
+        logits = functional.pad(outputs[:, None], (1, 0)) if outputs.dim() == 1 else outputs  # yes or no
+        if self.model.encoder.reward == "accuracy":
+            return (logits.argmax(1) == label).to(logits)
+        others = logits.scatter(1, label[:, None], -torch.inf)
+        return logits.logsumexp(1) - others.logsumexp(1)  # -log(1 - p)
