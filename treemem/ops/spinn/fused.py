@@ -110,10 +110,10 @@ class _Transitions(torch.autograd.Function):
             rows = reduces.nonzero().squeeze(1) if leaves.device.type == "cpu" else number[own]
             created = empty + 1 + step * sequences
             if len(rows):
-                children = states.index_select(0, tops[rows][:, [2, 1]].flatten()).view(-1, 2, 2, size)
+                children = _rows(states, _children(tops, rows)).unflatten(2, (2, size))
                 of_rows = torch.addmm(cell_bias, children[:, :, 0].reshape(-1, 2 * size), cell_weight.t())
                 if of_tracker:
-                    of_rows.addmm_(tracked[step + 1, rows, :tracker_size], of_tracker[3].t())
+                    of_rows.addmm_(_rows(tracked[step + 1], rows)[:, :tracker_size], of_tracker[3].t())
                 new = leaves.new_empty(len(rows), width)
                 out = {"h": new[:, :size], "c": new[:, size:]}
                 composition.forward({"gates": of_rows}, {"c": children[:, :, 1]}, out, None)  # type: ignore[arg-type]
@@ -153,19 +153,19 @@ class _Transitions(torch.autograd.Function):
             active = slice(len(tops))
             if len(rows):
                 created = first_created + step * sequences + rows
-                nodes = tops[rows][:, [2, 1]].flatten()
-                of_rows = gates[step, rows]
+                nodes = _children(tops, rows)
+                of_rows = _rows(gates[step], rows)
                 d_new = _rows(d_states, created)
                 own = {"c": _rows(states, created)[:, size:]}
-                cells = _rows(states, nodes)[:, size:].view(-1, 2, size)
+                cells = _rows(states, nodes)[:, :, size:]
                 gradient = {"h": d_new[:, :size], "c": d_new[:, size:]}
                 found = composition.backward({"gates": of_rows}, {"c": cells}, own, {}, None, gradient)  # type: ignore[arg-type]
-                reduced = ctx.reduced[rows, step][:, None]
+                reduced = _rows(ctx.reduced[:, step], rows)[:, None]
                 of_rows = of_rows * reduced
                 d_hidden = (of_rows @ cell_weight).view(-1, 2, size)
                 d_cells = found["c"] * reduced[:, :, None]
-                d_states.index_add_(0, nodes, torch.cat([d_hidden, d_cells], 2).flatten(0, 1))
-                d_gates[step, rows] = of_rows
+                d_states.index_add_(0, nodes.flatten(), torch.cat([d_hidden, d_cells], 2).flatten(0, 1))
+                d_gates[step].index_copy_(0, rows, of_rows)
             if not of_tracker:
                 continue
             input_weight, _, lateral, to_cell = of_tracker
@@ -201,8 +201,8 @@ class _Transitions(torch.autograd.Function):
 def _cell_gradients(
     steps: list[_Step], states: torch.Tensor, d_gates: torch.Tensor, size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    nodes = torch.cat([step.tops[step.rows][:, [2, 1]] for step in steps])
-    of_rows = torch.cat([d_gates[number, step.rows] for number, step in enumerate(steps)])
+    nodes = torch.cat([_children(step.tops, step.rows) for step in steps])
+    of_rows = torch.cat([_rows(d_gates[number], step.rows) for number, step in enumerate(steps)])
     children = _rows(states, nodes)[:, :, :size].flatten(1)
     return of_rows.t() @ children, of_rows.sum(0)
 
@@ -243,6 +243,11 @@ def _track_backward(
     d_forget.copy_(d_cell * before[:, size:] * forget_gate * (1 - forget_gate))
     d_update.copy_(d_cell * input_gate * (1 - update * update))
     return d_cell * forget_gate
+
+
+def _children(tops: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return the left and right children of what rows compose, int64 ``[rows, 2]``."""
+    return _rows(tops, rows)[:, 1:].flip(1)
 
 
 def _rows(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
