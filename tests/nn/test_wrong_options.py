@@ -11,6 +11,7 @@ from treemem.errors import RecipeError
 from treemem.nn import (
     LSTM,
     ONLSTM,
+    SPINN,
     BeamTreeGRC,
     ChildSumTreeLSTM,
     ClassifierHead,
@@ -97,6 +98,10 @@ LAYERS = [
     (CRvNN, {"threshold": 2}, "threshold must be a probability"),
     (CRvNN, {"activation": "tanh"}, "activation='tanh' is none of gelu, relu"),
     (CRvNN, {"cell_size": 0}, "cell_size must be at least 1"),
+    (SPINN, {"transitions": "given"}, "transitions='given' is none of gold, predicted, reinforced"),
+    (SPINN, {"tracker_size": 0}, "transitions='predicted' needs a tracker; set tracker_size"),
+    (SPINN, {"baseline": "value"}, "baseline='value' is none of ema, greedy, none"),
+    (SPINN, {"credited_steps": "some"}, "credited_steps='some' is none of free, all"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 

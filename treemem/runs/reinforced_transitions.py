@@ -15,6 +15,7 @@ from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.runs.learner import MAIN_LOSS, Learner
+from treemem.task import ClassificationTask
 
 _UPDATE = 0.1  # of the average of the rewards, as in the authors' code
 
@@ -75,8 +76,11 @@ class ReinforcedTransitions(Learner):
         return self.average if baseline == "ema" else 0.0
 
     def _reward(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        if "label" not in targets or outputs.dim() > 2:
-            raise RecipeError(f"{self.model.task.name} has no classes; reinforced transitions need a classification")
+        if not isinstance(self.model.task, ClassificationTask):
+            raise RecipeError(
+                f"reinforced transitions need a task of classification, and {self.model.task.name} is not; choose "
+                "another network"
+            )
         label = targets["label"].long()
         logits = functional.pad(outputs[:, None], (1, 0)) if outputs.dim() == 1 else outputs  # yes or no
         if self.model.encoder.reward == "accuracy":
