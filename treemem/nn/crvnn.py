@@ -53,8 +53,8 @@ class CRvNN(SequenceEncoder):
     tokens are the states at the end.
 
     The auxiliary loss ``"halt"`` is ``-log(e_n / sum(e))`` at the end for the last token ``n``, and 0 where at some
-    step the last token was the only one left. The authors add it with the weight 0.01: give
-    ``auxiliary_losses: {halt: 0.01}`` to the training.
+    step the last token was the only one left. Its weight is 0.01, as the authors have it, unless the training has
+    another one in ``auxiliary_losses``.
 
     This is what the authors' code runs on one sequence. In a batch their ``m`` is the largest of the batch, and a
     sequence shorter than the longest can take one step more than it has tokens; here a sequence is read as if alone.
@@ -149,6 +149,10 @@ class CRvNN(SequenceEncoder):
                 torch.nn.init.zeros_(module.bias)
 
     can_induce_trees = True
+
+    @property
+    def auxiliary_loss_weights(self) -> Mapping[str, float]:
+        return {"halt": 0.01}
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

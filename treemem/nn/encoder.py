@@ -21,6 +21,7 @@ class Encoder:
         sort_key: by what to sort examples for speed, so that those of a batch are alike.
         supports_shared_subtrees: whether the states of a node depend on its subtree alone, so that :class:`RowCache`
             can keep them.
+        auxiliary_loss_weights: of auxiliary losses by name, unless the recipe has other ones; 0 for those not named.
         needs_whole_batch: the option that makes results of an example depend on the others of its batch; None if no
             option does.
     """
@@ -31,6 +32,10 @@ class Encoder:
     @property
     def supports_shared_subtrees(self) -> bool:
         return False
+
+    @property
+    def auxiliary_loss_weights(self) -> Mapping[str, float]:
+        return {}
 
     @property
     def needs_whole_batch(self) -> str | None:

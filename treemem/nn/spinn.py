@@ -66,8 +66,8 @@ class SPINN(SequenceEncoder):
 
     The transitions of a tree compose the parts of a node (its label, brackets and children, as far as ``form`` writes
     them) from left to right. A transition that is not possible is replaced by the other one. With transitions from
-    trees and a tracker, the auxiliary loss ``"transitions"`` is their negative log likelihood, a mean over the steps;
-    the authors add it to the main loss: give ``auxiliary_losses: {transitions: 1}`` to the training.
+    trees and a tracker, the auxiliary loss ``"transitions"`` is their negative log likelihood, a mean over the steps.
+    Its weight is 1 unless the training has another one in ``auxiliary_losses``.
 
     This is what the authors' code runs. Where it adds 1 to the forget gates of the composition, their biases start at 1
     here. Its optional normalisation, over all entries of a batch, is left out, as is its prior over transitions. Maps
@@ -147,6 +147,12 @@ class SPINN(SequenceEncoder):
     def learner(self) -> str | None:
         """What trains the network, if not the usual learner."""
         return "treemem.runs.reinforced_transitions:ReinforcedTransitions" if self.transitions == "reinforced" else None
+
+    @property
+    def auxiliary_loss_weights(self) -> Mapping[str, float]:
+        if self.transitions == "reinforced":
+            return {"policy": 1.0}
+        return {} if self.tracker is None else {"transitions": 1.0}
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

@@ -60,7 +60,8 @@ class TrainingOptions:
             value, multiply the rate by ``plateau_factor``.
         warmup: fraction of all steps over which the rate rises linearly from 0. Not with ``"plateau"``. It fixes
             ``epochs`` too.
-        auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; 0 by default.
+        auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; by default
+            those of the network, most often 0.
         weight_decay: an L2 penalty on all parameters with ``"adam"`` and ``"rmsprop"``, decoupled with ``"adamw"``.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,14 +23,11 @@ class ReinforcedTransitions(Learner):
     """Trains a :class:`~treemem.nn.SPINN` with ``transitions="reinforced"`` on a task of classification.
 
     To the main loss it adds ``"policy"``, the mean over all steps of ``-log p (reward - baseline)``, 0 at steps that
-    are not credited. Its weight is 1 unless ``training.auxiliary_losses`` says so. Both trees of a pair get the reward
+    are not credited. Both trees of a pair get the reward
     of the pair. ``"reward"`` is logged.
     """
 
-    def __init__(self, model: Any, options: Any, *arguments: Any) -> None:
-        weights = {"policy": 1.0, **options.auxiliary_losses}
-        super().__init__(model, dataclasses.replace(options, auxiliary_losses=weights), *arguments)
-        self.average = 0.0
+    average: float = 0.0
 
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
         """Sample transitions, and credit them with the reward.
