@@ -100,7 +100,7 @@ LAYERS = [
     (CRvNN, {"cell_size": 0}, "cell_size must be at least 1"),
     (SPINN, {"transitions": "given"}, "transitions='given' is none of gold, predicted, reinforced"),
     (SPINN, {"tracker_size": 0}, "transitions='predicted' needs a tracker; set tracker_size"),
-    (SPINN, {"baseline": "value"}, "baseline='value' is none of ema, greedy, none"),
+    (SPINN, {"baseline": "mean"}, "baseline='mean' is none of ema, greedy, value, none"),
     (SPINN, {"credited_steps": "some"}, "credited_steps='some' is none of free, all"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]

@@ -87,6 +87,25 @@ def test_certain_samples_are_no_better_than_greedy_ones(monkeypatch: pytest.Monk
     assert any(float(each["policy"].sum.detach()) != 0 for each in steps)
 
 
+@pytest.mark.parametrize("reward", ["accuracy", "log"])
+def test_a_predicted_baseline_is_learned_apart_from_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reward: str
+) -> None:
+    result, steps = trained(tmp_path, monkeypatch, baseline="value", reward=reward, epochs=8)
+    assert result.records[-1]["value_loss"] < result.records[0]["value_loss"]
+    network = result.model.encoder.train()
+    network.zero_grad()
+    inputs, lengths = torch.randn(4, 3, 6, requires_grad=True), torch.tensor([3, 0, 2, 1])
+    values = network.read(inputs, lengths).trace["value"]
+    alone = network.read(inputs[2:3, :2], lengths[2:3]).trace["value"]
+    torch.testing.assert_close(values[2:3], alone)
+    values.sum().backward()
+    assert inputs.grad is None or not inputs.grad.any()
+    learned = {name.partition(".")[0] for name, each in network.named_parameters() if each.grad is not None}
+    assert learned == {"value"}
+    assert set(steps[0]) == {"loss", "policy", "value"}
+
+
 def test_the_reward_is_logged_and_its_average_is_the_baseline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     states: list[dict[str, Any]] = []
     state_dict = ReinforcedTransitions.state_dict

@@ -19,7 +19,7 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import Affine
-from treemem.ops.sequence_lengths import checked_lengths, within
+from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.ops.spinn import (
     Policy,
     SPINNEngine,
@@ -38,9 +38,10 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 SPINNTransitions = Literal["gold", "predicted", "reinforced"]
-Baseline = Literal["ema", "greedy", "none"]
+Baseline = Literal["ema", "greedy", "value", "none"]
 Reward = Literal["accuracy", "log"]
 CreditedSteps = Literal["free", "all"]
+_VALUE_SIZE = 100  # as in the authors' code
 
 
 class SPINN(SequenceEncoder):
@@ -76,7 +77,8 @@ class SPINN(SequenceEncoder):
     The outputs at the tokens are ``h`` of the leaves. The trace has ``"joined"``, ``[sequences, longest]``: the number
     of the composition, from 1, that joins the constituent that begins at a token with what is before it; 0 at the
     first token. With a tracker it also has, ``[sequences, steps]``, ``"log_probability"`` of what was done, and
-    ``"free"``: 1 where both transitions were possible. In training with ``"reinforced"`` these two are always there.
+    ``"free"``: 1 where both transitions were possible. In training with ``"reinforced"`` these two are always there,
+    and with ``baseline="value"`` the predictions ``"value"``, ``[sequences]``.
 
     Args:
         hidden_size: width of ``h``.
@@ -87,7 +89,8 @@ class SPINN(SequenceEncoder):
         reward: of ``"reinforced"``: ``"accuracy"``, 1 for a correct answer, or ``"log"``, ``-log(1 - p)`` of its
             probability.
         baseline: what the reward is compared with: ``"ema"``, an average of the rewards so far; ``"greedy"``, the
-            reward of the likelier transitions; or ``"none"``.
+            reward of the likelier transitions; ``"value"``, what an LSTM of 100 units over the tokens' vectors
+            predicts, trained with them by the loss ``"value"``; or ``"none"``.
         credited_steps: which steps the reward is credited to: ``"free"``, those where both transitions were possible,
             which gives the gradient of the expected reward; or ``"all"``, as the authors' code does.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
@@ -140,6 +143,8 @@ class SPINN(SequenceEncoder):
         self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)
         self.cell = _Cell(hidden_size)
         self.tracker = _Tracker(hidden_size, tracker_size) if tracker_size else None
+        predicts = transitions == "reinforced" and baseline == "value"
+        self.value = _Value(self.embedding_size) if predicts else None
 
     can_induce_trees = True
 
@@ -151,7 +156,7 @@ class SPINN(SequenceEncoder):
     @property
     def auxiliary_loss_weights(self) -> Mapping[str, float]:
         if self.transitions == "reinforced":
-            return {"policy": 1.0}
+            return {"policy": 1.0} if self.value is None else {"policy": 1.0, "value": 1.0}
         return {} if self.tracker is None else {"transitions": 1.0}
 
     @property
@@ -221,6 +226,8 @@ class SPINN(SequenceEncoder):
                     losses["transitions"] = SumCount(-steps.log_probability.sum(), steps.present.sum())
                 if trace or sampled:
                     traced |= {"log_probability": steps.log_probability, "free": steps.free.to(leaves.dtype)}
+            if sampled and self.value is not None:
+                traced["value"] = self.value(inputs.detach(), on_cpu)
         hidden, root = (each.chunk(2, -1)[0] for each in (leaves, run.roots))
         return SequenceOutput(root, hidden, traced, losses)
 
@@ -277,3 +284,28 @@ class _Tracker(torch.nn.Module):
         return TrackerWeights(
             Affine.of(self.input_map), self.lateral_map.weight, self.cell_map.weight, Affine.of(self.transition_map)
         )
+
+
+class _Value(torch.nn.Module):
+    """Predicts the reward of sequences from their vectors."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(input_size, _VALUE_SIZE)
+        self.map = torch.nn.Linear(_VALUE_SIZE, 1)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.lstm.reset_parameters()
+        self.map.reset_parameters()
+
+    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return a number for each of ``[sequences, longest, input_size]``, ``[sequences]``."""
+        packing = Packing(lengths, inputs.shape[1], inputs.device)
+        last = self.map.weight.new_zeros(len(inputs), _VALUE_SIZE)
+        if packing.sizes:
+            packed = packing.packed(inputs).to(last.dtype)
+            _, (hidden, _) = self.lstm(torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(packing.sizes)))
+            present = to_device(packing.order[: packing.sizes[0]], inputs.device)
+            last = last.index_copy(0, present, hidden[0])
+        return self.map(last).squeeze(1)

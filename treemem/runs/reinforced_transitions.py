@@ -42,7 +42,10 @@ class ReinforcedTransitions(Learner):
             reward = self._reward(output.outputs.detach(), targets)
             rewards = SumCount(reward.sum(), float(len(reward)))
             losses[MAIN_LOSS] = self.model.task.loss(output.outputs, targets)
-            losses["policy"] = self._policy_loss(output.encoded, reward - self._baseline(batch, targets))
+            baseline = self._baseline(batch, targets)
+            if "value" in output.encoded.trace:
+                baseline, losses["value"] = self._predicted(output.encoded.trace["value"], reward)
+            losses["policy"] = self._policy_loss(output.encoded, reward - baseline)
         total = self.update(losses)
         total["reward"] = self.summed({"reward": rewards})["reward"]
         self.average += _UPDATE * (float(total["reward"].mean) - self.average)
@@ -70,6 +73,14 @@ class ReinforcedTransitions(Learner):
             with in_evaluation_mode(self.model), self.fabric.autocast():
                 return self._reward(self.model(batch).float(), targets)
         return self.average if baseline == "ema" else 0.0
+
+    def _predicted(self, value: Tensor, reward: Tensor) -> tuple[Tensor, SumCount]:
+        """Return the predicted rewards, without gradients, and the loss of the prediction."""
+        of_examples = value.view(len(reward), -1).mean(1)
+        if self.model.encoder.reward == "accuracy":
+            loss = functional.binary_cross_entropy_with_logits(of_examples, reward, reduction="sum")
+            return of_examples.detach().sigmoid(), SumCount(loss, float(len(reward)))
+        return of_examples.detach(), SumCount((of_examples - reward).square().sum(), float(len(reward)))
 
     def _reward(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
         if not isinstance(self.model.task, ClassificationTask):
