@@ -19,6 +19,7 @@ from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.reinforced_transitions import ReinforcedTransitions
 from treemem.task import TASKS
+from treemem.tasks.listops import ListOps
 
 CONFIG = NetworkConfig("SPINN", {"hidden_size": 6, "tracker_size": 3, "transitions": "reinforced"})
 
@@ -122,14 +123,20 @@ def test_the_reward_is_logged_and_its_average_is_the_baseline(monkeypatch: pytes
     assert not states or 0 < states[-1]["average"] < 1
 
 
-@pytest.mark.parametrize("outputs", [torch.tensor([0.3, -2.0]), torch.tensor([[0.1, 0.4], [1.0, -1.0]])], ids=str)
-def test_the_logarithmic_reward_is_that_of_all_other_classes(outputs: torch.Tensor) -> None:
+def test_rewards_are_those_of_the_probability_of_the_correct_class() -> None:
     learner = ReinforcedTransitions.__new__(ReinforcedTransitions)
-    learner.model = Model(MoreX(), CONFIG.replace(reward="log"))
-    label = torch.tensor([1, 0])
-    logits = torch.stack([torch.zeros(2), outputs], 1) if outputs.dim() == 1 else outputs
-    probability = logits.softmax(1)[torch.arange(2), label]
-    torch.testing.assert_close(learner._reward(outputs, {"label": label}), -(1 - probability).log())
+    outputs = torch.tensor([0.3, -2.0, 1.0])
+    logits = torch.tensor([[0.1, 0.4, 2.0], [1.0, -1.0, 0.0], [0.0, 1.0, 0.5]])
+    label = torch.tensor([1, 1, 0])
+    for task, found, probability in (
+        (MoreX(), outputs, torch.where(label == 1, outputs.sigmoid(), 1 - outputs.sigmoid())),
+        (ListOps(), logits, logits.softmax(1)[torch.arange(3), label]),
+    ):
+        learner.model = Model(task, CONFIG.replace(reward="log"))
+        torch.testing.assert_close(learner._reward(found, {"label": label}), -(1 - probability).log())
+        learner.model = Model(task, CONFIG)
+        best = found.argmax(1) if found.dim() == 2 else (found > 0).long()
+        torch.testing.assert_close(learner._reward(found, {"label": label}), (best == label).float())
 
 
 def test_a_task_without_classes_is_refused() -> None:

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
+from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.runs.learner import MAIN_LOSS, Learner
@@ -88,9 +89,14 @@ class ReinforcedTransitions(Learner):
                 f"reinforced transitions need a task of classification, and {self.model.task.name} is not; choose "
                 "another network"
             )
-        label = targets["label"].long()
-        logits = functional.pad(outputs[:, None], (1, 0)) if outputs.dim() == 1 else outputs  # yes or no
+        arrays = {name: each.cpu().numpy() for name, each in targets.items()}
+        probability = torch.from_numpy(self.model.task.probabilities(outputs.float().cpu(), arrays))
+        label = torch.from_numpy(arrays["label"]).long()
+        if probability.dim() == 1:  # of yes
+            probability = torch.stack([1 - probability, probability], 1)
         if self.model.encoder.reward == "accuracy":
-            return (logits.argmax(1) == label).to(logits)
-        others = logits.scatter(1, label[:, None], -torch.inf)
-        return logits.logsumexp(1) - others.logsumexp(1)  # -log(1 - p)
+            reward = (probability.argmax(1) == label).to(outputs.dtype)
+        else:
+            others = 1 - probability.gather(1, label[:, None]).squeeze(1)
+            reward = -others.clamp(min=torch.finfo(outputs.dtype).tiny).log().to(outputs.dtype)
+        return to_device(reward, outputs.device)
