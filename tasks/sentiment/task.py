@@ -25,7 +25,7 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ClassifierHead
 from treemem.nn.tree_states import TreeStates
-from treemem.nn.word_vectors import set_word_vectors
+from treemem.nn.word_vectors import WordVectors
 from treemem.records import read_records
 from treemem.task import ClassificationTask
 from treemem.tasks.sentiment.data import SentimentDataOptions, node_classes, root_classes, sentiment_data
@@ -156,7 +156,7 @@ class Sentiment(ClassificationTask):
         return files
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:  # type: ignore[override]
+    def vocabulary(self) -> Vocabulary:
         """``<unk>`` and the known words, in the order of their first places; without ``path`` there are no words."""
         if self.path is None:
             return Vocabulary([UNKNOWN], [(CONSTITUENT, 2)])
@@ -183,7 +183,7 @@ class Sentiment(ClassificationTask):
             if rows:
                 own, theirs = zip(*rows, strict=True)
                 vectors[list(own)] = torch.from_numpy(found.vectors[list(theirs)])
-        set_word_vectors(network, vectors, tuned=self.tuned)
+        WordVectors.put_into(network, vectors, tuned=self.tuned)
         return network
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -49,26 +51,25 @@ class WordVectors(torch.nn.Module):
         vectors = functional.embedding(words, self.weight)
         return vectors if self.map is None else self.map(vectors)
 
+    @classmethod
+    def put_into(cls, network: torch.nn.Module, vectors: torch.Tensor, *, tuned: bool = False) -> None:
+        """Give a network vectors for its words, in place of the embedding that it has.
 
-def set_word_vectors(network: torch.nn.Module, vectors: torch.Tensor, *, tuned: bool = False) -> None:
-    """Give a network vectors for its words, in place of the embedding that it has.
+        They take the place of the labels' vectors, so equal subtrees are still computed once.
 
-    They take the place of the labels' vectors, so equal subtrees are still computed once.
+        Args:
+            network: a tree network with a vocabulary, or a sequence encoder that reads leaves.
+            vectors: of the vocabulary's leaves, ``[leaves, width]``.
+            tuned: whether they are trained.
 
-    Args:
-        network: a tree network with a vocabulary, or a sequence encoder that reads leaves.
-        vectors: of the vocabulary's leaves, ``[leaves, width]``.
-        tuned: whether they are trained.
-
-    Raises:
-        RecipeError: the network has no embedding of exactly these words.
-    """
-    holder = network if hasattr(network, "embedding") else getattr(network, "leaves", None)
-    table = getattr(holder, "embedding", None)
-    if not isinstance(table, torch.nn.Embedding) or table.num_embeddings != len(vectors):
-        raise RecipeError(
-            f"{type(network).__name__} has no embedding of the {len(vectors)} words alone; word vectors need a tree "
-            'network with a vocabulary, or a sequence encoder with form="leaves"'
-        )
-    assert holder is not None
-    holder.embedding = WordVectors(vectors, table.embedding_dim, tuned=tuned)
+        Raises:
+            RecipeError: the network has no embedding of exactly these words.
+        """
+        holder: Any = network if hasattr(network, "embedding") else getattr(network, "leaves", None)
+        table = getattr(holder, "embedding", None)
+        if not isinstance(table, torch.nn.Embedding) or table.num_embeddings != len(vectors):
+            raise RecipeError(
+                f"{type(network).__name__} has no embedding of the {len(vectors)} words alone; word vectors need a "
+                'tree network with a vocabulary, or a sequence encoder with form="leaves"'
+            )
+        holder.embedding = cls(vectors, table.embedding_dim, tuned=tuned)

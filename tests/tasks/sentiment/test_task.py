@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from markdown_pages import table_below
 
 import treemem
 from treemem.errors import ParseError, RecipeError
 from treemem.model import Model
 from treemem.networks import NETWORKS, NetworkConfig, every_network
-from treemem.nn.word_vectors import WordVectors, set_word_vectors
+from treemem.nn.word_vectors import WordVectors
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.schedule import TreeBatch
+from treemem.task import task_folder
 from treemem.tasks.sentiment import Sentiment, SentimentDataOptions, read_treebank, read_word_vectors
 from treemem.tasks.sentiment.task import PhraseLogits
 from treemem.trees.forest import Forest
@@ -162,7 +164,7 @@ def test_a_network_that_reads_brackets_too_takes_no_word_vectors(folder: Path, v
     with pytest.raises(RecipeError, match='form="leaves"'):
         Model(task, NetworkConfig("LSTM", {"hidden_size": 4, "form": "brackets"}))
     with pytest.raises(RecipeError, match="Linear has no embedding"):
-        set_word_vectors(torch.nn.Linear(2, 2), torch.zeros(3, 2))
+        WordVectors.put_into(torch.nn.Linear(2, 2), torch.zeros(3, 2))
 
 
 @pytest.mark.parametrize(("name", "accuracy"), [("Tree-LSTM", 1.0), ("LSTM", 0.5)])
@@ -255,6 +257,18 @@ def test_the_study_trains_on_both_numbers_of_classes_in_the_given_folder(folder:
     assert len(DataSets(study, tmp_path, folder)["SST-2"]) == 8
     with pytest.raises(RecipeError, match="needs --data"):
         _ = DataSets(study, tmp_path)["SST-5"]
+
+
+def test_the_published_table_of_the_page_is_that_of_the_task() -> None:
+    page = (Path(task_folder("sentiment") or "") / "README.md").read_text(encoding="utf-8")
+    head, *rows = table_below(page, "## Published")
+    cells = {(row[0], column): cell for row in rows for column, cell in zip(head[1:], row[1:], strict=True)}
+    expected = {}
+    for figure in Sentiment.published:
+        spread = "" if figure.deviation is None else f" ± {100 * figure.deviation:.1f}"
+        classes = figure.split.removeprefix("test, ").removesuffix(" classes")
+        expected[figure.network, f"SST-{classes}"] = f"{100 * figure.value:.1f}{spread}"
+    assert cells == expected
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the treebank is not beside the checkout")
