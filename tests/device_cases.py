@@ -224,9 +224,10 @@ def _cases() -> dict[str, Callable[[int], Case]]:
     for name, config in every_network(12).items():
         few = {"slots": 4} if config.network == "OrderedMemory" else {}
         layers = {"num_layers": 2} if config.network == "Transformer" else {}
-        noise = (
-            {"noise": False} if any(each in config.network for each in ("BeamTree", "Gumbel")) else {}
-        )  # which each engine draws in its own order
+        random = any(each in config.network for each in ("BeamTree", "Gumbel"))
+        noise: dict[str, Any] = {"noise": False} if random else {}  # which each engine draws in its own order
+        if config.options.get("transitions") == "reinforced":
+            noise = {"temperature": 1e-9}  # so that samples are certain
         named[name] = partial(network_case, partial(config.replace(**few, **layers, **noise).build, VOCABULARY))
     makes: dict[str, Callable[[], nn.Module]] = {
         "Ordered Memory of both directions": lambda: OrderedMemory(

@@ -13,16 +13,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from treemem.cli import main
-from treemem.networks import NETWORKS
 from treemem.runs.trainer import Trainer
 from treemem.task import TASKS
 
-TASKS.register("next_letter", "language_model:NextLetter")
-TASKS.register("copy_letters", "copier:Copy")
 TASKS.register("odd_x", "node_labels:OddX")
 TASKS.register("first_leaf", "reinforce:FirstLeaf")
-NETWORKS.register("LetterLSTM", "language_model:LetterLSTM")
-NETWORKS.register("Copier", "copier:Copier")
 
 
 def die_before(step: int) -> None:

@@ -1,4 +1,4 @@
-"""Four learners that do not classify a tuple of trees, each through the ordinary commands and the ordinary ``fit``."""
+"""Learners that do not classify a tuple of trees, each through the ordinary commands and the ordinary ``fit``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ FOLDER = Path(__file__).parent
 ROOT = Path(treemem.__file__).parents[1]
 TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
-# task, network and its options, monitored metric, lines to predict, the predictions of a trained model (None: not said)
+# task: what its recipe says, lines to predict, the predictions of a trained model
+OF_TREES = "own: {network: TreeLSTM, options: {hidden_size: 12}}"
 PROOFS = {
-    "next_letter": ("LetterLSTM", "hidden_size: 16", "perplexity", ["a b c d", "c d e"], None),
-    "copy_letters": ("Copier", "hidden_size: 32", "exact match", ["a b", "c"], None),
-    "odd_x": ("TreeLSTM", "hidden_size: 12", "node accuracy", ["(f x y)", "(f x x)"], [[1, 0, 1], [1, 1, 0]]),
-    "first_leaf": ("TreeLSTM", "hidden_size: 12", "accuracy", ["(f x y)", "(f z x)"], ["x", "z"]),
+    "odd_x": ("node accuracy", ["(f x y)", "(f x x)"], [[1, 0, 1], [1, 1, 0]]),
+    "first_leaf": ("accuracy", ["(f x y)", "(f z x)"], ["x", "z"]),
 }
-EPOCHS = {"next_letter": 12, "copy_letters": 25, "odd_x": 25, "first_leaf": 25}
+OF_TEXT = """own: {network: LanguageModel, options: {hidden_size: 12, num_layers: 2, chunk_size: 4}}
+task_options: {words: 100}
+data: {training_size: 300, validation_size: 30, test_size: 30}"""
+NETWORKS = {"odd_x": OF_TREES, "first_leaf": OF_TREES, "language_modeling": OF_TEXT}
 
 
 def run(arguments: list[str], cwd: Path, expected: int = 0, launcher: tuple[str, ...] = ()) -> str:
@@ -38,11 +40,10 @@ def run(arguments: list[str], cwd: Path, expected: int = 0, launcher: tuple[str,
 
 
 def recipe(task: str, folder: Path) -> str:
-    network, options, *_ = PROOFS[task]
     path = folder / f"{task}.yaml"
     path.write_text(
-        f"task: {task}\nnetworks:\n  own:\n    network: {network}\n    options: {{{options}}}\n"
-        f"training: {{epochs: {EPOCHS[task]}, batch_size: 8, learning_rate: 0.02, checkpoint_steps: 3, seed: 1}}\n"
+        f"task: {task}\nnetworks:\n  {NETWORKS[task]}\n"
+        "training: {epochs: 25, batch_size: 8, learning_rate: 0.02, checkpoint_steps: 3, seed: 1}\n"
     )
     return str(path)
 
@@ -54,7 +55,7 @@ def log_of(folder: Path) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("task", PROOFS)
 def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task: str, tmp_path: Path) -> None:
-    _, _, metric, lines, predictions = PROOFS[task]
+    metric, lines, predictions = PROOFS[task]
     train = ["train", recipe(task, tmp_path)]
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
     predict = ["predict", "whole/own", "lines.txt", "-o", "answers.jsonl"]
@@ -67,16 +68,15 @@ def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task:
 
     scores = [record.fields for record in read_records(tmp_path / "whole" / "own" / "results.jsonl")]
     whole = next(score for score in scores if score["examples"] and list(score.values())[1] == "all")
-    assert whole[metric] < 2.5 if metric == "perplexity" else whole[metric] > 0.6
+    assert whole[metric] > 0.6
 
     answers = [record.fields for record in read_records(tmp_path / "answers.jsonl")]
     assert [answer["error"] for answer in answers] == [None] * len(lines)
-    if predictions is not None:
-        assert [answer["prediction"] for answer in answers] == predictions
+    assert [answer["prediction"] for answer in answers] == predictions
     assert lines[0].split()[-1].strip("()") in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("task", PROOFS)
+@pytest.mark.parametrize("task", NETWORKS)
 def test_two_processes_train_together(task: str, tmp_path: Path) -> None:
     train = ["train", recipe(task, tmp_path), "training.epochs=2"]
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

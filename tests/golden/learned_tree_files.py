@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from golden import gumbel_files
+from golden import crvnn_files, gumbel_files, spinn_files
 from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
@@ -127,4 +127,6 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     "bt_grc_onesoft_train.npz": partial(_soft, training=True, exact=1e-9),  # as its README says
     "bt_grc_onesoft_noise_train.npz": partial(_soft, training=True),
     **gumbel_files.CHECKS,
+    **crvnn_files.CHECKS,
+    **spinn_files.CHECKS,
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,17 @@ from treemem.induction import (
 )
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn import ONLSTM, RNN, BeamTreeGRC, EfficientBeamTreeGRC, GumbelTreeLSTM, OrderedMemory, TreeRNN
+from treemem.nn import (
+    ONLSTM,
+    RNN,
+    SPINN,
+    BeamTreeGRC,
+    CRvNN,
+    EfficientBeamTreeGRC,
+    GumbelTreeLSTM,
+    OrderedMemory,
+    TreeRNN,
+)
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.listops import ListOps
 from treemem.trees.brackets import parse_brackets
@@ -121,7 +132,7 @@ def check_joined(joined: torch.Tensor, found: list[Tree]) -> None:
         assert tree_from_splits(values[: len(words)], words) == tree
 
 
-@pytest.mark.parametrize("network", [GumbelTreeLSTM])
+@pytest.mark.parametrize("network", [GumbelTreeLSTM, CRvNN, partial(SPINN, transitions="reinforced")])
 def test_a_network_that_composes_step_by_step_gives_its_tree(network: Any) -> None:
     torch.manual_seed(1)
     encoder = network(4, VOCABULARY, form="leaves")
@@ -131,6 +142,16 @@ def test_a_network_that_composes_step_by_step_gives_its_tree(network: Any) -> No
         encoder.embedding.weight[VOCABULARY.leaves.index("not")] = torch.nan
     with pytest.raises(GraphError, match=r"sequence 2: the value of token 0 \('a'\)"):
         induced_trees(encoder, [Tree("a"), Tree("b"), TREES[2]])
+
+
+def test_gold_transitions_give_the_trees_of_the_batch() -> None:
+    encoder = SPINN(4, VOCABULARY, form="leaves", transitions="gold", tracker_size=0)
+    found = induced_trees(encoder, BATCH)
+    binary = Vocabulary(["a", "b"], [("f", 2)])
+    trees = [Tree("f", [Tree("f", [Tree("a"), Tree("b")]), Tree("a")]), Tree("b")]
+    own = SPINN(4, binary, form="leaves", transitions="gold")
+    assert [str(tree) for tree in induced_trees(own, trees)] == ["(X (X a b) a)", "b"]
+    assert [leaves(tree) for tree in found] == [leaves(tree) for tree in TREES]
 
 
 def test_brackets_that_were_tokens_are_leaves_until_they_are_removed() -> None:

@@ -48,6 +48,10 @@ NETWORKS = [
     NetworkConfig("GumbelTreeLSTM", {"embedding_size": 5, "temperature": 0.5, "input_dropout": 0.1}),
     NetworkConfig("GumbelTreeLSTM", {"leaf": "lstm", "noise": False, "engine": "naive"}),
     NetworkConfig("GumbelTreeLSTM", {"leaf": "bilstm", "intra_attention": True}),
+    NetworkConfig("CRvNN", {"transition_features": 2, "embedding_size": 5, "dropout": 0.1}),
+    NetworkConfig("CRvNN", {"window": 3, "modulated": False, "separate_norms": True, "engine": "naive"}),
+    NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 3, "embedding_size": 5, "temperature": 0.5}),
+    NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 2, "baseline": "value", "engine": "naive"}),
 ]
 
 
@@ -237,7 +241,9 @@ def test_an_encoder_is_rebuilt_from_its_plain_options(network: NetworkConfig) ->
         assert encoder.options[name] == value
 
 
-@pytest.mark.parametrize("name", ["LSTM", "ONLSTM", "OrderedMemory", "EfficientBeamTreeGRC", "GumbelTreeLSTM"])
+@pytest.mark.parametrize(
+    "name", ["LSTM", "ONLSTM", "OrderedMemory", "EfficientBeamTreeGRC", "GumbelTreeLSTM", "CRvNN", "SPINN"]
+)
 def test_the_engine_can_be_changed_and_the_options_with_it(name: str) -> None:
     encoder: Any = NetworkConfig(name, {"hidden_size": 20}).build(VOCABULARY)
     encoder.engine = "naive"

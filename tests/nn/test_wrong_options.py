@@ -11,9 +11,11 @@ from treemem.errors import RecipeError
 from treemem.nn import (
     LSTM,
     ONLSTM,
+    SPINN,
     BeamTreeGRC,
     ChildSumTreeLSTM,
     ClassifierHead,
+    CRvNN,
     EfficientBeamTreeGRC,
     GumbelTreeLSTM,
     NumberDecoder,
@@ -92,6 +94,14 @@ LAYERS = [
     (GumbelTreeLSTM, {"leaf": "gru"}, "leaf='gru' is none of linear, lstm, bilstm"),
     (GumbelTreeLSTM, {"leaf": "bilstm", "hidden_size": 7}, "hidden_size=7 must be even: each direction has half of it"),
     (GumbelTreeLSTM, {"temperature": 0}, "temperature must be above 0, not 0"),
+    (CRvNN, {"window": 4}, "window=4 must be odd: as many neighbours on the left as on the right"),
+    (CRvNN, {"threshold": 2}, "threshold must be a probability"),
+    (CRvNN, {"activation": "tanh"}, "activation='tanh' is none of gelu, relu"),
+    (CRvNN, {"cell_size": 0}, "cell_size must be at least 1"),
+    (SPINN, {"transitions": "given"}, "transitions='given' is none of gold, predicted, reinforced"),
+    (SPINN, {"tracker_size": 0}, "transitions='predicted' needs a tracker; set tracker_size"),
+    (SPINN, {"baseline": "mean"}, "baseline='mean' is none of ema, greedy, value, none"),
+    (SPINN, {"credited_steps": "some"}, "credited_steps='some' is none of free, all"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 

@@ -53,7 +53,8 @@ def run(lengths: tuple[int, ...], seed: int = 0, **options: Any) -> dict[str, Te
     own = [each.requires_grad_() for each in tensors(seed)]
     found = gumbel_trees(leaves, torch.tensor(lengths, dtype=torch.int64), weights(own), trace=True, **options)
     outputs = {"roots": found.roots, "compositions": found.compositions}
-    loss = sum((torch.cos(torch.arange(each.numel())).view(each.shape) * each).sum() for each in outputs.values())
+    weighted = [(torch.cos(torch.arange(each.numel())).view(each.shape) * each).sum() for each in outputs.values()]
+    loss = torch.stack(weighted).sum()
     if loss.requires_grad:
         loss.backward()
     gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in (leaves, *own)]

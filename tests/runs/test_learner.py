@@ -76,6 +76,22 @@ def test_the_gradient_is_that_of_the_weighted_sum_of_mean_losses_and_all_are_log
         assert record[f"{name}_loss"] == pytest.approx(mean.item())
 
 
+@pytest.mark.parametrize(
+    ("weights", "together"), [({}, {"size": 0.5}), ({"size": 0.0}, {}), ({"sum": 2.0}, {"size": 0.5, "sum": 2.0})]
+)
+def test_the_network_has_weights_of_its_own_unless_the_options_have_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: dict[str, float], together: dict[str, float]
+) -> None:
+    expected = first_gradients(monkeypatch)
+    trained(tmp_path / "options", together)
+    monkeypatch.undo()
+    monkeypatch.setattr(Penalized, "auxiliary_loss_weights", {"size": 0.5}, raising=False)
+    found = first_gradients(monkeypatch)
+    trained(tmp_path / "network", weights)
+    for each, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(each, other)
+
+
 def test_a_loss_that_the_network_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="auxiliary_losses names 'ponder'; the network's auxiliary losses: size, sum"):
         trained(tmp_path, {"size": 1.0, "ponder": 0.1})

@@ -55,9 +55,12 @@ def test_each_published_network_learns_from_a_batch(task: Task, name: str) -> No
     model = Model(task, network.replace(**TINY.get(network.network, {"hidden_size": 8})))
     examples = task.examples(Forest.from_trees(task.parse(text) for text in TEXTS[task.name]))
     trees_per_example = examples.trees_per_example
-    outputs = model(TreeBatch.from_trees(examples.forest, model.vocabulary, trees_per_example=trees_per_example))
-    assert outputs.shape == (3, len(task.class_names))  # type: ignore[attr-defined]
-    task.loss(outputs, {"label": torch.tensor([0, 1, 2])}).sum.backward()
+    output = model.run(TreeBatch.from_trees(examples.forest, model.vocabulary, trees_per_example=trees_per_example))
+    assert output.outputs.shape == (3, len(task.class_names))  # type: ignore[attr-defined]
+    losses = [task.loss(output.outputs, {"label": torch.tensor([0, 1, 2])}).sum]
+    losses += [each.sum for each in output.auxiliary_losses.values()]
+    losses += [output.encoded.trace["log_probability"].sum()] if name == "RL-SPINN" else []
+    torch.stack(losses).sum().backward()
     for weight, parameter in model.named_parameters():
         assert parameter.grad is not None, weight
         assert parameter.grad.isfinite().all(), weight

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
+from treemem.nn.crvnn import CRvNN
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.gumbel_tree_lstm import GumbelTreeLSTM
@@ -20,6 +21,7 @@ from treemem.nn.register_memory import RegisterMemory, RegisterState
 from treemem.nn.row_cache import RowCache
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.sequence_to_sequence import SequenceToSequence
+from treemem.nn.spinn import SPINN
 from treemem.nn.stack_tree_lstm import StackTreeLSTM
 from treemem.nn.stack_tree_rnn import StackTreeRNN
 from treemem.nn.step_cells import GRUCell, LSTMCell, MemoryCell, ONLSTMCell, StackedCells, StepCell, VanillaCell
@@ -36,7 +38,9 @@ __all__ = [
     "LSTM",
     "ONLSTM",
     "RNN",
+    "SPINN",
     "BeamTreeGRC",
+    "CRvNN",
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",

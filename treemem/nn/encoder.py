@@ -21,6 +21,7 @@ class Encoder:
         sort_key: the property of examples (height or length) by which sorting makes batches fast.
         supports_shared_subtrees: whether the states of a node depend only on its subtree, so that :class:`RowCache`
             can keep them.
+        auxiliary_loss_weights: of auxiliary losses by name, unless the recipe has other ones; 0 for those not named.
         needs_whole_batch: the option that makes the results of an example depend on its batch, or None.
     """
 
@@ -30,6 +31,10 @@ class Encoder:
     @property
     def supports_shared_subtrees(self) -> bool:
         return False
+
+    @property
+    def auxiliary_loss_weights(self) -> Mapping[str, float]:
+        return {}
 
     @property
     def needs_whole_batch(self) -> str | None:

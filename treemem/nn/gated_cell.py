@@ -37,11 +37,12 @@ class GatedCell(Resettable):
 
     Args:
         hidden_size: width of a state.
+        inner_size: width of the hidden layer; None: ``4 * hidden_size``.
     """
 
-    def __init__(self, hidden_size: int) -> None:
+    def __init__(self, hidden_size: int, inner_size: int | None = None) -> None:
         super().__init__()
-        inner = _EXPANSION * hidden_size
+        inner = _EXPANSION * hidden_size if inner_size is None else inner_size
         self.hidden_map = torch.nn.Linear(2 * hidden_size, inner)
         self.gate_map = torch.nn.Linear(inner, 4 * hidden_size)
         self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)

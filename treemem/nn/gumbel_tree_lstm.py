@@ -12,10 +12,11 @@ from treemem.checked_options import checked_choice, checked_flag, checked_scale
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.linear_state_leaves import LinearStateLeaves
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
-from treemem.ops.affine import Affine, linear
+from treemem.ops.affine import Affine
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
 from treemem.ops.lstm import LSTMWeights, naive_lstm
@@ -106,7 +107,7 @@ class GumbelTreeLSTM(SequenceEncoder):
         self.engine = engine
         self.leaves: torch.nn.Module
         if leaf == "linear":
-            self.leaves = _LinearLeaves(self.embedding_size, hidden_size)
+            self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)
         else:
             self.leaves = _LSTMLeaves(self.embedding_size, hidden_size, leaf == "bilstm")
         self.cell = _Cell(hidden_size, hidden_size // 2 if leaf == "bilstm" else hidden_size)
@@ -152,24 +153,6 @@ class GumbelTreeLSTM(SequenceEncoder):
         with in_evaluation_mode(self):
             joined = self(batch, trace=True).trace["joined"]
         return trees_over_tokens(self, batch, joined, tree_from_splits)
-
-
-class _LinearLeaves(torch.nn.Module):
-    """Leaves ``[h; c] = W e + b``."""
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.map = torch.nn.Linear(input_size, 2 * hidden_size)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        torch.nn.init.kaiming_normal_(self.map.weight)
-        torch.nn.init.zeros_(self.map.bias)
-
-    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""
-        return linear(inputs, Affine.of(self.map))
 
 
 class _LSTMLeaves(torch.nn.Module):

@@ -21,6 +21,19 @@ def highest(values: torch.Tensor, count: int) -> torch.Tensor:
     return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]
 
 
+def first_highest(scores: torch.Tensor) -> torch.Tensor:
+    """Return the place of the highest score along the last dimension, the first of those that differ by rounding alone.
+
+    Equal pairs of tokens have equal scores, but for rounding, which depends on how many are computed together.
+
+    Args:
+        scores: ``[..., choices]``; minus infinity where there is no choice.
+    """
+    largest = scores.masked_fill(scores == -torch.inf, 0).abs().amax(-1, keepdim=True)
+    rounding = 64 * torch.finfo(scores.dtype).eps * largest
+    return (scores >= scores.amax(-1, keepdim=True) - rounding).int().argmax(-1)
+
+
 def straight_through(scores: torch.Tensor, temperature: float | None) -> torch.Tensor:
     """Return the one-hot choice of the highest score, with the gradient of ``softmax(scores / temperature)``.
 
@@ -28,7 +41,7 @@ def straight_through(scores: torch.Tensor, temperature: float | None) -> torch.T
         scores: ``[choices]``.
         temperature: None: the choice has no gradient.
     """
-    choice = functional.one_hot(scores.argmax(), len(scores)).to(scores)
+    choice = functional.one_hot(first_highest(scores), len(scores)).to(scores)
     if temperature is None:
         return choice
     probability = (scores / temperature).softmax(0)

@@ -97,7 +97,8 @@ class Learner:
         """Take one optimiser step on the weighted mean losses. Waits for all processes.
 
         Args:
-            losses: of this process, by name. Their weights are ``options.auxiliary_losses``, and 1 for the main loss.
+            losses: of this process, by name. Their weights are ``options.auxiliary_losses``, or else those of the
+                network, and 1 for the main loss.
             optimizer: index of the optimiser.
 
         Returns:
@@ -109,7 +110,8 @@ class Learner:
         chosen = self.optimizers[optimizer]
         chosen.zero_grad()
         total = self.summed(losses)
-        weights = {MAIN_LOSS: 1.0, **self.options.auxiliary_losses}
+        of_network = getattr(self.model.encoder, "auxiliary_loss_weights", {})
+        weights = {MAIN_LOSS: 1.0, **of_network, **self.options.auxiliary_losses}
         for name in weights:
             if name not in total:
                 have = ", ".join(other for other in total if other != MAIN_LOSS) or "none"

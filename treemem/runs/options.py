@@ -60,8 +60,9 @@ class TrainingOptions:
             value, multiply the rate by ``plateau_factor``.
         warmup: fraction of all steps over which the rate rises linearly from 0. Not with ``"plateau"``. It fixes
             ``epochs`` too.
-        auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; 0 by default.
-        weight_decay: an L2 penalty on all parameters , decoupled with ``"adamw"``.
+        auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; by default
+            those of the network, most often 0.
+        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"``.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.
         average_after: average the weights as NT-ASGD does (Merity et al. 2018): after an evaluation that is worse than

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from treemem.ops.choices import Noise
+from treemem.ops.choices import Noise, first_highest
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.tree_lstm import TreeLSTMStepPair
@@ -95,7 +95,7 @@ class _GumbelTrees(torch.autograd.Function):
                     noisy = noisy + problem.noise((active, num_pairs))
                 absent = column[:num_pairs] >= lengths[:active, None] - (number + 1)
                 noisy = noisy.masked_fill(absent, -torch.inf)
-                place = noisy.argmax(1, keepdim=True)
+                place = first_highest(noisy)[:, None]
                 if problem.temperature is not None:
                     probability = (noisy / problem.temperature).softmax(1)
             chosen = pairs.gather(1, place)

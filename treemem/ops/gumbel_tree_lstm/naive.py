@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from treemem.ops.choices import Noise, straight_through
+from treemem.ops.choices import Noise, first_highest, straight_through
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights, compose
 
 
@@ -38,7 +38,7 @@ def naive_tree(
             scores = composed.chunk(2, 1)[0] @ weights.query / weights.scale
             noisy = scores if noise is None else scores + noise((1, num_pairs))[0]
             choice = straight_through(noisy, temperature)[:, None]
-            place = int(noisy.argmax())
+            place = int(first_highest(noisy))
             until = choice.cumsum(0)
             before = torch.cat([until.new_zeros(1, 1), until[:-1]])
             nodes = choice * composed + (1 - until) * nodes[:-1] + before * nodes[1:]

@@ -1,0 +1,17 @@
+"""Continuous recursion: every token gives way to its right neighbour with a probability, which composes both."""
+
+from __future__ import annotations
+
+from treemem.ops.crvnn.naive import naive_recursion
+from treemem.ops.crvnn.sequences import CRvNNEngine, continuous_recursion, with_ends
+from treemem.ops.crvnn.weights import CRvNNWeights, Recursion, TransitionFeatures
+
+__all__ = [
+    "CRvNNEngine",
+    "CRvNNWeights",
+    "Recursion",
+    "TransitionFeatures",
+    "continuous_recursion",
+    "naive_recursion",
+    "with_ends",
+]

@@ -1,0 +1,160 @@
+"""Transitions over a batch of sequences, on the engine of one's choice."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from treemem.checked_options import checked_choice
+from treemem.device_copy import to_device
+from treemem.ops.affine import linear
+from treemem.ops.spinn.fused import Problem, fused_transitions
+from treemem.ops.spinn.naive import naive_transitions
+from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
+
+SPINNEngine = Literal["auto", "fused", "naive"]
+
+
+class TransitionRun(NamedTuple):
+    """What happened to sequences of ``tokens`` tokens in ``2 * tokens - 1`` steps.
+
+    Attributes:
+        roots: ``[h; c]``, ``[sequences, 2 * hidden_size]``; 0 for an empty sequence.
+        logits: of shift and reduce before the temperature, ``[sequences, steps, 2]``, 0 after the last step; None
+            without a tracker.
+        actions: what was done, 0 shift and 1 reduce, int64 ``[sequences, steps]``; 0 after the last step.
+        chosen: what was chosen or given, even if it was not possible; as ``actions``.
+    """
+
+    roots: torch.Tensor
+    logits: torch.Tensor | None
+    actions: torch.Tensor
+    chosen: torch.Tensor
+
+    def joined(self, lengths: torch.Tensor) -> torch.Tensor:
+        """Return the number of the composition, from 1, that joins what begins at a token with what is before it.
+
+        Args:
+            lengths: int64 ``[sequences]``, on the CPU. The host waits once.
+
+        Returns:
+            ``[sequences, longest]``, 0 at the first token and at padding, NaN if the root is not finite.
+        """
+        longest = (self.actions.shape[1] + 1) // 2
+        found = torch.zeros(len(lengths), longest, dtype=self.roots.dtype)
+        for row, (actions, length) in enumerate(zip(self.actions.tolist(), lengths.tolist(), strict=True)):
+            begins: list[int] = []
+            next_token = count = 0
+            for action in actions[: max(2 * length - 1, 0)]:
+                if action == REDUCE:
+                    count += 1
+                    found[row, begins.pop()] = count
+                else:
+                    begins.append(next_token)
+                    next_token += 1
+        finite = self.roots.detach().isfinite().all(1, keepdim=True)
+        return to_device(found, self.roots.device).masked_fill(~finite, torch.nan)
+
+
+def run_transitions(
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: SPINNWeights,
+    *,
+    given: torch.Tensor | None = None,
+    policy: Policy | None = None,
+    engine: SPINNEngine = "auto",
+) -> TransitionRun:
+    """Run the transitions of sequences, each as if it were alone.
+
+    A transition that is not possible is replaced by the other one: a reduce of fewer than two nodes, and a shift after
+    the last token.
+
+    Args:
+        leaves: ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``, on the right of each sequence padding of any
+            content.
+        lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
+        weights: of cell and tracker.
+        given: transitions, int64 ``[sequences, 2 * longest - 1]``, where the leaves are.
+        policy: chooses transitions if none are given; by default the likelier one.
+        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but draw other numbers.
+
+    Raises:
+        RecipeError: an unknown engine.
+    """
+    checked_choice("engine", engine, get_args(SPINNEngine))
+    sequences, longest, width = leaves.shape
+    steps = max(2 * longest - 1, 0)
+    policy = Policy() if policy is None else policy
+    roots = leaves.new_zeros(sequences, width)
+    logits = None if weights.tracker is None else leaves.new_zeros(sequences, steps, 2)
+    actions, chosen = (torch.zeros(sequences, steps, dtype=torch.int64, device=leaves.device) for _ in range(2))
+    order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
+    if not len(order):
+        return TransitionRun(roots, logits, actions, chosen)
+    own = lengths[order]
+    most = int(own[0])
+    order_there, own_there = (to_device(each, leaves.device) for each in (order, own))
+    if given is not None:
+        given = given.index_select(0, order_there)
+    leaves = leaves.index_select(0, order_there)[:, :most]
+    if engine == "naive":
+        lists = None if given is None else given.tolist()
+        every = [
+            naive_transitions(leaves[row, :length], weights, policy, None if lists is None else lists[row])
+            for row, length in enumerate(own.tolist())
+        ]
+        found = torch.stack([each.root for each in every])
+        of_steps = [
+            torch.nn.utils.rnn.pad_sequence(list(each), batch_first=True)
+            for each in (
+                [one.logits for one in every],
+                [torch.tensor(one.actions, device=leaves.device) for one in every],
+                [torch.tensor(one.chosen, device=leaves.device) for one in every],
+            )
+        ]
+    else:
+        step_counts = 2 * own - 1
+        sizes = (step_counts[:, None] > torch.arange(2 * most - 1)).sum(0).tolist()
+        there = torch.arange(most, device=leaves.device) < own_there[:, None]
+        transition = None if weights.tracker is None else weights.tracker.transition
+        problem = Problem(own_there, sizes, given, policy, transition)
+        found, tracked, *of_actions = fused_transitions(leaves.masked_fill(~there[:, :, None], 0), weights, problem)
+        of_logits = tracked[..., :0]
+        if transition is not None:
+            in_step = torch.arange(2 * most - 1, device=leaves.device) < 2 * own_there[:, None] - 1
+            of_logits = linear(tracked, transition).masked_fill(~in_step[:, :, None], 0)
+        of_steps = [of_logits, *of_actions]
+    wider = steps - (2 * most - 1)
+    if logits is not None:
+        logits = logits.index_copy(0, order_there, functional.pad(of_steps[0], (0, 0, 0, wider)))
+    actions, chosen = (
+        whole.index_copy(0, order_there, functional.pad(each, (0, wider)))
+        for whole, each in zip((actions, chosen), of_steps[1:], strict=True)
+    )
+    return TransitionRun(roots.index_copy(0, order_there, found), logits, actions, chosen)
+
+
+def transition_actions(reductions: NDArray[np.int64], begin: NDArray[np.int64]) -> torch.Tensor:
+    """Return the transitions of sequences from the numbers of reductions after each token.
+
+    Args:
+        reductions: int64 ``[tokens of all sequences]``; one less than tokens in each sequence.
+        begin: int64 ``[sequences + 1]``, where each sequence begins.
+
+    Returns:
+        int64 ``[sequences, 2 * longest - 1]``, on the CPU; 0 after the end of shorter sequences.
+    """
+    lengths = np.diff(begin)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    until = np.cumsum(reductions)
+    before = np.concatenate([[0], until])[begin[:-1]]
+    last = np.arange(len(reductions)) - np.repeat(begin[:-1], lengths) + until - np.repeat(before, lengths)
+    actions = np.full((len(lengths), max(2 * int(lengths.max(initial=0)) - 1, 0)), REDUCE)
+    actions[row, last - reductions] = 0
+    steps = np.arange(actions.shape[1])
+    return torch.from_numpy(np.where(steps < 2 * lengths[:, None] - 1, actions, 0))

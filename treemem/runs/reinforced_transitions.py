@@ -1,0 +1,102 @@
+"""REINFORCE for the transitions of SPINN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from treemem.data.loader import Batch
+from treemem.data.sum_count import SumCount
+from treemem.device_copy import to_device
+from treemem.errors import RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.runs.learner import MAIN_LOSS, Learner
+from treemem.task import ClassificationTask
+
+_UPDATE = 0.1  # of the average of the rewards, as in the authors' code
+
+
+class ReinforcedTransitions(Learner):
+    """Trains a :class:`~treemem.nn.SPINN` with ``transitions="reinforced"`` on a task of classification.
+
+    To the main loss it adds ``"policy"``, the mean over all steps of ``-log p (reward - baseline)``, 0 at steps that
+    are not credited. Both trees of a pair get the reward
+    of the pair. ``"reward"`` is logged.
+    """
+
+    average: float = 0.0
+
+    def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
+        """Sample transitions, and credit them with the reward.
+
+        Raises:
+            RecipeError: a task without classes.
+        """
+        losses: dict[str, SumCount] = {}
+        rewards = SumCount.zero()
+        if batch.num_examples:
+            output = self.run(batch)
+            reward = self._reward(output.outputs.detach(), targets)
+            rewards = SumCount(reward.sum(), float(len(reward)))
+            losses[MAIN_LOSS] = self.model.task.loss(output.outputs, targets)
+            baseline = self._baseline(batch, targets)
+            if "value" in output.encoded.trace:
+                baseline, losses["value"] = self._predicted(output.encoded.trace["value"], reward)
+            losses["policy"] = self._policy_loss(output.encoded, reward - baseline)
+        total = self.update(losses)
+        total["reward"] = self.summed({"reward": rewards})["reward"]
+        self.average += _UPDATE * (float(total["reward"].mean) - self.average)
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the average of the rewards."""
+        return {**super().state_dict(), "average": self.average}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a saved state."""
+        super().load_state_dict(state)
+        self.average = state["average"]
+
+    def _policy_loss(self, encoded: Any, advantage: Tensor) -> SumCount:
+        log_probability, free = encoded.trace["log_probability"], encoded.trace["free"]
+        of_trees = advantage.repeat_interleave(len(log_probability) // len(advantage))
+        credited = free if self.model.encoder.credited_steps == "free" else torch.ones_like(free)  # 0 after the end
+        steps = (2 * encoded.lengths - 1).clamp(min=0).sum()
+        return SumCount(-(log_probability * credited * of_trees[:, None]).sum(), steps)
+
+    def _baseline(self, batch: Batch, targets: Mapping[str, Tensor]) -> Tensor | float:
+        baseline = self.model.encoder.baseline
+        if baseline == "greedy":
+            with in_evaluation_mode(self.model), self.fabric.autocast():
+                return self._reward(self.model(batch).float(), targets)
+        return self.average if baseline == "ema" else 0.0
+
+    def _predicted(self, value: Tensor, reward: Tensor) -> tuple[Tensor, SumCount]:
+        """Return the predicted rewards, without gradients, and the loss of the prediction."""
+        of_examples = value.view(len(reward), -1).mean(1)
+        if self.model.encoder.reward == "accuracy":
+            loss = functional.binary_cross_entropy_with_logits(of_examples, reward, reduction="sum")
+            return of_examples.detach().sigmoid(), SumCount(loss, float(len(reward)))
+        return of_examples.detach(), SumCount((of_examples - reward).square().sum(), float(len(reward)))
+
+    def _reward(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
+        if not isinstance(self.model.task, ClassificationTask):
+            raise RecipeError(
+                f"reinforced transitions need a task of classification, and {self.model.task.name} is not; choose "
+                "another network"
+            )
+        arrays = {name: each.cpu().numpy() for name, each in targets.items()}
+        probability = torch.from_numpy(self.model.task.probabilities(outputs.float().cpu(), arrays))
+        label = torch.from_numpy(arrays["label"]).long()
+        if probability.dim() == 1:  # of yes
+            probability = torch.stack([1 - probability, probability], 1)
+        if self.model.encoder.reward == "accuracy":
+            reward = (probability.argmax(1) == label).to(outputs.dtype)
+        else:
+            others = 1 - probability.gather(1, label[:, None]).squeeze(1)
+            reward = -others.clamp(min=torch.finfo(outputs.dtype).tiny).log().to(outputs.dtype)
+        return to_device(reward, outputs.device)
