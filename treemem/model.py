@@ -58,7 +58,8 @@ class Model(nn.Module):
         self.task = task
         self.network = network
         self.vocabulary = task.vocabulary if vocabulary is None else vocabulary
-        self.encoder = network.build(self.vocabulary, networks, form=task.token_form)
+        encoder = network.build(self.vocabulary, networks, form=task.token_form)
+        self.encoder = task.prepared(encoder, self.vocabulary)
         self.temperature = 1.0
         if not hasattr(self.encoder, "hidden_size"):
             raise RecipeError(

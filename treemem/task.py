@@ -248,6 +248,13 @@ class Task(ABC):
         """Return examples that are predicted one by one; not :meth:`examples` if that joins them to a stream."""
         return self.examples(data)
 
+    def prepared(self, network: nn.Module, vocabulary: Vocabulary) -> nn.Module:
+        """Return a network that was just made after changing it: with word vectors, for example. By default as it is.
+
+        A checkpoint's weights are loaded afterwards, so shapes must depend on :attr:`options` and vocabulary alone.
+        """
+        return network
+
     @abstractmethod
     def head(self, hidden_size: int) -> nn.Module:
         """Return what turns an encoder's output into the outputs that :meth:`loss` and :meth:`kept` read."""
@@ -412,6 +419,7 @@ TASKS: Registry[type[Task]] = Registry(
         "table_nodes": "treemem.tasks.table.nodes:TableNodes",
         "transduction": "treemem.tasks.transduction.task:Transduction",
         "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
+        "sentiment": "treemem.tasks.sentiment.task:Sentiment",
     },
 )
 

@@ -17,7 +17,7 @@ def test_every_task_is_listed_with_recipes_and_trained_models(capsys: pytest.Cap
     assert "trained models: equation_verification" in printed
 
 
-@pytest.mark.parametrize("name", ["equation_verification", "listops", "logical_inference"])
+@pytest.mark.parametrize("name", ["equation_verification", "listops", "logical_inference", "sentiment"])
 def test_every_option_of_a_tasks_data_is_described_with_its_default(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

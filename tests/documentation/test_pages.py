@@ -15,7 +15,10 @@ MODELS = [f"models/{path.name}" for path in sorted((DOCS / "models").glob("*.md"
 OTHERS = [
     *("index.md", "tutorial.md", "own_trees.md", "training.md", "own_task.md", "induced_trees.md"),
     *("../tasks/equation_verification/README.md", "tasks/equation_completion.md"),
-    *(f"../tasks/{name}/README.md" for name in ("language_modeling", "constituency", "syntactic_evaluation")),
+    *(
+        f"../tasks/{name}/README.md"
+        for name in ("language_modeling", "constituency", "sentiment", "syntactic_evaluation")
+    ),
 ]
 
 

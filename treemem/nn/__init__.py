@@ -32,6 +32,7 @@ from treemem.nn.tree_network import TreeLayer, TreeNetwork
 from treemem.nn.tree_rnn import TreeRNN
 from treemem.nn.tree_states import TreeStates
 from treemem.nn.universal_transformer import UniversalTransformer
+from treemem.nn.word_vectors import WordVectors
 
 __all__ = [
     "LSTM",
@@ -84,4 +85,5 @@ __all__ = [
     "TreeStates",
     "UniversalTransformer",
     "VanillaCell",
+    "WordVectors",
 ]

@@ -149,8 +149,11 @@ class Study:
         }
         return {"task": self.folder.task.name, "networks": networks, "seeds": list(self.seeds)}
 
-    def runs(self) -> list[StudyRun]:
+    def runs(self, data_folder: Path | None = None) -> list[StudyRun]:
         """Return the runs, seed by seed, so that the first seed's table is complete first.
+
+        Args:
+            data_folder: of the user, for ``{data}`` in task options; without it, these options are left out.
 
         Raises:
             RecipeError: the file has a wrong field or value.
@@ -161,7 +164,7 @@ class Study:
         row = self.row or ("{network}, {variant}" if self.variants else "{network}")
         for variant, changes in (self.variants or {"": {}}).items():
             try:
-                recipe = parse_recipe(self._varied(changes))
+                recipe = parse_recipe(self._varied(changes, data_folder))
             except RecipeError as error:
                 raise RecipeError(f"the study {self.name}, variant {variant!r}: {error}") from error
             task = recipe.make_task()
@@ -175,7 +178,7 @@ class Study:
                     found.append((place, run))
         return [run for _, run in sorted(found, key=lambda each: each[0])]
 
-    def _varied(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def _varied(self, changes: Mapping[str, Any], data_folder: Path | None) -> dict[str, Any]:
         """Return the fields of a variant's recipe."""
         _check_fields(changes, _VARIED, "a variant")
         content = copy.deepcopy(self.base)
@@ -186,6 +189,11 @@ class Study:
             network["options"] |= {**self.network_options, **changes.get("network_options", {})}
         for name in ("training", "task_options"):
             content[name] = {**content.get(name, {}), **getattr(self, name), **changes.get(name, {})}
+        content["task_options"] = {
+            name: _with_folder(value, data_folder)
+            for name, value in content["task_options"].items()
+            if data_folder is not None or not _names_folder(value)
+        }
         content["seeds"] = list(changes.get("seeds", content["seeds"]))
         return content
 
@@ -196,7 +204,7 @@ class DataSets:
     A file describes a data set by ``options`` of the task's data, and ``task_options`` if the task is not at its
     defaults, or by ``make``, a function of the task's package. Its
     first argument is the data set ``from``, or the path of the user's file ``file``; other fields are arguments.
-    In options, ``{data}`` stands for the user's data folder.
+    In both options, ``{data}`` stands for the user's data folder.
 
     Args:
         study: whose data sets.
@@ -262,17 +270,23 @@ class DataSets:
             first = self.files[entry["file"]] if "file" in entry else self[entry["from"]]
             made: Forest = self._study.folder.function(entry["make"])(first, **arguments)
             return made
-        options = dict(entry["options"])
-        for name, value in options.items():
-            if isinstance(value, str) and "{data}" in value:
-                if self._data is None:
-                    raise RecipeError(f"the study {self._study.name} needs --data, the folder of the published files")
-                options[name] = value.format(data=self._data)
         task = self._study.folder.task
-        content = {"task": task.name, "data": options, "networks": {"any": _any_network(task)}}
-        content["task_options"] = entry.get("task_options", {})
+        content: dict[str, Any] = {"task": task.name, "networks": {"any": _any_network(task)}}
+        for field_name, values in (("data", entry["options"]), ("task_options", entry.get("task_options", {}))):
+            if self._data is None and any(map(_names_folder, values.values())):
+                raise RecipeError(f"the study {self._study.name} needs --data, the folder of the published files")
+            content[field_name] = {name: _with_folder(value, self._data) for name, value in values.items()}
         recipe = parse_recipe(content)
         return recipe.make_task().make_data(recipe.data).forest
+
+
+def _names_folder(value: Any) -> bool:
+    return isinstance(value, str) and "{data}" in value
+
+
+def _with_folder(value: Any, data: Path | None) -> Any:
+    """Return the value of an option with the user's data folder in place of ``{data}``."""
+    return value.format(data=data) if _names_folder(value) else value
 
 
 def _any_network(task: type[Task]) -> dict[str, Any]:
@@ -334,7 +348,7 @@ def run_study_file(
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
     """
-    planned, folder = study.runs(), runs / study.folder.task.name
+    planned, folder = study.runs(data), runs / study.folder.task.name
     known = {entry["file"] for entry in study.folder.shared.get("data", {}).values() if "file" in entry}
     unknown = [name for name in files or {} if name not in known]
     if unknown:

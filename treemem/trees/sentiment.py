@@ -42,16 +42,22 @@ def read_sentiment_trees(path: str | os.PathLike[str]) -> Forest:
             if not line.strip():
                 continue
             try:
-                trees.append(_tree(line))
+                tree, own = parse_sentiment_tree(line)
             except ParseError as error:
                 raise error.at(number, name) from error
-            classes += _classes_in_postorder(line)
+            trees.append(tree)
+            classes += own
     if not trees:
         raise RecipeError(f"there is no tree in {name}; it needs lines such as (3 (2 It) (4 (2 works) (2 .)))")
     return Forest.from_trees(trees, node_data={"class": np.array(classes, np.int64)})
 
 
-def _tree(line: str) -> Tree:
+def parse_sentiment_tree(line: str) -> tuple[Tree, list[int]]:
+    """Return the tree of a line and the class of each node, in post-order.
+
+    Raises:
+        ParseError: the line is no such tree.
+    """
     words = _PRETERMINAL.findall(line)
     text = _PRETERMINAL.sub(lambda found: json.dumps(found[2]), line)
     try:
@@ -71,7 +77,7 @@ def _tree(line: str) -> Tree:
         pending[-2:] = [Tree(CONSTITUENT, pending[-2:])]
     if num_leaves != len(words):
         raise ParseError(f"{num_leaves} words, and {len(words)} of them have a class", line, 0, _EXPECTED)
-    return pending[0]
+    return pending[0], _classes_in_postorder(line)
 
 
 def _classes_in_postorder(line: str) -> list[int]:

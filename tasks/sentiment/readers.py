@@ -1,0 +1,145 @@
+"""Read the folder of the treebank, and vectors of words from text files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import ParseError, RecipeError
+from treemem.records import open_source
+from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.forest import Forest
+from treemem.trees.sentiment import read_sentiment_trees
+from treemem.trees.tree import Tree
+
+FILES = {"train": "train.txt", "validation": "dev.txt", "test": "test.txt"}
+
+
+def treebank_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths of the training, validation and test sentences."""
+    return [Path(folder) / name for name in FILES.values()]
+
+
+def read_treebank(folder: str | os.PathLike[str]) -> Forest:
+    """Return the trees of ``train.txt``, ``dev.txt`` and ``test.txt``.
+
+    Returns:
+        The trees; ``node_data["class"]`` has the class of each node, from 0 to 4, and ``tree_data["split"]`` the split.
+
+    Raises:
+        RecipeError: a file is missing or has no tree.
+        ParseError: a line is not a tree; with file and line.
+    """
+    parts = []
+    for path in treebank_files(folder):
+        if not path.is_file():
+            raise RecipeError(
+                f"there is no file {path}; the folder needs train.txt, dev.txt and test.txt of the Stanford Sentiment "
+                "Treebank, in brackets such as (3 (2 It) (4 (2 works) (2 .))). Search for trainDevTestTrees_PTB.zip"
+            )
+        parts.append(read_sentiment_trees(path))
+    forest = Forest.concatenate(parts)
+    return forest.with_data(
+        node_data=forest.node_data, tree_data={"split": np.repeat([*FILES], [len(part) for part in parts])}
+    )
+
+
+def lower_cased(forest: Forest) -> Forest:
+    """Return the trees with words in lower case."""
+    table: dict[str, int] = {CONSTITUENT: 0}
+    lowered = np.array([table.setdefault(label.lower(), len(table)) for label in forest.labels], np.int32)
+    label = np.where(forest.arity == 0, lowered[forest.label], 0).astype(np.int32)
+    return Forest(
+        tuple(table), label, forest.arity, forest.begin, node_data=forest.node_data, tree_data=forest.tree_data
+    )
+
+
+def format_sentiment(tree: Tree, classes: Sequence[int]) -> str:
+    """Return a tree in the brackets of the treebank.
+
+    Args:
+        tree: whose leaves are words.
+        classes: of its nodes, in post-order.
+    """
+    pending: list[str] = []
+    for node, number in zip(tree.postorder(), classes, strict=True):
+        if node.is_leaf:
+            pending.append(f"({number} {node.label})")
+        else:
+            pending[-node.arity :] = [f"({number} {' '.join(pending[-node.arity :])})"]
+    return pending[0]
+
+
+class FoundVectors(NamedTuple):
+    """The vectors that a file has of some words.
+
+    Attributes:
+        words: those found, with their rows.
+        vectors: float32 ``[words, width]``.
+    """
+
+    words: dict[str, int]
+    vectors: NDArray[np.float32]
+
+
+def read_word_vectors(path: str | os.PathLike[str], wanted: Container[str]) -> FoundVectors:
+    """Return the vectors of some words from a text file of GloVe or word2vec.
+
+    A line is a word and its numbers, separated by spaces. A first line of two whole numbers is the header of word2vec.
+    The file is read as a stream, so that only the wanted vectors take memory. A word that is there twice has its first
+    vector.
+
+    Args:
+        path: of the file; a name that ends in ``.gz`` is unpacked.
+        wanted: words to keep.
+
+    Raises:
+        RecipeError: no such file, or it has no vectors.
+        ParseError: a line of another width, or with a vector that is not finite numbers; with file and line.
+    """
+    name = os.fspath(path)
+    words: dict[str, int] = {}
+    rows: list[list[float]] = []
+    width = 0
+    with open_source(path) as stream:
+        for number, raw in enumerate(stream, start=1):
+            line = raw.rstrip(b" \r\n")
+            if not line:
+                continue
+            spaces = line.count(b" ")
+            if number == 1 and spaces == 1 and all(part.isdigit() for part in line.split(b" ")):
+                width = int(line.split(b" ")[1])
+                continue
+            width = width or spaces
+            if spaces < width or not width:
+                raise ParseError(f"{spaces} numbers after the word", expected=f"{width or 'some'}").at(number, name)
+            word = line.rsplit(b" ", width)[0] if spaces > width else line.partition(b" ")[0]
+            text = word.decode("utf-8", "replace")
+            if spaces > width and _is_number(word.rpartition(b" ")[2]):
+                raise ParseError(f"more than {width} numbers after the word", expected=f"{width}").at(number, name)
+            if text not in wanted or text in words:
+                continue
+            try:
+                values = [float(part) for part in line[len(word) + 1 :].split(b" ")]
+            except ValueError:
+                values = []
+            if not values or not np.isfinite(values).all():
+                raise ParseError(f"the vector of {text!r:.60} is not {width} finite numbers").at(number, name)
+            words[text] = len(rows)
+            rows.append(values)
+    if not width:
+        raise RecipeError(f"there are no vectors in {name}; a line is a word and its numbers, separated by spaces")
+    return FoundVectors(words, np.array(rows, np.float32).reshape(len(rows), width))
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,354 @@
+"""The sentiment task: the class of a sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.data.examples import Examples, TaskData, split_numbers
+from treemem.data.sum_count import SumCount
+from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.metrics.score import PublishedFigure
+from treemem.networks import NetworkConfig, every_network
+from treemem.nn.encoder_output import EncoderOutput
+from treemem.nn.heads import ClassifierHead
+from treemem.nn.tree_states import TreeStates
+from treemem.nn.word_vectors import WordVectors
+from treemem.records import read_records
+from treemem.task import ClassificationTask
+from treemem.tasks.sentiment.data import SentimentDataOptions, node_classes, root_classes, sentiment_data
+from treemem.tasks.sentiment.published import PUBLISHED_FIGURES
+from treemem.tasks.sentiment.readers import (
+    FoundVectors,
+    format_sentiment,
+    lower_cased,
+    read_treebank,
+    read_word_vectors,
+    treebank_files,
+)
+from treemem.trees.brackets import CONSTITUENT, parse_brackets
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS, split_of, text_of
+from treemem.trees.sentiment import parse_sentiment_tree
+from treemem.trees.source_text import decode_source
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+Supervision = Literal["nodes", "root"]
+UNKNOWN = "<unk>"
+_NAMES = {
+    2: ("negative", "positive"),
+    5: ("very negative", "negative", "neutral", "positive", "very positive"),
+}
+
+
+@dataclass(frozen=True)
+class Sentiment(ClassificationTask):
+    """The sentiment of sentences of film reviews, from the Stanford Sentiment Treebank (Socher et al. 2013).
+
+    Data are forests of binary trees over words. ``node_data["class"]`` has the class of each node, from 0 (very
+    negative) to 4; -1 if it is not known. Tree networks read the trees, sequence networks their leaves.
+
+    Args:
+        path: the folder of ``train.txt``, ``dev.txt`` and ``test.txt``. A checkpoint needs none.
+        classes: 5, or 2: negative and positive, without neutral sentences.
+        supervision: ``"nodes"``: tree networks learn the class of every labelled node, as in Tai et al. 2015; with two
+            classes, neutral nodes have none. ``"root"``: of whole sentences alone. Sequence networks have no nodes and
+            learn the class of the whole in either case.
+        vectors: a text file of GloVe or word2vec; see :func:`~treemem.tasks.sentiment.readers.read_word_vectors`. Words
+            without a vector there have 0. None: vectors are learned from the trees alone.
+        tuned: whether the vectors of the file are trained too.
+        vector_size: width of the vectors; by default that of the file.
+        least_count: a word is known if it has a vector, or is in the training sentences so often. Others are read as
+            ``<unk>``.
+        lower: whether words are read in lower case.
+        dropout: of the head.
+
+    Raises:
+        RecipeError: an option outside its range.
+    """
+
+    name: ClassVar[str] = "sentiment"
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "length"
+    published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
+    networks: ClassVar[Mapping[str, NetworkConfig]] = every_network(100)
+    data_options: ClassVar[type] = SentimentDataOptions
+    text_columns: ClassVar[tuple[str, ...]] = ("tree",)
+    record_fields: ClassVar[Mapping[str, str]] = {
+        "tree": "a tree with classes, as in (3 (2 It) (4 (2 works) (2 .))) (or text)",
+        "split": "train, validation or test; may be left out",
+    }
+
+    path: str | None = None
+    classes: int = 5
+    supervision: Supervision = "nodes"
+    vectors: str | None = None
+    tuned: bool = False
+    vector_size: int | None = None
+    least_count: int = 2
+    lower: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.classes not in _NAMES:
+            raise RecipeError(f"classes must be 2 or 5, not {self.classes!r:.60}")
+        checked_choice("supervision", self.supervision, get_args(Supervision))
+        checked_count("least_count", self.least_count)
+        checked_probability("dropout", self.dropout)
+        for name in ("tuned", "lower"):
+            checked_flag(name, getattr(self, name))
+        if self.vector_size is not None:
+            checked_count("vector_size", self.vector_size)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as plain data, without the places of files."""
+        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("path", "vectors")]
+        return {**{name: getattr(self, name) for name in fields}, "vector_size": self._vector_size}
+
+    @property
+    def _vector_size(self) -> int | None:
+        found = None if self.vectors is None else self._files.found
+        return self.vector_size if found is None else found.vectors.shape[1]
+
+    @property
+    def treebank(self) -> Forest:
+        """The sentences of all splits, with words as they are read.
+
+        Raises:
+            RecipeError: ``path`` is not given, a file is missing, or its vectors have another width than
+                ``vector_size``.
+            ParseError: a line of a file cannot be read.
+        """
+        return self._files.forest
+
+    @cached_property
+    def _files(self) -> _Files:
+        if self.path is None:
+            raise RecipeError(
+                "sentiment needs the Stanford Sentiment Treebank, which does not come with treemem; unpack its "
+                "trainDevTestTrees_PTB.zip and give the folder of train.txt, dev.txt and test.txt with "
+                "task_options.path=FOLDER"
+            )
+        paths = [*treebank_files(self.path), *([] if self.vectors is None else [Path(self.vectors)])]
+        changed = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+        files = _read_files(self.path, self.vectors, self.lower, changed)
+        width = None if files.found is None else files.found.vectors.shape[1]
+        if width is not None and self.vector_size not in (None, width):
+            raise RecipeError(
+                f"the vectors in {self.vectors} have {width} numbers, and vector_size is {self.vector_size}; leave "
+                "vector_size out, or give another file"
+            )
+        return files
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """``<unk>`` and the known words, in the order of their first places; without ``path`` there are no words."""
+        if self.path is None:
+            return Vocabulary([UNKNOWN], [(CONSTITUENT, 2)])
+        forest, found = self._files
+        training = forest[np.flatnonzero(forest.tree_data["split"] == SPLITS[0])]
+        counts = Counter(_words(training).tolist())
+        with_vector = {} if found is None else found.words
+        words = [
+            forest.labels[number]
+            for number in dict.fromkeys(_words(forest).tolist())
+            if counts[number] >= self.least_count or forest.labels[number] in with_vector
+        ]
+        leaves = [UNKNOWN, *(word for word in words if word != UNKNOWN)]
+        return Vocabulary(leaves, [(CONSTITUENT, 2)], unknown=UNKNOWN)
+
+    def prepared(self, network: nn.Module, vocabulary: Vocabulary) -> nn.Module:
+        """Return the network with the vectors of the file; those of a checkpoint take their place."""
+        if self._vector_size is None:
+            return network
+        vectors = torch.zeros(vocabulary.num_leaves, self._vector_size)
+        found = None if self.vectors is None else self._files.found
+        if found is not None and vectors.device.type != "meta":
+            rows = [(row, found.words[word]) for row, word in enumerate(vocabulary.leaves) if word in found.words]
+            if rows:
+                own, theirs = zip(*rows, strict=True)
+                vectors[list(own)] = torch.from_numpy(found.vectors[list(theirs)])
+        WordVectors.put_into(network, vectors, tuned=self.tuned)
+        return network
+
+    @property
+    def token_form(self) -> TokenForm:
+        """The leaves, which are the words."""
+        return "leaves"
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return _NAMES[self.classes]
+
+    def group_name(self, group: int) -> str:
+        """Return the range of lengths, such as ``"11-20"``."""
+        return f"{group - 9}-{group}"
+
+    def make_data(self, options: SentimentDataOptions, *, progress: bool | None = None) -> TaskData:
+        """Return the sentences of the treebank; with two classes, those that are not neutral.
+
+        Raises:
+            RecipeError: the treebank is missing, or ``vector_size`` asks for vectors and no file is given.
+            ParseError: a line of a file cannot be read.
+        """
+        if self.vector_size is not None and self.vectors is None:
+            raise RecipeError(
+                f"vector_size is {self.vector_size}, and there is no file of word vectors; give one of GloVe or "
+                "word2vec with task_options.vectors=FILE"
+            )
+        return sentiment_data(self.treebank, self.classes, options)
+
+    def parse(self, text: str) -> Tree:
+        """Return the tree of a text: with classes, which are left out, or without, as in ``(X (X not bad) .)``.
+
+        Words without brackets make a tree that branches to the right, for networks that read the words alone.
+
+        Raises:
+            ParseError: the text is empty or no binary tree.
+        """
+        text = decode_source(text).strip()
+        if text[:1] == "(" and text[1:].lstrip()[:1].isdigit():
+            tree = parse_sentiment_tree(text)[0]
+        elif text[:1] == "(":
+            tree = parse_brackets(text)
+        else:
+            words = text.split()
+            if not words:
+                raise ParseError("the text is empty", text, 0, "a tree, or words separated by spaces")
+            tree = Tree(words.pop())
+            for word in reversed(words):
+                tree = Tree(CONSTITUENT, [Tree(word), tree])
+        return next(iter(lower_cased(Forest.from_trees([tree])))) if self.lower else tree
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Yield records with ``tree``, ``split`` if the data are divided, and ``length``."""
+        examples = self.examples(data)
+        classes = np.split(data.node_data["class"], data.begin[1:-1])
+        lengths = _num_words(data).tolist()
+        for place, (tree, own, length) in enumerate(zip(data, classes, lengths, strict=True)):
+            split = {} if examples.split is None else {"split": SPLITS[examples.split[place]]}
+            yield {"tree": format_sentiment(tree, own.tolist()), **split, "length": length}
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """Return the trees of a file: lines as in the treebank, or records with a field ``tree``.
+
+        With two classes, neutral sentences are left out.
+
+        Raises:
+            RecipeError: there is no such file, or no tree in it.
+            ParseError: a record without a tree; with its line.
+        """
+        trees, classes, splits, name = [], [], [], os.fspath(source)
+        fields = ("tree", "text")
+        for record in read_records(source, format=format, text_fields=("tree",), one_of=fields, skip_blank_lines=True):
+            try:
+                tree, own = parse_sentiment_tree(text_of(record.fields, fields))
+                splits.append(split_of(record.fields))
+            except (ParseError, VocabularyError) as error:
+                raise error.at(record.line, name) from error
+            trees.append(tree)
+            classes += own
+        if not trees:
+            raise RecipeError(f"there is no tree in {name}")
+        forest = Forest.from_trees(
+            trees,
+            node_data={"class": np.array(classes, np.int64)},
+            tree_data={"split": np.array(splits)} if any(splits) else {},
+        )
+        forest = lower_cased(forest) if self.lower else forest
+        return forest[np.flatnonzero(root_classes(forest, self.classes) >= 0)]
+
+    def examples(self, data: Forest) -> Examples:
+        """Return an example for each tree; its group is its number of words, rounded up to tens.
+
+        Raises:
+            RecipeError: an unknown split.
+        """
+        label = root_classes(data, self.classes)
+        has_nodes = self.supervision == "nodes" and "class" in data.node_data
+        nodes = {"nodes": node_classes(data, self.classes)} if has_nodes else {}
+        length = _num_words(data)
+        return Examples(
+            data,
+            1,
+            {"label": label, **nodes},
+            -(-length // 10) * 10,
+            label >= 0,
+            split_numbers(data.tree_data.get("split")),
+            difficulty=length,
+            node_targets=frozenset(nodes),
+        )
+
+    def head(self, hidden_size: int) -> nn.Module:
+        """Return a classifier of encodings, in training also of the states of nodes."""
+        if self.supervision == "nodes":
+            return PhraseHead(hidden_size, self.classes, dropout=self.dropout)
+        return ClassifierHead(hidden_size, self.classes, dropout=self.dropout)
+
+    def loss(self, outputs: Tensor | PhraseLogits, targets: Mapping[str, Tensor]) -> SumCount:
+        """Return the cross-entropy over all labelled nodes, or over whole sentences."""
+        if isinstance(outputs, Tensor):
+            return super().loss(outputs, targets)
+        label = targets["nodes"]
+        total = functional.cross_entropy(outputs.nodes, label, ignore_index=-1, reduction="sum")
+        return SumCount(total, (label >= 0).sum())
+
+
+class _Files(NamedTuple):
+    """The treebank, and the vectors of its words if a file has them."""
+
+    forest: Forest
+    found: FoundVectors | None
+
+
+@lru_cache(maxsize=2)
+def _read_files(path: str, vectors: str | None, lower: bool, changed: tuple[int, ...]) -> _Files:
+    """Read the files; again only if they have changed."""
+    forest = read_treebank(path)
+    forest = lower_cased(forest) if lower else forest
+    if vectors is None:
+        return _Files(forest, None)
+    return _Files(forest, read_word_vectors(vectors, {forest.labels[number] for number in np.unique(_words(forest))}))
+
+
+class PhraseLogits(NamedTuple):
+    """The logits of every node of a batch, ``[nodes, classes]``."""
+
+    nodes: Tensor
+
+
+class PhraseHead(ClassifierHead):
+    """A classifier that reads every node of a tree network in training, and the encodings otherwise."""
+
+    def forward(self, states: Tensor | EncoderOutput) -> Any:
+        """Return the logits ``[examples, classes]``, in training of a tree network those of all nodes."""
+        if not (self.training and isinstance(states, TreeStates)):
+            return super().forward(states)
+        return PhraseLogits(self.classify(functional.dropout(states.outputs, self.dropout, self.training)))
+
+
+def _words(forest: Forest) -> np.ndarray:
+    """Return the label numbers of all leaves."""
+    return forest.label[forest.arity == 0]
+
+
+def _num_words(forest: Forest) -> np.ndarray:
+    """Return the number of words of each tree, int64 ``[trees]``."""
+    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(forest.arity == 0, dtype=np.int64)])
+    return total[forest.begin[1:]] - total[forest.begin[:-1]]

@@ -1,0 +1,279 @@
+"""The sentiment task on a tiny treebank: classes, supervision, vectors and training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from markdown_pages import table_below
+
+import treemem
+from treemem.errors import ParseError, RecipeError
+from treemem.model import Model
+from treemem.networks import NETWORKS, NetworkConfig, every_network
+from treemem.nn.word_vectors import WordVectors
+from treemem.records import write_records
+from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
+from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.schedule import TreeBatch
+from treemem.task import task_folder
+from treemem.tasks.sentiment import Sentiment, SentimentDataOptions, read_treebank, read_word_vectors
+from treemem.tasks.sentiment.task import PhraseLogits
+from treemem.trees.forest import Forest
+
+# Beside the checkout, in a folder of data that the project does not ship.
+PUBLISHED = Path(__file__).parents[4] / "shared" / "data" / "sst"
+TRAIN = """(4 (2 A) (4 (4 good) (2 film)))
+(0 (2 A) (0 (0 bad) (2 film)))
+(2 (2 A) (2 film))
+(3 (1 (2 not) (0 bad)) (2 X))
+(1 (1 (2 not) (4 good)) (2 X))
+"""
+DEV = "(4 (4 good) (2 film))\n(0 (0 bad) (2 film))\n(2 film)\n"
+TEST = "(3 (3 Good) (2 story))\n(1 (1 bad) (2 story))\n(2 (2 A) (2 story))\n"
+VECTORS = "good 1 0 0.5\nbad -1 0 0.5\nstory 0 1 0.25\nunused 9 9 9\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "trees"
+    place.mkdir()
+    for name, text in (("train", TRAIN), ("dev", DEV), ("test", TEST)):
+        (place / f"{name}.txt").write_text(text)
+    return place
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    path = tmp_path / "vectors.txt"
+    path.write_text(VECTORS)
+    return path
+
+
+def test_splits_are_those_of_the_files_and_two_classes_leave_out_neutral_sentences(folder: Path) -> None:
+    task = Sentiment(path=str(folder), classes=2)
+    examples = task.examples(task.make_data(SentimentDataOptions()).forest)
+    labels = [examples.targets["label"][examples.part(split)].tolist() for split in ("train", "validation", "test")]
+    assert labels == [[1, 0, 1, 0], [1, 0], [1, 0]]
+    first = examples.targets_of(np.array([0]))["nodes"]
+    assert first.tolist() == [-1, 1, -1, 1, 1]
+    five = Sentiment(path=str(folder))
+    examples = five.examples(five.make_data(SentimentDataOptions()).forest)
+    assert examples.targets["label"].tolist() == [4, 0, 2, 3, 1, 4, 0, 2, 3, 1, 2]
+    assert examples.targets_of(np.array([0]))["nodes"].tolist() == [2, 4, 2, 4, 4]
+
+
+def test_phrases_of_training_sentences_become_examples(folder: Path) -> None:
+    task = Sentiment(path=str(folder), classes=2, supervision="root")
+    data = task.make_data(SentimentDataOptions(phrases=True)).forest
+    examples = task.examples(data)
+    words = data.tokens("leaves").strings()
+    train = [(" ".join(words[place]), int(examples.targets["label"][place])) for place in examples.part("train")]
+    assert train[:3] == [("good", 1), ("good film", 1), ("A good film", 1)]
+    assert len(train) == 12
+    assert len(examples.part("validation")) == 2
+
+
+def test_a_word_is_known_if_it_is_frequent_or_has_a_vector(folder: Path, vectors: Path) -> None:
+    assert Sentiment(path=str(folder)).vocabulary.leaves == ("<unk>", "A", "good", "film", "bad", "not", "X")
+    assert Sentiment(path=str(folder), least_count=3).vocabulary.leaves == ("<unk>", "A", "film")
+    known = Sentiment(path=str(folder), vectors=str(vectors), least_count=3).vocabulary
+    assert known.leaves == ("<unk>", "A", "good", "film", "bad", "story")
+    assert known.unknown == "<unk>"
+    lower = Sentiment(path=str(folder), lower=True)
+    assert lower.vocabulary.leaves == ("<unk>", "a", "good", "film", "bad", "not", "x")
+    assert str(lower.parse("(X A X)")) == "(X a x)"
+
+
+def test_without_the_treebank_an_error_says_where_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"Stanford Sentiment Treebank.*task_options\.path=FOLDER"):
+        Sentiment().make_data(SentimentDataOptions())
+    with pytest.raises(RecipeError, match=r"no file .*train\.txt.*Stanford Sentiment Treebank"):
+        read_treebank(tmp_path)
+
+
+def test_texts_are_trees_with_or_without_classes_or_words() -> None:
+    task = Sentiment()
+    assert str(task.parse("(3 (2 It) (4 (2 works) (2 .)))")) == "(X It (X works .))"
+    assert str(task.parse("(X (X not bad) .)")) == "(X (X not bad) .)"
+    assert str(task.parse("not bad .")) == "(X not (X bad .))"
+    with pytest.raises(ParseError, match="empty"):
+        task.parse(" ")
+
+
+@pytest.mark.parametrize(("name", "supervision"), [("Tree-LSTM", "nodes"), ("Tree-LSTM", "root"), ("LSTM", "nodes")])
+def test_the_loss_is_over_labelled_nodes_of_tree_networks_and_over_roots_of_others(
+    folder: Path, name: str, supervision: Any
+) -> None:
+    task = Sentiment(path=str(folder), classes=2, supervision=supervision)
+    model = Model(task, task.networks[name].replace(hidden_size=4))
+    examples = task.examples(task.make_data(SentimentDataOptions()).forest)
+    batch = next(iter(model.loader(examples, examples.part("train")).batches()))
+    targets = examples.batch_targets(batch)
+    outputs = model.train()(batch)
+    over_nodes = name == "Tree-LSTM" and supervision == "nodes"
+    assert isinstance(outputs, PhraseLogits) == over_nodes
+    loss = task.loss(outputs, targets)
+    logits, label = (outputs.nodes, targets["nodes"]) if over_nodes else (outputs, targets["label"])
+    known = label >= 0
+    expected = -logits.log_softmax(1)[known, label[known]].sum()
+    torch.testing.assert_close(loss.sum, expected)
+    assert int(loss.count) == int(known.sum()) == (12 if over_nodes else 4)
+    assert model.eval()(batch).shape == (4, 2)
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+@pytest.mark.parametrize("name", every_network(12))
+def test_every_network_learns_with_word_vectors(folder: Path, vectors: Path, name: str, tuned: bool) -> None:
+    task = Sentiment(path=str(folder), vectors=str(vectors), tuned=tuned)
+    model = Model(task, every_network(12)[name])
+    examples = task.examples(task.make_data(SentimentDataOptions()).forest)
+    batch = next(iter(model.loader(examples, examples.part("train")).batches()))
+    (table,) = [each for each in model.modules() if isinstance(each, WordVectors)]
+    row = model.vocabulary.leaves.index("bad")
+    assert table.weight[row].tolist() == [-1, 0, 0.5]
+    assert table.weight[0].tolist() == [0, 0, 0]
+    loss = task.loss(model.train()(batch), examples.batch_targets(batch))
+    loss.sum.backward()
+    assert (table.weight.grad is not None) == tuned
+    assert table.map is not None
+    assert table.map.weight.grad is not None
+    assert float(table.map.weight.grad.abs().sum()) > 0
+    assert NETWORKS.find(every_network(12)[name].network)
+
+
+def test_a_subtree_is_computed_once_with_word_vectors(folder: Path, vectors: Path) -> None:
+    task = Sentiment(path=str(folder), vectors=str(vectors))
+    model = Model(task, NetworkConfig("TreeLSTM", {"hidden_size": 3})).eval()
+    forest = Forest.from_trees([task.parse("(X (X not bad) (X not bad))")])
+    batch = TreeBatch.from_trees(forest, model.vocabulary)
+    states = model.encoder(batch)
+    assert len(states.rows["h"]) == 4 < forest.num_nodes
+    naive = Model(task, NetworkConfig("TreeLSTM", {"hidden_size": 3, "engine": "recursive"})).eval()
+    naive.load_state_dict(model.state_dict())
+    torch.testing.assert_close(naive.encoder(batch).root, states.root)
+    assert isinstance(model.encoder.leaves.embedding, WordVectors)
+    assert model.encoder.leaves.embedding.map is None  # as wide as the network
+
+
+def test_a_network_that_reads_brackets_too_takes_no_word_vectors(folder: Path, vectors: Path) -> None:
+    task = Sentiment(path=str(folder), vectors=str(vectors))
+    with pytest.raises(RecipeError, match='form="leaves"'):
+        Model(task, NetworkConfig("LSTM", {"hidden_size": 4, "form": "brackets"}))
+    with pytest.raises(RecipeError, match="Linear has no embedding"):
+        WordVectors.put_into(torch.nn.Linear(2, 2), torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize(("name", "accuracy"), [("Tree-LSTM", 1.0), ("LSTM", 0.5)])
+def test_a_trained_model_predicts_and_is_loaded_without_the_files(
+    folder: Path, vectors: Path, name: str, accuracy: float, tmp_path: Path
+) -> None:
+    task = Sentiment(path=str(folder), classes=2, vectors=str(vectors))
+    data = task.make_data(SentimentDataOptions())
+    options = TrainingOptions(epochs=60, batch_size=2, learning_rate=0.05)
+    network = task.networks[name].replace(hidden_size=8)
+    result = fit(task, network, data, options, output=tmp_path / "run")
+    assert evaluate(result.model, data, split="validation").overall.accuracy >= accuracy
+    texts = ["(4 (2 A) (4 (4 good) (2 film)))", "A bad film"]
+    expected = result.model.predict(texts)
+    for path in (*folder.iterdir(), vectors):
+        path.unlink()
+    model = treemem.load(tmp_path / "run")
+    assert model.task.options["vector_size"] == 3
+    np.testing.assert_array_equal(model.predict(texts), expected)
+
+
+def test_what_is_written_is_read_back(folder: Path, tmp_path: Path) -> None:
+    task = Sentiment(path=str(folder))
+    forest = task.make_data(SentimentDataOptions()).forest
+    for suffix in ("jsonl", "csv"):
+        path = tmp_path / f"all.{suffix}"
+        write_records(path, task.records_of(forest))
+        found = task.read_examples(path)
+        assert [str(tree) for tree in found] == [str(tree) for tree in forest]
+        assert found.node_data["class"].tolist() == forest.node_data["class"].tolist()
+        assert found.tree_data["split"].tolist() == forest.tree_data["split"].tolist()
+    assert len(Sentiment(classes=2).read_examples(folder / "test.txt")) == 2
+
+
+def test_only_the_vectors_of_wanted_words_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_bytes("2 3\nthe 1 2 3 \n. . . 4 5 6\né 7 8 9\nthe 0 0 0\n".encode())
+    found = read_word_vectors(path, {"the", ". . .", "é", "absent"})
+    assert found.words == {"the": 0, ". . .": 1, "é": 2}
+    assert found.vectors.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert found.vectors.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("b 1", "1 numbers after the word"),
+        ("b 1 2 3", "more than 2 numbers after the word"),
+        ("a 1 x", "the vector of 'a' is not 2 finite numbers"),
+        ("a 1 nan", "the vector of 'a' is not 2 finite numbers"),
+    ],
+)
+def test_an_uneven_line_is_told_with_its_place(line: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"c 1 2\n{line}\n")
+    with pytest.raises(ParseError, match=problem) as error:
+        read_word_vectors(path, {"a"})
+    assert "vectors.txt, line 2" in str(error.value)
+
+
+def test_vectors_of_another_width_than_asked_for_are_refused(folder: Path, vectors: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"have 3 numbers, and vector_size is 300"):
+        _ = Sentiment(path=str(folder), vectors=str(vectors), vector_size=300).vocabulary
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(RecipeError, match="there are no vectors"):
+        read_word_vectors(tmp_path / "empty.txt", {"a"})
+
+
+@pytest.mark.parametrize("options", [{"classes": 3}, {"supervision": "leaves"}, {"tuned": 1}, {"vector_size": 0}])
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError):
+        Sentiment(**options)
+
+
+@pytest.mark.parametrize("recipe", ["small", "glove", "glove_trees"])
+def test_recipes_need_the_treebank_only_for_data(recipe: str, folder: Path, vectors: Path) -> None:
+    without = load_recipe(f"sentiment/{recipe}")
+    with pytest.raises(RecipeError, match=r"Stanford Sentiment Treebank|vector_size is 300"):
+        without.make_task().make_data(without.data)
+    width = [] if recipe == "small" else ["task_options.vector_size=3", f"task_options.vectors={vectors}"]
+    found = load_recipe(f"sentiment/{recipe}", [f"task_options.path={folder}", *width])
+    assert len(found.make_task().make_data(found.data).forest) >= 11
+
+
+def test_the_study_trains_on_both_numbers_of_classes_in_the_given_folder(folder: Path, tmp_path: Path) -> None:
+    study = StudyFolder.find("sentiment").study("small")
+    assert len(study.runs()) == 2 * 6 * 3
+    classes = {run.data: run.task.classes for run in study.runs(folder) if run.task.path == str(folder)}
+    assert classes == {"SST-5": 5, "SST-2": 2}
+    assert len(DataSets(study, tmp_path, folder)["SST-2"]) == 8
+    with pytest.raises(RecipeError, match="needs --data"):
+        _ = DataSets(study, tmp_path)["SST-5"]
+
+
+def test_the_published_table_of_the_page_is_that_of_the_task() -> None:
+    page = (Path(task_folder("sentiment") or "") / "README.md").read_text(encoding="utf-8")
+    head, *rows = table_below(page, "## Published")
+    cells = {(row[0], column): cell for row in rows for column, cell in zip(head[1:], row[1:], strict=True)}
+    expected = {}
+    for figure in Sentiment.published:
+        spread = "" if figure.deviation is None else f" ± {100 * figure.deviation:.1f}"
+        classes = figure.split.removeprefix("test, ").removesuffix(" classes")
+        expected[figure.network, f"SST-{classes}"] = f"{100 * figure.value:.1f}{spread}"
+    assert cells == expected
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the treebank is not beside the checkout")
+@pytest.mark.parametrize(("classes", "sizes"), [(5, (8544, 1101, 2210)), (2, (6920, 872, 1821))])
+def test_the_published_treebank_has_the_published_sizes(classes: int, sizes: tuple[int, ...]) -> None:
+    task = Sentiment(path=str(PUBLISHED), classes=classes)
+    examples = task.examples(task.make_data(SentimentDataOptions()).forest)
+    assert tuple(len(examples.part(split)) for split in ("train", "validation", "test")) == sizes
