@@ -171,6 +171,19 @@ load_pretrained("interactive")
     )
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_device_that_is_not_there_is_told(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match='device is "cuda" and this machine has no CUDA device'):
+        treemem.load(saved, device="cuda")
+
+
+def test_a_file_in_place_of_a_folder_is_no_damaged_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        treemem.load(tmp_path / "file")
+    assert not caplog.records
+
+
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(CheckpointError, match=r"there is no checkpoint .*nowhere"):
         treemem.load(tmp_path / "nowhere")

@@ -29,14 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--longest", type=int, metavar="N", help="leave out sentences of more than N words; 10 for WSJ10")
     add("--gate", choices=("forget", "input"), default="forget", help="whose distances (%(default)s)")
     add("--seed", type=int, default=0, help="of the random trees (%(default)s)")
-    add("--output", metavar="FILE", help="write the scores to FILE as JSONL")
+    add("--output", metavar="FILE", help="write the scores to FILE, a new one, as JSONL")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         if options.longest is not None:
             checked_count("--longest", options.longest)
         if options.output is not None:
-            check_writable(options.output, overwrite=True)
+            check_writable(options.output)
         with torch_threads(1):
             gold = gold_trees(options.gold, options.model, longest=options.longest)
             scores = evaluate_trees(load(options.model), gold, gate=options.gate, seed=options.seed)

@@ -50,7 +50,9 @@ def _trees_of_run(model: str | Path) -> list[Tree]:
     if folder is None:
         raise RecipeError(f"there is no {RECIPE} beside the model {model}; name a file of gold trees (--gold)")
     recipe = load_recipe(folder / RECIPE)
+    if recipe.task != LanguageModeling.name:
+        raise RecipeError(f"{model} is no language model but a model of {recipe.task}; name a language model")
     forest = recipe.make_task().make_data(recipe.data).forest
-    if recipe.task != LanguageModeling.name or forest.is_flat:
+    if forest.is_flat:
         raise RecipeError(f"{model} was trained on texts without trees; name a file of gold trees (--gold)")
     return list(forest[forest.tree_data["split"] == SPLITS[2]])

@@ -32,14 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add(
         "--published", action="store_true", help="as published: lower case, '.' after each sentence, no end of sentence"
     )
-    add("--output", metavar="FILE", help="write the scores to FILE as JSONL")
+    add("--output", metavar="FILE", help="write the scores to FILE, a new one, as JSONL")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         checked_count("--count", options.count)
         checked_count("--seed", options.seed, least=0)
         if options.output is not None:
-            check_writable(options.output, overwrite=True)
+            check_writable(options.output)
         with torch_threads(1):
             model = load(options.model)
             pairs = _pairs(options, model)

@@ -89,14 +89,16 @@ def load(
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
     Raises:
-        CheckpointError: the folder is missing, damaged or no checkpoint, or names what is not registered; or the hub
-            does not give it.
+        CheckpointError: the folder is missing, damaged or no checkpoint, or names what is not registered; the hub does
+            not give it; or there is no such device.
 
     Example:
         >>> model = treemem.load("runs/equation_verification/tree-lstm")  # doctest: +SKIP
         >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"])  # doctest: +SKIP
         array([0.998])
     """
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError(f'device is "{device}" and this machine has no CUDA device that torch can use')
     if hub_client.is_address(path):
         folder, files = fetch(HubAddress.parse(os.fspath(path)))
     elif is_pretrained_name(path):

@@ -174,7 +174,7 @@ class RunFolder:
         try:
             named = json.loads((self.path / _POINTERS).read_bytes())
             return {kind: [int(number) for number in named[kind] if int(number) in there] for kind in ("best", "last")}
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, LookupError, TypeError) as error:
             _logger.warning(

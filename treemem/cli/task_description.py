@@ -13,7 +13,7 @@ from typing import Any
 import docstring_parser
 
 from treemem.checkpoint import pretrained_names
-from treemem.explore.tables import markdown_table, percent_of
+from treemem.explore.tables import markdown_table
 from treemem.runs.recipe import recipe_names
 from treemem.task import TASKS, Task
 
@@ -46,7 +46,7 @@ def describe_task(name: str) -> str:
         _section("options of its data (data.NAME=VALUE)", _options(task.data_options)),
         _section("fields of its records, to read", [f"{key}: {text}" for key, text in task.record_fields.items()]),
         _section("a line of text, as written", ["<TAB>".join(task.text_columns)] if task.text_columns else []),
-        _section("published figures, in %", _published(task) if task.published else []),
+        _section(f"published figures{', in %' * task.monitor.percent}", _published(task) if task.published else []),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -104,7 +104,9 @@ def _published(task: type[Task]) -> list[str]:
     rows = [["network", *(f"{split}: {metric}" for split, metric in columns)]]
     for network in dict.fromkeys(figure.network for figure in task.published):
         own = [figures.get((network, *column)) for column in columns]
-        rows.append([network, *("" if each is None else percent_of(each.value, each.deviation) for each in own)])
+        rows.append(
+            [network, *("" if each is None else task.monitor.shown(each.value, each.deviation) for each in own)]
+        )
     sources = dict.fromkeys(figure.source for figure in task.published)
     return [*markdown_table(rows).splitlines(), f"from {'; '.join(sources)}"]
 

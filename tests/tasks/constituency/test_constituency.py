@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,8 @@ def test_the_command_scores_a_run_on_its_own_test_and_on_files(
     printed = capsys.readouterr().out
     assert "15 sentences" in printed
     assert "| layer 2 " in printed
+    assert main(["run/own", "--output", "scores.jsonl"]) == 2
+    assert "scores.jsonl exists" in capsys.readouterr().err
     records = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     gold = gold_trees(None, "run/own")
     assert [record["trees"] for record in records][:3] == ["layer 1", "layer 2", "left-branching"]
@@ -118,6 +121,11 @@ def test_the_command_scores_a_run_on_its_own_test_and_on_files(
     (tmp_path / "wsj.mrg").write_text("( (S (NP (DT the) (NN boy)) (VP (VBZ laughs)) (. .)) )\n( (NN boy) )\n")
     assert main(["run/own", "--gold", "wsj.mrg", "--longest", "3"]) == 0
     assert "2 sentences" in capsys.readouterr().out
+    shutil.copytree(tmp_path / "run", tmp_path / "trees")
+    recipe = "task: listops\nnetworks: {own: {network: LSTM, options: {hidden_size: 4}}}\n"
+    (tmp_path / "trees" / "own" / "recipe.yaml").write_text(recipe)
+    assert main(["trees/own"]) == 2
+    assert "is no language model but a model of listops" in capsys.readouterr().err
     assert main(["run/own", "--gold", "wsj.mrg", "--longest", "0"]) == 2
     assert "--longest must be at least 1" in capsys.readouterr().err
     assert main(["run/own/seed-12093/checkpoints", "--gold", "nowhere.mrg"]) == 2
