@@ -13,7 +13,14 @@ from treemem.runs.study import check_same
 from treemem.runs.study_file import StudyFolder
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-FOLDERS = ("equation_verification", "equation_verification/completion", "listops", "logical_inference", "transduction")
+FOLDERS = (
+    "equation_verification",
+    "equation_verification/completion",
+    "listops",
+    "logical_inference",
+    "language_modeling",
+    "transduction",
+)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
