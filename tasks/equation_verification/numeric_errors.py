@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from treemem.model import Model
-from treemem.runs.study import recorded_model
 from treemem.runs.study_file import StudyResults
 from treemem.tasks.equation_verification.generation.numeric import KINDS, SYMBOLIC
 from treemem.tasks.equation_verification.task import EquationVerification, decoded_values
+from treemem.tasks.measured_models import unmeasured_models
 from treemem.trees.forest import Forest
 
 _ALL = "all"
@@ -56,16 +56,8 @@ def numeric_errors(model: Model, equations: Forest) -> list[dict[str, Any]]:
 
 
 def error_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each run of a study: its errors in the numeric test equations.
-
-    Raises:
-        RecipeError: the folder of a run is gone, or has other weights than its record.
-    """
-    known = {record["run"]: record["weights"] for record in before}
-    for run, record in zip(done.runs, done.records, strict=True):
-        if known.get(run.name) != record["weights"]:
-            data = done.data[run.data]
-            tested = data[(data.tree_data["split"] == "test") & (data.tree_data["kind"] != SYMBOLIC)]
-            rows = numeric_errors(recorded_model(done.folder, record), tested)
-            kept = {name: record[name] for name in ("run", "row", "weights")}
-            yield {**kept, "training": {"seed": record["training"]["seed"]}, "errors": rows}
+    """Yield a record for each run, with its ``errors`` in the numeric test equations; see :func:`unmeasured_models`."""
+    for run, model, first in unmeasured_models(done, before):
+        data = done.data[run.data]
+        tested = data[(data.tree_data["split"] == "test") & (data.tree_data["kind"] != SYMBOLIC)]
+        yield {**first, "errors": numeric_errors(model, tested)}

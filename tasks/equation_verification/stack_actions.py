@@ -10,8 +10,8 @@ import numpy as np
 from treemem.data.loader import BatchOptions
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
-from treemem.runs.study import recorded_model
 from treemem.runs.study_file import StudyResults
+from treemem.tasks.measured_models import unmeasured_models
 from treemem.trees.forest import Forest
 
 ACTIONS = ("push", "pop", "no_op")
@@ -54,25 +54,10 @@ def mean_actions(model: Model, equations: Forest) -> list[dict[str, Any]]:
 
 
 def action_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each run of a study: what its trained network does in the test equations.
-
-    Raises:
-        RecipeError: the folder of a run is gone, or has other weights than its record.
-    """
-    known = {record["run"]: record["weights"] for record in before}
-    for run, record in zip(done.runs, done.records, strict=True):
-        if known.get(run.name) == record["weights"]:
-            continue
-        model = recorded_model(done.folder, record)
+    """Yield a record for each run: its ``actions`` in the test equations; see :func:`unmeasured_models`."""
+    for run, model, first in unmeasured_models(done, before):
         equations = done.data[run.data]
-        tested = equations[equations.tree_data["split"] == "test"]
-        yield {
-            "run": run.name,
-            "row": run.row,
-            "training": {"seed": run.training.seed},
-            "weights": record["weights"],
-            "actions": mean_actions(model, tested),
-        }
+        yield {**first, "actions": mean_actions(model, equations[equations.tree_data["split"] == "test"])}
 
 
 def action_tables(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
