@@ -41,7 +41,7 @@ from treemem.tasks.sentiment.readers import (
 from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS, split_of, text_of
-from treemem.trees.sentiment import parse_sentiment_tree
+from treemem.trees.sentiment import parse_sentiment_tree, sentiment_forest
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -224,7 +224,7 @@ class Sentiment(ClassificationTask):
         """
         text = decode_source(text).strip()
         if text[:1] == "(" and text[1:].lstrip()[:1].isdigit():
-            tree = parse_sentiment_tree(text)[0]
+            tree = sentiment_forest([parse_sentiment_tree(text)])[0]
         elif text[:1] == "(":
             tree = parse_brackets(text)
         else:
@@ -254,23 +254,19 @@ class Sentiment(ClassificationTask):
             RecipeError: there is no such file, or no tree in it.
             ParseError: a record without a tree; with its line.
         """
-        trees, classes, splits, name = [], [], [], os.fspath(source)
+        trees, splits, name = [], [], os.fspath(source)
         fields = ("tree", "text")
         for record in read_records(source, format=format, text_fields=("tree",), one_of=fields, skip_blank_lines=True):
             try:
-                tree, own = parse_sentiment_tree(text_of(record.fields, fields))
+                trees.append(parse_sentiment_tree(text_of(record.fields, fields)))
                 splits.append(split_of(record.fields))
             except (ParseError, VocabularyError) as error:
                 raise error.at(record.line, name) from error
-            trees.append(tree)
-            classes += own
         if not trees:
             raise RecipeError(f"there is no tree in {name}")
-        forest = Forest.from_trees(
-            trees,
-            node_data={"class": np.array(classes, np.int64)},
-            tree_data={"split": np.array(splits)} if any(splits) else {},
-        )
+        forest = sentiment_forest(trees)
+        if any(splits):
+            forest = forest.with_data(node_data=forest.node_data, tree_data={"split": np.array(splits)})
         forest = lower_cased(forest) if self.lower else forest
         return forest[np.flatnonzero(root_classes(forest, self.classes) >= 0)]
 
