@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,7 +51,6 @@ def evaluate_trees(
     *,
     gate: Literal["forget", "input"] = "forget",
     seed: int = 0,
-    advance: Callable[[int], object] = lambda count: None,
 ) -> list[TreeScore]:
     """Return the scores of the trees of each layer, then of the four baselines.
 
@@ -60,7 +59,6 @@ def evaluate_trees(
         gold: a tree for each sentence; a node with one child counts for the recall of its label only.
         gate: whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
         seed: of the random baseline.
-        advance: called with the number of sentences after each batch.
 
     Raises:
         RecipeError: the model induces no trees, or there are no gold trees.
@@ -68,7 +66,7 @@ def evaluate_trees(
     """
     sentences = [[leaf.label for leaf in tree.leaves()] for tree in gold]
     scores = [
-        score_trees(gold, induce_trees(model, sentences, layer=layer, gate=gate, advance=advance), f"layer {layer + 1}")
+        score_trees(gold, induce_trees(model, sentences, layer=layer, gate=gate), f"layer {layer + 1}")
         for layer in range(_num_layers(model))
     ]
     for branching in BASELINES:
@@ -90,7 +88,6 @@ def induce_trees(
     *,
     layer: int | None = None,
     gate: Literal["forget", "input"] = "forget",
-    advance: Callable[[int], object] = lambda count: None,
 ) -> list[Tree]:
     """Return the tree that a language model induces over each sentence, read alone after an end of sentence.
 
@@ -98,7 +95,6 @@ def induce_trees(
         model: a language model of ON-LSTM layers.
         sentences: the words of each, at least one. Unknown words are read as the vocabulary's unknown one.
         layer, gate: see :meth:`treemem.nn.LanguageModel.induced_trees`.
-        advance: called with the number of sentences after each batch.
 
     Raises:
         RecipeError: the model induces no trees, or has no such layer.
@@ -112,7 +108,6 @@ def induce_trees(
         batch = TokenBatch.from_sequences([ids[place] for place in places]).to(model.device)
         for place, tree in zip(places, encoder.induced_trees(batch, layer=layer, gate=gate), strict=True):
             trees[place] = _with_words(tree, sentences[place])
-        advance(len(places))
     return [tree for tree in trees if tree is not None]
 
 

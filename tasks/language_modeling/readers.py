@@ -12,15 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
+from treemem.nn.language_model import END
 from treemem.records import open_source
 from treemem.records.reader import text_lines
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.postorder import offsets
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.vocabulary import Vocabulary
-
-END = "<eos>"
-"""The word after each sentence."""
 
 UNKNOWN = "<unk>"
 """The word that stands for unknown ones."""

@@ -24,12 +24,13 @@ from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.metrics.accuracy import perplexity_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
+from treemem.nn.language_model import END
 from treemem.records import read_records
 from treemem.task import Answer, ModelOutput, Task
 from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_data, leaf_nodes, with_ends
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.tasks.language_modeling.published import PTB, PUBLISHED
-from treemem.tasks.language_modeling.readers import END, Corpus, read_corpus
+from treemem.tasks.language_modeling.readers import Corpus, read_corpus
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.record_reader import SPLITS, split_of, text_of

@@ -143,9 +143,6 @@ def test_induced_trees_are_read_from_the_distances_after_an_end_of_sentence(laye
 
 
 def test_wrong_options_and_batches_are_refused() -> None:
-    with pytest.raises(RecipeError, match="tied=True needs an embedding as wide as the last layer"):
-        model_of("LSTM", embedding_size=5)
-    assert model_of("LSTM", embedding_size=5, tied=False)(TokenBatch.from_sequences([[1]])).outputs.shape == (1, 1, 6)
     with pytest.raises(RecipeError, match=r"cell='GRU' is none of"):
         LanguageModel(8, WORDS, cell="GRU")  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="embedding_dropout"):

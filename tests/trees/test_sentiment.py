@@ -30,6 +30,8 @@ def test_words_and_phrases_have_their_classes(tmp_path: Path) -> None:
         ("(3 (2 It))", "the node '3' has 1 parts"),
         ("(3 (2 It) works)", "2 words, and 1 of them have a class"),
         ("It works", "after the end of the tree"),
+        ("( 3 (2 It) (4 works))", "the node '' has 3 parts"),
+        ("It", "1 words, and 0 of them have a class"),
     ],
 )
 def test_a_wrong_line_is_told_with_its_number(line: str, problem: str, tmp_path: Path) -> None:

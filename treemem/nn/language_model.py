@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_flag, checked_probability
+from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.sum_count import SumCount
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
@@ -40,20 +40,19 @@ class LanguageModel(SequenceEncoder):
     first one after it.
 
     Args:
-        hidden_size: width of the last layer.
+        hidden_size: width of the last layer, and of the words' vectors.
         vocabulary: the words.
         cell: ``"ON-LSTM"`` or ``"LSTM"``.
         num_layers: number of layers of ``hidden_size``; 1 by default.
         layer_sizes: the width of each layer, instead of ``num_layers``; the last is ``hidden_size``.
         chunk_size: of ON-LSTM: adjacent units that share a master unit; divides every layer's size.
-        tied: whether the softmax has the weights of the embedding; ``embedding_size`` is then ``hidden_size``.
         embedding_dropout: probability that a word is dropped, at all its places in a batch.
         input_dropout, dropout, output_dropout: probability that an entry is dropped of the words' vectors, of what a
             layer hands to the next, and of the last layer's outputs; one draw for a sequence.
         weight_dropout: probability that an entry of the recurrent weights is dropped; one draw for a batch.
         weight_dropout_scaling: of ON-LSTM, see :class:`~treemem.nn.on_lstm.OnLSTMStack`. An LSTM always has
             ``"inverted"``, as AWD-LSTM does.
-        form, embedding_size, embedding_bound: see :class:`~treemem.nn.sequence_encoder.SequenceEncoder`.
+        form, embedding_bound: see :class:`~treemem.nn.sequence_encoder.SequenceEncoder`.
         engine: of ON-LSTM: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.
 
     Raises:
@@ -76,9 +75,7 @@ class LanguageModel(SequenceEncoder):
         num_layers: int | None = None,
         layer_sizes: Sequence[int] | None = None,
         chunk_size: int = 10,
-        tied: bool = True,
         form: TokenForm = "leaves",
-        embedding_size: int | None = None,
         embedding_bound: float | None = 0.1,
         embedding_dropout: float = 0.0,
         input_dropout: float = 0.0,
@@ -88,13 +85,8 @@ class LanguageModel(SequenceEncoder):
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: Engine = "auto",
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, form, None, embedding_bound, input_dropout)
         self.cell = checked_choice("cell", cell, get_args(LanguageModelCell))
-        if checked_flag("tied", tied) and self.embedding_size != hidden_size:
-            raise RecipeError(
-                f"tied=True needs an embedding as wide as the last layer: embedding_size={self.embedding_size}, "
-                f"hidden_size={hidden_size}"
-            )
         self.embedding_dropout = checked_probability("embedding_dropout", embedding_dropout)
         self.output_dropout = checked_probability("output_dropout", output_dropout)
         sizes = layer_widths(hidden_size, num_layers, layer_sizes)
@@ -102,7 +94,7 @@ class LanguageModel(SequenceEncoder):
         self.stack: OnLSTMStack | LSTMStack
         if cell == "ON-LSTM":
             self.stack = OnLSTMStack(
-                self.embedding_size,
+                hidden_size,
                 sizes,
                 chunk_size,
                 **dropouts,
@@ -110,23 +102,14 @@ class LanguageModel(SequenceEncoder):
                 engine=engine,
             )
         else:
-            self.stack = LSTMStack(self.embedding_size, sizes, **dropouts)
-        num_tokens = self.embedding.num_embeddings
-        self.decoder = None if tied else torch.nn.Parameter(torch.empty(num_tokens, hidden_size))
-        self.bias = torch.nn.Parameter(torch.empty(num_tokens))
-        self.reset_decoder()
+            self.stack = LSTMStack(hidden_size, sizes, **dropouts)
+        self.bias = torch.nn.Parameter(torch.zeros(self.embedding.num_embeddings))
 
     carries_state = True
 
-    def reset_decoder(self) -> None:
-        """Set the softmax's own weights to their initial values."""
-        torch.nn.init.zeros_(self.bias)
-        if self.decoder is not None:
-            torch.nn.init.uniform_(self.decoder, -0.1, 0.1)
-
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        self.reset_decoder()
+        torch.nn.init.zeros_(self.bias)
 
     @property
     def can_induce_trees(self) -> bool:  # type: ignore[override]
@@ -139,7 +122,7 @@ class LanguageModel(SequenceEncoder):
         return dict.fromkeys(names, ("sequences", "layers", "tokens"))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The vectors of tokens, ``[sequences, longest, embedding_size]``, in training with both dropouts."""
+        """The vectors of tokens, ``[sequences, longest, hidden_size]``, in training with both dropouts."""
         tokens = to_device(tokens, self.embedding.weight.device)
         vectors = self.embedding(tokens)
         if self.training and self.embedding_dropout:
@@ -153,8 +136,7 @@ class LanguageModel(SequenceEncoder):
         """Run over sequences of vectors, from the zero state unless one is given for each layer."""
         ran = self.stack(inputs, lengths, state)
         outputs = locked_dropout(ran.h, self.output_dropout, self.training)
-        weight = self.embedding.weight if self.decoder is None else self.decoder
-        logits = functional.linear(outputs, weight, self.bias)
+        logits = functional.linear(outputs, self.embedding.weight, self.bias)
         traced = distances_of_gates(ran.layers, lengths) if trace and self.can_induce_trees else {}
         losses = _activation_losses(ran.h, lengths) if self.training else {}
         return SequenceOutput(ran.state[-1][0], logits, traced, losses, ran.state)
