@@ -153,6 +153,8 @@ def test_varied_batches_of_a_stream_go_on_where_the_one_before_ended() -> None:
     assert len(set(sizes)) > 4
     assert min(sizes[:-1]) >= 5
     assert abs(np.mean(sizes[:-1]) - 19.5) < 3
+    wide = StreamLoader(np.arange(20_002), 1, 100, np.random.default_rng(3))
+    assert {round(batch.token.shape[1] / 50) for batch in list(wide.batches())[:-1]} == {1, 2}, "some are half as wide"
     tokens = torch.cat([batch.token for batch in batches], 1)
     following = torch.cat([batch.target.token for batch in batches if batch.target is not None], 1)
     assert torch.equal(tokens.flatten(), torch.arange(1, 2001))

@@ -112,6 +112,16 @@ def test_weight_dropout_of_an_lstm_drops_recurrent_weights_alone_and_scales_the_
 
 
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("name", ["input_dropout", "dropout", "output_dropout", "weight_dropout"])
+def test_each_dropout_changes_what_is_computed_in_training_only(cell: str, name: str) -> None:
+    batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])
+    plain, dropping = model_of(cell).eval(), model_of(cell, **{name: 0.5})
+    assert not torch.allclose(dropping.train()(batch).outputs, plain(batch).outputs)
+    if name != "weight_dropout":  # which scales the weights of an ON-LSTM in evaluation
+        assert torch.equal(dropping.eval()(batch).outputs, plain(batch).outputs)
+
+
+@pytest.mark.parametrize("cell", CELLS)
 def test_activation_losses_are_the_mean_squares_before_the_last_dropout(cell: str) -> None:
     model = model_of(cell, output_dropout=0.5).train()
     batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])

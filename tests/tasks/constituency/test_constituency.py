@@ -121,6 +121,8 @@ def test_the_command_scores_a_run_on_its_own_test_and_on_files(
     (tmp_path / "wsj.mrg").write_text("( (S (NP (DT the) (NN boy)) (VP (VBZ laughs)) (. .)) )\n( (NN boy) )\n")
     assert main(["run/own", "--gold", "wsj.mrg", "--longest", "3"]) == 0
     assert "2 sentences" in capsys.readouterr().out
+    assert main(["run/own", "--gold", "wsj.mrg", "--longest", "2"]) == 0
+    assert "1 sentences" in capsys.readouterr().out
     shutil.copytree(tmp_path / "run", tmp_path / "trees")
     recipe = "task: listops\nnetworks: {own: {network: LSTM, options: {hidden_size: 4}}}\n"
     (tmp_path / "trees" / "own" / "recipe.yaml").write_text(recipe)

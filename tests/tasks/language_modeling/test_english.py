@@ -26,6 +26,8 @@ from treemem.tasks.language_modeling.generation.english import CONSTRUCTIONS, en
         ("the boy laughs and see the girls", False),
         ("the girls like themselves", True),
         ("the girls like herself", False),
+        ("the boy likes himself", True),
+        ("the boy likes herself", False),
         ("no boy ever laughs", True),
         ("the boy ever laughs", False),
         ("the boy that no girl sees ever laughs", False),
