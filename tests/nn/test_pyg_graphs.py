@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tree_strategies import NUMBER, VOCABULARY, random_forest
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
-from treemem.nn import LSTM, StackTreeLSTM, TreeLSTM
+from treemem.nn import LSTM, SPINN, StackTreeLSTM, TreeLSTM
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -53,11 +54,12 @@ def test_a_batch_of_labelled_trees_its_graph_and_the_batch_of_their_graphs_agree
     torch.testing.assert_close(layer(collated).root, layer(batch).root)
 
 
-def test_a_sequence_encoder_reads_the_tokens_of_labelled_graphs() -> None:
+@pytest.mark.parametrize("network", [LSTM, partial(SPINN, transitions="gold")])
+def test_a_sequence_encoder_reads_the_tokens_and_trees_of_labelled_graphs(network: Any) -> None:
     torch.manual_seed(0)
     vocabulary = Vocabulary(["x", "y"], [("f", 2), ("g", 1)])
     forest = Forest.from_trees([Tree("f", [Tree("g", [Tree("x")]), Tree("y")]), Tree("x")])
-    encoder, batch = LSTM(4, vocabulary), TreeBatch.from_forest(forest, vocabulary)
+    encoder, batch = network(4, vocabulary), TreeBatch.from_forest(forest, vocabulary)
     graphs = data.Batch.from_data_list([tree.to_pyg(vocabulary.labels) for tree in forest])
     torch.testing.assert_close(encoder(graphs).root, encoder(batch).root)
 

@@ -129,6 +129,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
                 f"{type(self).__name__} reads tokens, not features of nodes; use a tree network with input_size. To "
                 "read sequences of vectors, call read(inputs, lengths)"
             )
+        batch = self._without_graph(batch)
         tokens, lengths = self.tokens(batch)
         state = getattr(batch, "state", None)
         carried = {} if state is None else {"state": state}
@@ -142,7 +143,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         lengths = to_device(lengths, self.embedding.weight.device)
         return SequenceStates(root, output.outputs, lengths, output.trace, output.auxiliary_losses, output.state)
 
-    def further_inputs(self, batch: SequenceBatch) -> dict[str, Any]:
+    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
         """Return what :meth:`read` takes of a batch besides its tokens; by default nothing."""
         return {}
 
@@ -152,22 +153,9 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         Raises:
             GraphError, VocabularyError: as :meth:`forward`.
         """
+        batch = self._without_graph(batch)
         if isinstance(batch, TokenBatch):
             return batch.token, batch.lengths
-        graph: Any = batch
-        if hasattr(graph, "in_degrees"):
-            trees = forest_from_dgl(graph, self.vocabulary.labels)
-            if "position" not in graph.edata and (trees.arity > 1).any():
-                warn_without_position(self)
-            batch = TreeBatch.from_forest(trees, self.vocabulary)
-        elif is_pyg_graph(graph):
-            batch = TreeBatch.from_forest(forest_from_pyg(graph, self.vocabulary.labels), self.vocabulary)
-        if not isinstance(batch, TreeBatch):
-            kinds = "a TreeBatch, a TokenBatch, a DGLGraph or a PyG graph"
-            raise GraphError(
-                f"a sequence encoder takes {kinds}, not {type(batch).__name__}; make a batch of trees with "
-                "TreeBatch.from_trees(trees, vocabulary)"
-            )
         if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
             raise VocabularyError("the batch was made with another vocabulary than the layer's")
         tokens = batch.tokens(self.form)
@@ -179,6 +167,24 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
                 "read: tokens have no values. Use a tree network, or make the numbers labels"
             )
         return tokens
+
+    def _without_graph(self, batch: SequenceBatch) -> TreeBatch | TokenBatch:
+        """Return a batch, or the trees of a graph as one."""
+        graph: Any = batch
+        if hasattr(graph, "in_degrees"):
+            trees = forest_from_dgl(graph, self.vocabulary.labels)
+            if "position" not in graph.edata and (trees.arity > 1).any():
+                warn_without_position(self)
+            batch = TreeBatch.from_forest(trees, self.vocabulary)
+        elif is_pyg_graph(graph):
+            batch = TreeBatch.from_forest(forest_from_pyg(graph, self.vocabulary.labels), self.vocabulary)
+        if not isinstance(batch, TreeBatch | TokenBatch):
+            kinds = "a TreeBatch, a TokenBatch, a DGLGraph or a PyG graph"
+            raise GraphError(
+                f"a sequence encoder takes {kinds}, not {type(batch).__name__}; make a batch of trees with "
+                "TreeBatch.from_trees(trees, vocabulary)"
+            )
+        return batch
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, with dropout in training."""

@@ -16,7 +16,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.linear_state_leaves import LinearStateLeaves
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import Affine
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
@@ -30,7 +30,6 @@ from treemem.ops.spinn import (
     transition_actions,
 )
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.induced import tree_from_splits
 from treemem.trees.reductions import token_reductions
 from treemem.trees.tokens import TokenForm
@@ -167,7 +166,7 @@ class SPINN(SequenceEncoder):
         """The weights above the leaves, as the operation takes them."""
         return SPINNWeights(Affine.of(self.cell.map), None if self.tracker is None else self.tracker.weights())
 
-    def further_inputs(self, batch: SequenceBatch) -> dict[str, Any]:
+    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
         """Return the transitions of the trees of a batch, if they are needed.
 
         Raises:
@@ -177,9 +176,8 @@ class SPINN(SequenceEncoder):
             return {}
         if isinstance(batch, TokenBatch):
             raise GraphError(f"SPINN with transitions={self.transitions!r} needs trees, not sequences of tokens")
-        forest = batch.forest if isinstance(batch, TreeBatch) else forest_from_dgl(batch, self.vocabulary.labels)
-        assert forest is not None  # tokens() has refused a batch made from a graph
-        return {"given": transition_actions(*token_reductions(forest, self.form))}
+        assert batch.forest is not None  # tokens() has refused a batch made from a graph
+        return {"given": transition_actions(*token_reductions(batch.forest, self.form))}
 
     @property
     def _needs_trees(self) -> bool:

@@ -24,8 +24,7 @@ class ReinforcedTransitions(Learner):
     """Trains a :class:`~treemem.nn.SPINN` with ``transitions="reinforced"`` on a task of classification.
 
     To the main loss it adds ``"policy"``, the mean over all steps of ``-log p (reward - baseline)``, 0 at steps that
-    are not credited. Both trees of a pair get the reward
-    of the pair. ``"reward"`` is logged.
+    are not credited. Both trees of a pair get the reward of the pair. ``"reward"`` is logged.
     """
 
     average: float = 0.0
