@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from treemem.tasks.language_modeling.generation.english import MinimalPair
 
 SOURCE = "Shen et al. 2019, table 3; sentences of Marvin & Linzen 2018"
 
@@ -77,3 +80,20 @@ def row_of(file: str, key: str) -> str:
         return _ROWS.get(file, file)
     where = "in" if key.split("_")[1:2] == ["ES"] else "across"
     return f"agreement: {where} {_OBJECT_RELATIVES[file]}"
+
+
+def compared(construction: str, sentences: Sequence[tuple[str, ...]]) -> list[MinimalPair]:
+    """Return the pairs that are compared: one, or the three of a polarity item, which are rows of their own.
+
+    Args:
+        construction: its name.
+        sentences: the grammatical and the ungrammatical one, or the intrusive one between them.
+    """
+    if len(sentences) == 2:
+        return [MinimalPair(construction, *sentences)]
+    good, intrusive, bad = sentences
+    return [
+        MinimalPair(f"{construction}: grammatical, intrusive", good, intrusive),
+        MinimalPair(f"{construction}: intrusive, ungrammatical", intrusive, bad),
+        MinimalPair(f"{construction}: grammatical, ungrammatical", good, bad),
+    ]
