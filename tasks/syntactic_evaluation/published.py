@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from treemem.tasks.language_modeling.generation.english import MinimalPair
 
-SOURCE = "Shen et al. 2019, table 3; sentences of Marvin & Linzen 2018"
-
 
 class PublishedRow(NamedTuple):
     """The accuracies of a row, as fractions."""
@@ -38,7 +36,7 @@ PUBLISHED = {
     "polarity: across a relative: intrusive, ungrammatical": PublishedRow(0.20, 0.00),
     "polarity: across a relative: grammatical, ungrammatical": PublishedRow(0.11, 0.04),
 }
-"""By construction: those before ``"agreement: long VP coordination"`` are the table's short-term dependencies."""
+"""Table 3 of Shen et al. 2019 (ON-LSTM); its short-term dependencies are those before the long VP coordination."""
 
 _ROWS = {
     "simple_agrmt": "agreement: simple",
