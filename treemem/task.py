@@ -141,7 +141,7 @@ class Task(ABC):
         return "function"
 
     def group_name(self, group: int) -> str:
-        """Return what tables call a group: its number, or the range that a bin holds."""
+        """Return what tables call a group: its number, or the range that a bin holds; empty if there are no groups."""
         return str(group)
 
     @property

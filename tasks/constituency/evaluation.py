@@ -29,9 +29,10 @@ class TreeScore:
             :func:`~treemem.induction.mean_sentence_f1`.
         corpus_f1: F1 of all spans with those of whole sentences, as EVALB counts; see
             :func:`~treemem.induction.corpus_f1`.
-        depth: mean over sentences of the mean depth of their words.
-        recall: for each label of gold constituents of several words, the part of them that is found; the most frequent
-            label first.
+        depth: the depth of a word, averaged over the words of a sentence and then over the sentences; the root has
+            depth 0.
+        recall: for each label of gold constituents of several words, the fraction of them that the trees have; the most
+            frequent label first.
         constituents: how many gold constituents of several words have each label.
         sentences: how many were compared.
     """

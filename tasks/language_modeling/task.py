@@ -149,7 +149,7 @@ class LanguageModeling(Task):
         return "leaves"
 
     def group_name(self, group: int) -> str:
-        return "text"
+        return ""
 
     def make_data(self, options: LanguageDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the sentences of the grammar that ``options`` ask for, or the text of the files."""

@@ -27,6 +27,7 @@ MODULES = [
     "treemem.tasks.language_modeling.generation.english",
     "treemem.tasks.listops.generation.evaluation",
     "treemem.tasks.listops.generation.expression_sets",
+    "treemem.tasks.syntactic_evaluation.generation.templates",
     "treemem.trees.bracketed_lines",
     "treemem.trees.listops",
     "treemem.trees.listops_arrays",
