@@ -62,9 +62,9 @@ class DisjointTreeLSTM(SequenceEncoder):
     The outputs at the tokens are ``h`` of the leaves of the composition. The trace has ``"joined"``, ``[sequences,
     longest]``: the step, from 1, at which the constituent that begins at a token is joined with what is before it; 0 at
     the first token. In training it always has ``"log_probability"`` of the choices and their ``"entropy"``, each a sum
-    over the steps, ``[sequences]``, and ``"places"`` of the chosen pairs, int64 ``[sequences, longest - 1]``. The
-    entropy of a step is divided by the logarithm of the number of pairs, and the sum by the number of steps with more
-    than one.
+    over the steps, ``[sequences]``, and ``"places"``, ``[sequences, longest - 1]``: which pair each step chose, from 0.
+    The entropy of a step is divided by the logarithm of the number of pairs, and the sum by the number of steps with
+    more than one.
 
     Args:
         hidden_size: width of ``h``.
@@ -176,7 +176,7 @@ class DisjointTreeLSTM(SequenceEncoder):
             traced: dict[str, torch.Tensor] = {}
             if trace or self.training:
                 log_probability, entropy = self._policy(of_parser, plan)
-                traced = {"log_probability": log_probability, "entropy": entropy, "places": places}
+                traced = {"log_probability": log_probability, "entropy": entropy, "places": places.to(roots.dtype)}
             hidden, root = (each.chunk(2, -1)[0] for each in (leaves, roots))
             if trace:
                 finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]

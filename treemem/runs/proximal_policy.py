@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
-from treemem.ops.disjoint_tree_lstm import TreePlan, tree_plan
+from treemem.ops.disjoint_tree_lstm import tree_plan
 from treemem.runs.learner import MAIN_LOSS
 from treemem.runs.policy_gradient import PolicyGradient
 
@@ -36,7 +36,7 @@ class ProximalPolicy(PolicyGradient):
 
     def make_optimizers(self) -> list[Optimizer]:
         """Return the optimiser of the composition and the head, and that of the parser."""
-        encoder = self.model.encoder
+        encoder: Any = self.model.encoder
         of_policy = list(encoder.policy_parameters())
         known = {id(each) for each in of_policy}
         others = [each for each in self.model.parameters() if id(each) not in known]
@@ -52,6 +52,7 @@ class ProximalPolicy(PolicyGradient):
         Raises:
             RecipeError: a task without classes.
         """
+        encoder: Any = self.model.encoder
         losses: dict[str, SumCount] = {}
         cost = torch.zeros(0)
         output = None
@@ -64,7 +65,7 @@ class ProximalPolicy(PolicyGradient):
         cost = self.scaled(cost)
         policy = SumCount.zero()
         plan = None
-        for number in range(self.model.encoder.policy_updates):
+        for number in range(encoder.policy_updates):
             of_policy: dict[str, SumCount] = {}
             if output is not None:
                 trace = output.encoded.trace
@@ -73,8 +74,9 @@ class ProximalPolicy(PolicyGradient):
                     new, entropy = trace["log_probability"], trace["entropy"]
                 else:
                     if plan is None:
-                        plan = tree_plan(trace["places"], output.encoded.lengths.cpu())
-                    new, entropy = self._policy(batch, plan)
+                        plan = tree_plan(trace["places"].long(), output.encoded.lengths.cpu())
+                    with self.fabric.autocast():
+                        new, entropy = encoder.policy(batch, plan)
                 of_policy[MAIN_LOSS] = self._loss(new - old, entropy, cost)
             loss = self.update(of_policy, optimizer=1)[MAIN_LOSS]
             policy += SumCount(loss.sum.detach(), loss.count)
@@ -104,13 +106,8 @@ class ProximalPolicy(PolicyGradient):
         super().load_state_dict(state)
         self.variance = state["variance"]
 
-    def _policy(self, batch: Batch, plan: TreePlan) -> tuple[Tensor, Tensor]:
-        with self.fabric.autocast():
-            found: tuple[Tensor, Tensor] = self.model.encoder.policy(batch, plan)
-            return found
-
     def _loss(self, log_ratio: Tensor, entropy: Tensor, cost: Tensor) -> SumCount:
-        encoder = self.model.encoder
+        encoder: Any = self.model.encoder
         of_examples = [each.view(len(cost), -1) for each in (log_ratio, entropy)]
         return policy_loss(
             of_examples[0].sum(1), of_examples[1].mean(1), cost, encoder.ratio_clip, encoder.entropy_weight
