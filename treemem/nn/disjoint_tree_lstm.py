@@ -180,7 +180,8 @@ class DisjointTreeLSTM(SequenceEncoder):
             hidden, root = (each.chunk(2, -1)[0] for each in (leaves, roots))
             if trace:
                 finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
-                joined = joining_steps(joins_of(places, on_cpu), torch.arange(len(on_cpu)), tuple(inputs.shape[:2]))
+                rows = torch.arange(len(on_cpu))
+                joined = joining_steps(joins_of(places, on_cpu), rows, (len(rows), inputs.shape[1]))
                 traced["joined"] = to_device(joined, root.device).to(root.dtype).masked_fill(~finite, torch.nan)
         return SequenceOutput(root, hidden, traced)
 
@@ -230,12 +231,13 @@ class _Leaves(torch.nn.Module):
         """Draw new weights."""
         torch.nn.init.kaiming_normal_(self.map.weight)
         torch.nn.init.zeros_(self.map.bias)
-        if self.lstm is not None and self.start is not None:
-            torch.nn.init.kaiming_normal_(self.lstm.weight_ih_l0)
-            torch.nn.init.orthogonal_(self.lstm.weight_hh_l0)
-            for bias in (self.lstm.bias_ih_l0, self.lstm.bias_hh_l0, self.start):
+        if self.start is not None:
+            lstm: Any = self.lstm
+            torch.nn.init.kaiming_normal_(lstm.weight_ih_l0)
+            torch.nn.init.orthogonal_(lstm.weight_hh_l0)
+            for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0, self.start):
                 torch.nn.init.zeros_(bias)
-            torch.nn.init.ones_(self.lstm.bias_ih_l0.detach().chunk(4)[1])
+            torch.nn.init.ones_(lstm.bias_ih_l0.detach().chunk(4)[1])
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.runs.learner import MAIN_LOSS
-from treemem.runs.policy_gradient import PolicyGradient
+from treemem.runs.policy_gradient import PolicyGradient, Reward
 
 _UPDATE = 0.1  # of the average of the rewards, as in the authors' code
 
@@ -36,7 +36,7 @@ class ReinforcedTransitions(PolicyGradient):
         rewards = SumCount.zero()
         if batch.num_examples:
             output = self.run(batch)
-            reward = self.reward(output.outputs.detach(), targets, self.model.encoder.reward)
+            reward = self.reward(output.outputs.detach(), targets, self._kind)
             rewards = SumCount(reward.sum(), float(len(reward)))
             losses[MAIN_LOSS] = self.model.task.loss(output.outputs, targets)
             baseline = self._baseline(batch, targets)
@@ -57,6 +57,12 @@ class ReinforcedTransitions(PolicyGradient):
         super().load_state_dict(state)
         self.average = state["average"]
 
+    @property
+    def _kind(self) -> Reward:
+        encoder: Any = self.model.encoder
+        kind: Reward = encoder.reward
+        return kind
+
     def _policy_loss(self, encoded: Any, advantage: Tensor) -> SumCount:
         log_probability, free = encoded.trace["log_probability"], encoded.trace["free"]
         of_trees = advantage.repeat_interleave(len(log_probability) // len(advantage))
@@ -67,7 +73,7 @@ class ReinforcedTransitions(PolicyGradient):
     def _baseline(self, batch: Batch, targets: Mapping[str, Tensor]) -> Tensor | float:
         baseline = self.model.encoder.baseline
         if baseline == "greedy":
-            return self.greedy_reward(batch, targets, self.model.encoder.reward)
+            return self.greedy_reward(batch, targets, self._kind)
         return self.average if baseline == "ema" else 0.0
 
     def _predicted(self, value: Tensor, reward: Tensor) -> tuple[Tensor, SumCount]:

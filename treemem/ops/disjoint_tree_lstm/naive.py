@@ -24,7 +24,8 @@ def naive_parse(
         The places of the chosen pairs, and the log probability of each choice and the entropy of its distribution,
         ``[tokens - 1]``.
     """
-    nodes, places = leaves, []
+    nodes = leaves
+    places: list[int] = []
     log_probabilities, entropies = [leaves.new_zeros(0)], [leaves.new_zeros(0)]
     for num_pairs in range(len(leaves) - 1, 0, -1):
         composed = compose(nodes[:-1], nodes[1:], weights.cell)
