@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from treemem import Forest, TreeBatch, Vocabulary
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.networks import every_network
+from treemem.networks import NetworkConfig, every_network
 from treemem.nn import (
     LSTM,
     ONLSTM,
@@ -99,6 +99,18 @@ def network_case(make: Callable[[], nn.Module], length: int, **options: Any) -> 
     module = make()
     size = getattr(module, "input_size", None)
     return Case(module, {"feat": torch.randn(forest.num_nodes, size)} if size else {}, run)
+
+
+def policy_case(config: NetworkConfig, length: int) -> Case:
+    """The likeliest trees of a network that samples them in training, and the policy that chooses them."""
+
+    def run(network: Any, _: Named, plain: bool) -> Named:
+        set_engine(network, plain)
+        batch = TreeBatch.from_forest(forest_of_height(length), VOCABULARY).to(device_of(network))
+        output = network(batch, trace=True)
+        return {"root": output.root, **{name: output.trace[name] for name in ("log_probability", "entropy", "joined")}}
+
+    return Case(config.build(VOCABULARY).eval(), {}, run)
 
 
 class UserCell(nn.Module):
@@ -228,6 +240,9 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         noise: dict[str, Any] = {"noise": False} if random else {}  # which each engine draws in its own order
         if config.options.get("transitions") == "reinforced":
             noise = {"temperature": 1e-9}  # so that samples are certain
+        if config.network == "DisjointTreeLSTM":
+            named[name] = partial(policy_case, config)
+            continue
         named[name] = partial(network_case, partial(config.replace(**few, **layers, **noise).build, VOCABULARY))
     makes: dict[str, Callable[[], nn.Module]] = {
         "Ordered Memory of both directions": lambda: OrderedMemory(

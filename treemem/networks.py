@@ -106,6 +106,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "GumbelTreeLSTM",
             "CRvNN",
             "SPINN",
+            "DisjointTreeLSTM",
             "SequenceToSequence",
             "LanguageModel",
         )
@@ -144,6 +145,7 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "SPINN": NetworkConfig("SPINN", size),
         "SPINN, gold transitions": NetworkConfig("SPINN", {**size, "transitions": "gold", "tracker_size": 0}),
         "RL-SPINN": NetworkConfig("SPINN", {**size, "transitions": "reinforced"}),
+        "Disjoint Tree-LSTM": NetworkConfig("DisjointTreeLSTM", size),
         "RNN": NetworkConfig("RNN", size),
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),

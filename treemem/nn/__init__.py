@@ -5,6 +5,7 @@ from __future__ import annotations
 from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.crvnn import CRvNN
+from treemem.nn.disjoint_tree_lstm import DisjointTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.gumbel_tree_lstm import GumbelTreeLSTM
@@ -44,6 +45,7 @@ __all__ = [
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",
+    "DisjointTreeLSTM",
     "DoublyLinkedList",
     "EfficientBeamTreeGRC",
     "Encoder",
