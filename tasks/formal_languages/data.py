@@ -11,7 +11,7 @@ from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.formal_languages.languages import Kind, Language, drawn_words
-from treemem.tasks.formal_languages.readers import forest_of_examples
+from treemem.tasks.transduction.readers import forest_of_pairs
 from treemem.trees.forest import Forest
 
 
@@ -84,4 +84,4 @@ def make_examples(
         f"| split | examples | shortest input | longest |\n|---|---|---|---|\n{''.join(rows)}"
     )
     splits = np.repeat([part[0] for part in parts], [part[1] for part in parts])
-    return TaskData(forest_of_examples(examples).with_data(tree_data={"split": splits}), card)
+    return TaskData(forest_of_pairs(examples, end=()).with_data(tree_data={"split": splits}), card)

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
+from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.records import read_records
 from treemem.tasks.formal_languages.languages import BLANK, Language, Words
-from treemem.tasks.transduction.readers import FIELDS, PAIR, words_of
-from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, split_of, text_of
-from treemem.trees.tree import Tree
-
-
-def forest_of_examples(examples: Sequence[tuple[Words, Words]]) -> Forest:
-    """Return a tree ``Pair(Sequence(read...), Sequence(asked...))`` for each example; both have the same length."""
-    table = {PAIR: 0, SEQUENCE: 1, BLANK: 2}
-    label: list[int] = []
-    arity: list[int] = []
-    begin = [0]
-    for sides in examples:
-        for words in sides:
-            label += [table.setdefault(word, len(table)) for word in words]
-            label.append(table[SEQUENCE])
-            arity += [0] * len(words)
-            arity.append(len(words))
-        label.append(table[PAIR])
-        arity.append(2)
-        begin.append(len(label))
-    return Forest(tuple(table), np.array(label, np.int32), np.array(arity, np.int32), np.array(begin, np.int64))
+from treemem.tasks.transduction.readers import FIELDS, forest_of_pairs, words_of
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import split_of, text_of
 
 
 def asked(language: Language, source: Words, target: Words) -> tuple[Words, Words]:
@@ -81,29 +58,5 @@ def read_forest(path: str | os.PathLike[str], language: Language, *, format: str
             raise error.at(record.line, name) from error
     if not splits:
         raise RecipeError(f"there are no examples in {name}")
-    forest = Forest.from_sequences(sources) if sources else forest_of_examples(examples)
+    forest = Forest.from_sequences(sources) if sources else forest_of_pairs(examples, end=())
     return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
-
-
-@dataclass
-class InputRecords(RecordReader):
-    """Reads the inputs of records, with or without an output.
-
-    Args:
-        parse: an input to its tree.
-    """
-
-    text_fields: ClassVar[tuple[str, ...]] = FIELDS
-    example_fields: ClassVar[tuple[str, ...]] = FIELDS[:1]
-
-    parse: Callable[[str], Tree]
-
-    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        return tree_nodes(self.parse(text_of(fields, self.example_fields)))
-
-    def checked_tree(self, tree: Tree) -> Tree:
-        if tree.label != SEQUENCE or not tree.children or any(child.children for child in tree.children):
-            raise GraphError(
-                f"an input is a tree of the root {SEQUENCE!r} whose children are symbols, not {tree!r:.100}"
-            )
-        return tree

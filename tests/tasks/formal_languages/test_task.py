@@ -231,7 +231,7 @@ def test_wrong_inputs_are_told(tmp_path: Path) -> None:
         task.parse("  ")
     with pytest.raises(VocabularyError, match="column 3: unknown symbol '_' in the source"):
         task.parse("1 _")
-    with pytest.raises(GraphError, match="an input is a tree"):
+    with pytest.raises(GraphError, match="a source is a tree"):
         task.forest_of([Tree("Add", [Tree("1")])])
     with pytest.raises(GraphError, match="an example is a tree"):
         task.examples(Forest.from_trees(["(Add 1 0)"]))
