@@ -31,17 +31,22 @@ def _tested(record: Mapping[str, Any], above: int, most: int) -> list[Score]:
 
 
 def between(records: Sequence[Mapping[str, Any]], above: int, most: int) -> str:
-    """Return the symbol accuracy at lengths from ``above + 1`` to ``most``, mean ± standard deviation, in percent."""
+    """Return the accuracy at lengths from ``above + 1`` to ``most``, mean ± standard deviation, in percent.
+
+    That of symbols for a function, that of sequences for a language.
+    """
     values = []
+    is_function = language(records[0]["task"]["kind"], 2).blanks is not None
+    metric = "symbol accuracy" if is_function else "sequence accuracy"
     for record in records:
         scores = _tested(record, above, most)
-        correct = sum((each.metrics["symbol accuracy"] or 0) * each.examples for each in scores)
+        correct = sum((each.metrics[metric] or 0) * each.examples for each in scores)
         values.append(correct / sum(each.examples for each in scores))
     return percent(values)
 
 
 def worst_length(records: Sequence[Mapping[str, Any]], most: int) -> str:
-    """Return the symbol accuracy at the worst length up to ``most``, of the best run, in percent."""
+    """Return the accuracy at the worst length up to ``most``, of the best run, in percent."""
     return percent([max(min(each.metrics["worst length"] or 0 for each in _tested(run, 0, most)) for run in records)])
 
 

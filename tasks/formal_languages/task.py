@@ -180,16 +180,18 @@ class FormalLanguages(Task):
         return [Outputs(row_said[place], row_gold[place], size) for place, row_said, row_gold, size in rows]
 
     def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
-        """Return symbol accuracy, sequence accuracy and the symbol accuracy of the worst length, by length.
+        """Return symbol accuracy, sequence accuracy and the accuracy at the worst length, by length.
 
-        The symbol accuracy is the mean over examples of the share of correct symbols.
+        The symbol accuracy is the mean over examples of the share of correct symbols. At the worst length it is the
+        symbol accuracy of a function, and the sequence accuracy of a language.
         """
         share = np.array([each.share_correct(len(self.language.outputs)) for each in kept])
         length = np.array([each.length for each in kept])
+        counted = share if self.language.blanks is not None else (share == 1).astype(np.float64)
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             found, number = np.unique(length[chosen], return_inverse=True)
-            of_length = np.bincount(number, share[chosen]) / np.bincount(number, minlength=len(found))
+            of_length = np.bincount(number, counted[chosen]) / np.bincount(number, minlength=len(found))
             return {
                 "symbol accuracy": float(share[chosen].mean()),
                 "sequence accuracy": float((share[chosen] == 1).mean()),

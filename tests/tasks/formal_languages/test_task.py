@@ -198,6 +198,10 @@ def test_only_what_is_asked_counts() -> None:
         "sequence accuracy": pytest.approx(0.5),
         "worst length": 0.0,
     }
+    *_, score = FormalLanguages("an_bn").scores(
+        [kept([0, 1], [0, 1], 2), kept([0, 0], [0, 1], 2)], {}, np.zeros(2, int)
+    )
+    assert score.metrics["worst length"] == 0.5
     assert task.correct(of_all, {}).tolist() == [True, True, False]
 
 
