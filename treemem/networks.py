@@ -109,6 +109,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "DisjointTreeLSTM",
             "SequenceToSequence",
             "LanguageModel",
+            "PRPN",
         )
     },
 )
