@@ -24,9 +24,10 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 PRPNState = tuple[torch.Tensor, ...]
-"""What a sequence goes on from: the vectors of the last tokens, ``[sequences, lookback, embedding_size]``; their distances,
-infinity where there is none, ``[sequences, slots]``; and for each layer their ``[h; c]``, the latest last,
-``[sequences, slots, 2 * hidden_size]``.
+"""What a sequence goes on from.
+
+The vectors of the last tokens, ``[sequences, lookback, embedding_size]``; the last distances, infinity where there is
+none, ``[sequences, slots]``; and for each layer the last ``[h; c]``, ``[sequences, slots, 2 * hidden_size]``.
 """
 
 
@@ -166,9 +167,11 @@ class PRPN(SequenceEncoder):
             hidden, histories = inputs, []
             for number, (layer, memory) in enumerate(zip(self.layers, memories, strict=True)):
                 hidden = functional.dropout(hidden, self.dropout if number else self.input_dropout, self.training)
-                mask = functional.dropout(self.bias.new_ones(self.hidden_size), self.recurrent_dropout, self.training)
+                mask = None
+                if self.training and self.recurrent_dropout:
+                    mask = functional.dropout(self.bias.new_ones(self.hidden_size), self.recurrent_dropout)
                 key_input = functional.dropout(hidden, dropout)
-                histories.append(layer(hidden, key_input, gate, memory, mask if self.training else None))
+                histories.append(layer(hidden, key_input, gate, memory, mask))
                 hidden = histories[-1][:, self.slots :, : self.hidden_size]
             history = histories[-1][..., : self.hidden_size]
             predicted = self.predictor(hidden, history, gate_of_next, tokens, dropout)
