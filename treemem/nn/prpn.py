@@ -224,11 +224,11 @@ class _Tokens(NamedTuple):
     """The tokens of a padded batch.
 
     Attributes:
-        count: how many.
+        number: how many.
         place: of each in the flat batch, int64 ``[tokens]``; None if there is no padding.
     """
 
-    count: int
+    number: int
     place: torch.Tensor | None
 
     @classmethod
@@ -244,7 +244,7 @@ class _Tokens(NamedTuple):
         In evaluation, and for a single token, by the running statistics.
         """
         flat = values.flatten(0, 1)
-        if not norm.training or self.count < 2:
+        if not norm.training or self.number < 2:
             running = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
             return functional.batch_norm(flat, *running).view_as(values)
         if self.place is None:
@@ -267,7 +267,7 @@ class _ParsingNetwork(torch.nn.Module):
 
     def forward(self, vectors: torch.Tensor, tokens: _Tokens, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both distances of tokens, ``[sequences, longest]``, of ``[sequences, lookback + longest, width]``."""
-        if not tokens.count:
+        if not tokens.number:
             nothing = vectors.new_zeros(len(vectors), vectors.shape[1] - self.hidden_map.kernel_size[0] + 1)
             return nothing, nothing
         hidden = self.hidden_map(functional.dropout(vectors, dropout).transpose(1, 2)).transpose(1, 2)
@@ -353,7 +353,7 @@ class _Predictor(torch.nn.Module):
     def reset_parameters(self) -> None:
         """Draw new weights."""
         for module in (self.key_map, *self.blocks, self.map, self.norm):
-            module.reset_parameters()  # type: ignore[operator]
+            module.reset_parameters()
 
     def forward(
         self, hidden: torch.Tensor, history: torch.Tensor, gate: torch.Tensor, tokens: _Tokens, dropout: float
