@@ -18,6 +18,7 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.nn import (
     LSTM,
     ONLSTM,
+    PRPN,
     ClassifierHead,
     ComparisonHead,
     DoublyLinkedList,
@@ -204,7 +205,7 @@ def transduction_case(options: dict[str, Any], training: bool, length: int) -> C
     return Case(network, {}, run)
 
 
-def language_model_case(options: dict[str, Any], length: int) -> Case:
+def language_model_case(make: Callable[[], nn.Module], length: int) -> Case:
     """A language model on a batch with padding that continues another."""
 
     def run(network: Any, _: Named, plain: bool) -> Named:
@@ -215,7 +216,7 @@ def language_model_case(options: dict[str, Any], length: int) -> Case:
         losses = {name: loss.mean for name, loss in output.auxiliary_losses.items()}
         return {"root": output.root, "logits": output.outputs, **losses}
 
-    return Case(LanguageModel(SIZE, SYMBOLS, num_layers=2, **options), {}, run)
+    return Case(make(), {}, run)
 
 
 def head_case(head: nn.Module, trees: int, labels: Tensor, length: int) -> Case:
@@ -284,7 +285,10 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         named[name] = partial(transduction_case, options, True)
         named[f"{name}, decoding"] = partial(transduction_case, {**options, "beam_size": 2}, False)
     for name, options in {"ON-LSTM": {"chunk_size": 2}, "LSTM": {"cell": "LSTM"}}.items():
-        named[f"language model, {name}"] = partial(language_model_case, options)
+        named[f"language model, {name}"] = partial(
+            language_model_case, lambda options=options: LanguageModel(SIZE, SYMBOLS, num_layers=2, **options)
+        )
+    named["PRPN"] = partial(language_model_case, lambda: PRPN(SIZE, SYMBOLS, slots=3, hard=False, residual_blocks=1))
     equal, classes, numbers = torch.tensor([1, 0]), torch.tensor([2, -1]), torch.tensor([0.5, 2.0])
     heads: dict[str, tuple[Callable[[], nn.Module], int, Tensor]] = {
         "equality, dot": (EqualityHead, 2, equal),

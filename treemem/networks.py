@@ -110,6 +110,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "DisjointTreeLSTM",
             "SequenceToSequence",
             "LanguageModel",
+            "PRPN",
         )
     },
 )

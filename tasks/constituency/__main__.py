@@ -1,4 +1,4 @@
-"""Score the trees that a language model of ON-LSTM layers induces against gold trees, by layer."""
+"""Score the trees that a language model induces against gold trees, by layer."""
 
 from __future__ import annotations
 

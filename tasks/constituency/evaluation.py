@@ -56,9 +56,9 @@ def evaluate_trees(
     """Return the scores of the trees of each layer, then of the four baselines.
 
     Args:
-        model: a language model of ON-LSTM layers.
+        model: a language model that induces trees.
         gold: a tree for each sentence; a node with one child counts for the recall of its label only.
-        gate: whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
+        gate: of ON-LSTM layers, whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
         seed: of the random baseline.
 
     Raises:
@@ -67,8 +67,12 @@ def evaluate_trees(
     """
     sentences = [[leaf.label for leaf in tree.leaves()] for tree in gold]
     scores = [
-        score_trees(gold, induce_trees(model, sentences, layer=layer, gate=gate), f"layer {layer + 1}")
-        for layer in range(_num_layers(model))
+        score_trees(
+            gold,
+            induce_trees(model, sentences, layer=layer, gate=gate),
+            "distances" if layer is None else f"layer {layer + 1}",
+        )
+        for layer in _layers(model)
     ]
     for branching in BASELINES:
         name = branching if branching in ("balanced", "random") else f"{branching}-branching"
@@ -76,11 +80,14 @@ def evaluate_trees(
     return scores
 
 
-def _num_layers(model: Model) -> int:
+def _layers(model: Model) -> Sequence[int | None]:
+    """Return the layers that induce trees; None stands for a network with one tree for all its layers."""
     encoder: Any = model.encoder
-    if not (getattr(encoder, "can_induce_trees", False) and hasattr(encoder, "stack")):
-        raise RecipeError(f"this {model.network.network} induces no trees; train a LanguageModel with cell='ON-LSTM'")
-    return len(encoder.stack.layer_sizes)
+    if not getattr(encoder, "can_induce_trees", False):
+        raise RecipeError(
+            f"this {model.network.network} induces no trees; train a LanguageModel with cell='ON-LSTM', or a PRPN"
+        )
+    return range(len(encoder.stack.layer_sizes)) if hasattr(encoder, "stack") else [None]
 
 
 def induce_trees(
@@ -93,21 +100,21 @@ def induce_trees(
     """Return the tree that a language model induces over each sentence, read alone after an end of sentence.
 
     Args:
-        model: a language model of ON-LSTM layers.
+        model: a language model that induces trees.
         sentences: the words of each, at least one. Unknown words are read as the vocabulary's unknown one.
-        layer, gate: see :meth:`treemem.nn.LanguageModel.induced_trees`.
+        layer, gate: of ON-LSTM layers, see :meth:`treemem.nn.LanguageModel.induced_trees`.
 
     Raises:
         RecipeError: the model induces no trees, or has no such layer.
         VocabularyError: a word that the model does not know, if its vocabulary has no unknown word; names the sentence.
     """
-    _num_layers(model)
     encoder: Any = model.encoder
+    options = {} if _layers(model) == [None] else {"layer": layer, "gate": gate}
     ids = word_ids(sentences, model.vocabulary)
     trees: list[Tree | None] = [None] * len(ids)
     for places in batches_by_length([len(own) for own in ids]):
         batch = TokenBatch.from_sequences([ids[place] for place in places]).to(model.device)
-        for place, tree in zip(places, encoder.induced_trees(batch, layer=layer, gate=gate), strict=True):
+        for place, tree in zip(places, encoder.induced_trees(batch, **options), strict=True):
             trees[place] = _with_words(tree, sentences[place])
     return [tree for tree in trees if tree is not None]
 

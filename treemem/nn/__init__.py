@@ -17,6 +17,7 @@ from treemem.nn.memory_rnn import MemoryRNN
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
+from treemem.nn.prpn import PRPN
 from treemem.nn.read_only_memory import ReadOnlyMemory
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.register_memory import RegisterMemory, RegisterState
@@ -39,6 +40,7 @@ from treemem.nn.word_vectors import WordVectors
 __all__ = [
     "LSTM",
     "ONLSTM",
+    "PRPN",
     "RNN",
     "SPINN",
     "BeamTreeGRC",
