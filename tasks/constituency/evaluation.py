@@ -53,7 +53,7 @@ def evaluate_trees(
     gate: Literal["forget", "input"] = "forget",
     seed: int = 0,
 ) -> list[TreeScore]:
-    """Return the scores of the trees of each layer, or of the trees of a network without layers, then of four baselines.
+    """Return the scores of the induced trees, of each layer if there are layers, and then of the four baselines.
 
     Args:
         model: a language model of ON-LSTM layers, or another one that reads words and induces trees.

@@ -8,10 +8,12 @@ from treemem.errors import RecipeError
 from treemem.runs.recipe import load_recipe
 from treemem.runs.recipe_run import RECIPE, network_folder_of
 from treemem.tasks.language_modeling import LanguageModeling
+from treemem.tasks.sentiment import Sentiment
 from treemem.trees.penn import read_penn_trees
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.tree import Tree
 
+_TASKS = (LanguageModeling.name, Sentiment.name)
 _RECORDS = (".jsonl", ".csv", ".parquet")
 
 
@@ -52,10 +54,11 @@ def _trees_of_run(model: str | Path) -> list[Tree]:
     if folder is None:
         raise RecipeError(f"there is no {RECIPE} beside the model {model}; name a file of gold trees (--gold)")
     recipe = load_recipe(folder / RECIPE)
-    task = recipe.make_task()
-    if task.token_form != "leaves":
-        raise RecipeError(f"{model} is no language model but a model of {recipe.task}; name a model that reads words")
-    forest = task.make_data(recipe.data).forest
+    if recipe.task not in _TASKS:
+        raise RecipeError(
+            f"{model} is no language model but a model of {recipe.task}; name one of {' or '.join(_TASKS)}"
+        )
+    forest = recipe.make_task().make_data(recipe.data).forest
     if forest.is_flat:
         raise RecipeError(f"{model} was trained on texts without trees; name a file of gold trees (--gold)")
     return list(forest[forest.tree_data["split"] == SPLITS[2]])

@@ -127,9 +127,9 @@ def test_the_published_recipe_has_the_published_networks_and_training() -> None:
     assert (recipe.task_options["steps"], training.average_after, training.average_again) == (70, 5, 500)
 
 
-@pytest.mark.parametrize("name", ["small", "wikitext"])
-def test_recipes_of_other_texts_can_be_read(name: str) -> None:
-    assert len(load_recipe(f"language_modeling/{name}").networks) == 2
+@pytest.mark.parametrize(("name", "networks"), [("small", 2), ("wikitext", 2), ("treebank", 1)])
+def test_recipes_of_other_texts_can_be_read(name: str, networks: int) -> None:
+    assert len(load_recipe(f"language_modeling/{name}").networks) == networks
 
 
 @pytest.mark.parametrize("options", [{"steps": 0}, {"words": 20}, {"evaluation_columns": 0}, {"varied_steps": 1}])
