@@ -153,9 +153,8 @@ def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None)
     names = {name: number for number, name in enumerate(dict.fromkeys([*forest.labels, UNKNOWN]))}
     of_leaf = np.array([names[name if name in number_of else UNKNOWN] for name in forest.labels], np.int32)
     label = np.where(forest.arity == 0, of_leaf[forest.label], forest.label)
-    split = np.repeat([*parts], [len(trees) for trees in parts.values()])
-    read = Forest(tuple(names), label, forest.arity, forest.begin, tree_data={"split": split})
-    return Corpus(read, _vocabulary(number_of))
+    data = {"split": np.repeat([*parts], [len(trees) for trees in parts.values()])}
+    return Corpus(Forest(tuple(names), label, forest.arity, forest.begin, tree_data=data), _vocabulary(number_of))
 
 
 def _vocabulary(words: dict[str, int]) -> Vocabulary:
