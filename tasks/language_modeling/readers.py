@@ -137,7 +137,7 @@ def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None)
     Raises:
         RecipeError: a missing file, or a part without trees.
         ParseError: a file that is not trees; with file and line.
-        VocabularyError: an unknown word, without ``<unk>`` in the vocabulary; with file.
+        VocabularyError: an unknown word, without ``<unk>`` in the vocabulary; with file and number of the sentence.
     """
     files = corpus_files(folder)
     parts = {split: read_penn_trees(file, tags=None) for split, file in files.items()}
@@ -147,8 +147,11 @@ def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None)
     number_of, _ = _kept(table, training, most_words)
     if UNKNOWN not in number_of:
         for split, sentences in words.items():
-            if missing := [own for own in sentences if any(word not in number_of for word in own)]:
-                raise _unknown(missing[0], number_of).at(0, str(files[split]))
+            for number, own in enumerate(sentences, start=1):
+                if any(word not in number_of for word in own):
+                    error = _unknown(own, number_of)
+                    problem = f"sentence {number}: {error.problem}"
+                    raise VocabularyError(problem, error.text, error.offset, source=str(files[split]))
     forest = Forest.from_trees(tree for trees in parts.values() for tree in trees)
     names = {name: number for number, name in enumerate(dict.fromkeys([*forest.labels, UNKNOWN]))}
     of_leaf = np.array([names[name if name in number_of else UNKNOWN] for name in forest.labels], np.int32)

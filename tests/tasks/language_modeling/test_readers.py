@@ -105,7 +105,10 @@ def test_a_treebank_is_its_trees_and_the_words_of_its_training_trees(tmp_path: P
     assert forest.tree_data["split"].tolist() == ["train", "train", "validation", "test"]
 
 
-def test_an_unknown_word_of_a_treebank_is_told_with_its_file(tmp_path: Path) -> None:
+def test_an_unknown_word_of_a_treebank_is_told_with_its_file_and_sentence(tmp_path: Path) -> None:
     corpus(tmp_path, TREES, "(2 cat)\n", "(2 (2 a) (2 cats))\n")
-    with pytest.raises(VocabularyError, match=r"ptb\.test\.txt.*: the word 'cats' .*did you mean cat.*limit the vocab"):
+    with pytest.raises(
+        VocabularyError,
+        match=r"ptb\.test\.txt, column 3: sentence 1: the word 'cats' .*did you mean cat.*limit the vocab",
+    ):
         read_treebank(tmp_path)
