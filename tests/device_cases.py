@@ -239,7 +239,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         layers = {"num_layers": 2} if config.network == "Transformer" else {}
         random = any(each in config.network for each in ("BeamTree", "Gumbel"))
         noise: dict[str, Any] = {"noise": False} if random else {}  # which each engine draws in its own order
-        if config.options.get("transitions") == "reinforced":
+        if config.options.get("transitions") == "reinforced" or config.network == "RRNet":
             noise = {"temperature": 1e-9}  # so that samples are certain
         if config.network == "DisjointTreeLSTM":
             named[name] = partial(policy_case, config)

@@ -55,6 +55,8 @@ NETWORKS = [
     NetworkConfig("CRvNN", {"window": 3, "modulated": False, "separate_norms": True, "engine": "naive"}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 3, "embedding_size": 5, "temperature": 0.5}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 2, "baseline": "value", "engine": "naive"}),
+    NetworkConfig("RRNet", {"policy_size": 3, "temperature": 0.5, "baseline": "value"}),
+    NetworkConfig("RRNet", {"policy_size": 5, "credited_steps": "all", "engine": "naive"}),
     NetworkConfig("DisjointTreeLSTM", {"embedding_size": 5, "embedding_bound": 0.1, "policy_updates": 2}),
     NetworkConfig("DisjointTreeLSTM", {"leaf": "lstm", "parser_leaf": "linear", "engine": "naive"}),
 ]
@@ -248,7 +250,17 @@ def test_an_encoder_is_rebuilt_from_its_plain_options(network: NetworkConfig) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["LSTM", "ONLSTM", "OrderedMemory", "EfficientBeamTreeGRC", "GumbelTreeLSTM", "CRvNN", "SPINN", "DisjointTreeLSTM"],
+    [
+        "LSTM",
+        "ONLSTM",
+        "OrderedMemory",
+        "EfficientBeamTreeGRC",
+        "GumbelTreeLSTM",
+        "CRvNN",
+        "SPINN",
+        "DisjointTreeLSTM",
+        "RRNet",
+    ],
 )
 def test_the_engine_can_be_changed_and_the_options_with_it(name: str) -> None:
     encoder: Any = NetworkConfig(name, {"hidden_size": 20}).build(VOCABULARY)

@@ -22,6 +22,7 @@ from treemem.nn.read_only_memory import ReadOnlyMemory
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.register_memory import RegisterMemory, RegisterState
 from treemem.nn.row_cache import RowCache
+from treemem.nn.rrnet import RRNet
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.sequence_to_sequence import SequenceToSequence
 from treemem.nn.spinn import SPINN
@@ -69,6 +70,7 @@ __all__ = [
     "NumberEncoder",
     "ONLSTMCell",
     "OrderedMemory",
+    "RRNet",
     "ReadOnlyMemory",
     "RegisterMemory",
     "RegisterState",

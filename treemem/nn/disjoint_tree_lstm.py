@@ -181,7 +181,7 @@ class DisjointTreeLSTM(SequenceEncoder):
             if trace:
                 finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
                 rows = torch.arange(len(on_cpu))
-                joined = joining_steps(joins_of(places, on_cpu), rows, (len(rows), inputs.shape[1]))
+                joined = joining_steps(joins_of(plan.places_on_cpu, on_cpu), rows, (len(rows), inputs.shape[1]))
                 traced["joined"] = to_device(joined, root.device).to(root.dtype).masked_fill(~finite, torch.nan)
         return SequenceOutput(root, hidden, traced)
 

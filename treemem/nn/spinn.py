@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import get_args
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count, checked_scale
-from treemem.data.sum_count import SumCount
-from treemem.data.token_batch import TokenBatch
+from treemem.checked_options import checked_choice, checked_count
 from treemem.device_copy import to_device
-from treemem.errors import GraphError, RecipeError
-from treemem.evaluation_mode import in_evaluation_mode
+from treemem.errors import RecipeError
 from treemem.nn.linear_state_leaves import LinearStateLeaves
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
-from treemem.ops.affine import Affine
-from treemem.ops.sequence_lengths import Packing, checked_lengths, within
-from treemem.ops.spinn import (
-    Policy,
-    SPINNEngine,
-    SPINNWeights,
-    TrackerWeights,
-    policy_steps,
-    run_transitions,
-    transition_actions,
+from treemem.nn.transition_encoder import (
+    Baseline,
+    CreditedSteps,
+    Reward,
+    TokenOptions,
+    TransitionEncoder,
+    TransitionOptions,
+    Transitions,
 )
-from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
-from treemem.trees.reductions import token_reductions
+from treemem.ops.affine import Affine
+from treemem.ops.sequence_lengths import within
+from treemem.ops.spinn import Policy, SPINNEngine, SPINNWeights, TrackerWeights, TransitionRun, run_transitions
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-SPINNTransitions = Literal["gold", "predicted", "reinforced"]
-Baseline = Literal["ema", "greedy", "value", "none"]
-Reward = Literal["accuracy", "log"]
-CreditedSteps = Literal["free", "all"]
-_VALUE_SIZE = 100  # as in the authors' code
 
-
-class SPINN(SequenceEncoder):
+class SPINN(TransitionEncoder):
     """SPINN (Bowman et al. 2016) and RL-SPINN (Yogatama et al. 2017; Williams et al. 2018), which shift and reduce.
 
     Leaves are states ``h, c``, a linear map of the token's vector. They stand in a buffer. A shift puts the next one on
@@ -110,7 +95,6 @@ class SPINN(SequenceEncoder):
         ['transitions']
     """
 
-    temperature: SettableOption[float] = SettableOption(checked_scale)
     engine: SettableOption[SPINNEngine] = SettableOption(partial(checked_choice, known=get_args(SPINNEngine)))
 
     def __init__(
@@ -118,7 +102,7 @@ class SPINN(SequenceEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        transitions: SPINNTransitions = "predicted",
+        transitions: Transitions = "predicted",
         tracker_size: int = 48,
         temperature: float = 1.0,
         reward: Reward = "accuracy",
@@ -130,118 +114,35 @@ class SPINN(SequenceEncoder):
         input_dropout: float = 0.0,
         engine: SPINNEngine = "auto",
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
-        self.transitions: SPINNTransitions = checked_choice("transitions", transitions, get_args(SPINNTransitions))
+        super().__init__(
+            hidden_size,
+            vocabulary,
+            TransitionOptions(transitions, temperature, reward, baseline, credited_steps),
+            TokenOptions(form, embedding_size, embedding_bound, input_dropout),
+        )
         if not checked_count("tracker_size", tracker_size, least=0) and transitions != "gold":
             raise RecipeError(f"transitions={transitions!r} needs a tracker; set tracker_size")
-        self.temperature = temperature
-        self.reward: Reward = checked_choice("reward", reward, get_args(Reward))
-        self.baseline: Baseline = checked_choice("baseline", baseline, get_args(Baseline))
-        self.credited_steps: CreditedSteps = checked_choice("credited_steps", credited_steps, get_args(CreditedSteps))
         self.engine = engine
         self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)
         self.cell = _Cell(hidden_size)
         self.tracker = _Tracker(hidden_size, tracker_size) if tracker_size else None
-        predicts = transitions == "reinforced" and baseline == "value"
-        self.value = _Value(self.embedding_size) if predicts else None
-
-    can_induce_trees = True
+        self.add_value()
 
     @property
-    def learner(self) -> str | None:
-        """What trains the network, if not the usual learner."""
-        return "treemem.runs.reinforced_transitions:ReinforcedTransitions" if self.transitions == "reinforced" else None
-
-    @property
-    def auxiliary_loss_weights(self) -> Mapping[str, float]:
-        if self.transitions == "reinforced":
-            return {"policy": 1.0} if self.value is None else {"policy": 1.0, "value": 1.0}
-        return {} if self.tracker is None else {"transitions": 1.0}
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
+    def has_policy(self) -> bool:
+        return self.tracker is not None
 
     def weights(self) -> SPINNWeights:
         """The weights above the leaves, as the operation takes them."""
         return SPINNWeights(Affine.of(self.cell.map), None if self.tracker is None else self.tracker.weights())
 
-    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
-        """Return the transitions of the trees of a batch, if they are needed.
-
-        Raises:
-            GraphError: a batch of sequences, which have no trees.
-        """
-        if not self._needs_trees:
-            return {}
-        if isinstance(batch, TokenBatch):
-            raise GraphError(f"SPINN with transitions={self.transitions!r} needs trees, not sequences of tokens")
-        assert batch.forest is not None  # tokens() has refused a batch made from a graph
-        return {"given": transition_actions(*token_reductions(batch.forest, self.form))}
-
-    @property
-    def _needs_trees(self) -> bool:
-        return self.transitions == "gold" or (self.transitions == "predicted" and self.training)
-
-    def read(
-        self,
-        inputs: torch.Tensor,
-        lengths: torch.Tensor,
-        *,
-        trace: bool = False,
-        given: torch.Tensor | None = None,
-    ) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
-
-        Args:
-            inputs, lengths, trace: see :meth:`SequenceEncoder.read`.
-            given: transitions, 0 shift and 1 reduce, int64 ``[sequences, 2 * longest - 1]``.
-
-        Raises:
-            GraphError: inputs of another width, lengths that do not fit them, or no transitions where they are needed.
-        """
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
-        if self._needs_trees and given is None and inputs.shape[1]:
-            raise GraphError(f"SPINN with transitions={self.transitions!r} needs the transitions of trees")
-        there = to_device(on_cpu, inputs.device)
-        present = within(there, inputs.shape[1])[:, :, None]
-        sampled = self.transitions == "reinforced" and self.training
-        with torch.autocast(inputs.device.type, enabled=False):
-            leaves = self.leaves(inputs.masked_fill(~present, 0).to(self.cell.map.weight.dtype), on_cpu)
-            leaves = leaves.masked_fill(~present, 0)
-            run = run_transitions(
-                leaves,
-                on_cpu,
-                self.weights(),
-                given=None if given is None else to_device(given, inputs.device),
-                policy=Policy(self.temperature, partial(_uniform, leaves) if sampled else None),
-                engine=self.engine,
-            )
-            losses, traced = {}, {"joined": run.joined(on_cpu)} if trace else {}
-            if run.logits is not None and (trace or sampled or given is not None):
-                steps = policy_steps(run, there, self.temperature if given is None else 1.0)
-                if given is not None:
-                    losses["transitions"] = SumCount(-steps.log_probability.sum(), steps.present.sum())
-                if trace or sampled:
-                    traced |= {"log_probability": steps.log_probability, "free": steps.free.to(leaves.dtype)}
-            if sampled and self.value is not None:
-                traced["value"] = self.value(inputs.detach(), on_cpu)
-        hidden, root = (each.chunk(2, -1)[0] for each in (leaves, run.roots))
-        return SequenceOutput(root, hidden, traced, losses)
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the tree of the likelier transitions over each sequence; with ``"gold"``, of its own transitions.
-
-        Raises:
-            GraphError: a batch made from a graph, or a root that is not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
-
-
-def _uniform(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.rand(shape, dtype=like.dtype, device=like.device)
+    def run(
+        self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
+    ) -> tuple[torch.Tensor, TransitionRun]:
+        present = within(to_device(lengths, inputs.device), inputs.shape[1])[:, :, None]
+        leaves = self.leaves(inputs, lengths).masked_fill(~present, 0)
+        run = run_transitions(leaves, lengths, self.weights(), given=given, policy=policy, engine=self.engine)
+        return leaves.chunk(2, -1)[0], run
 
 
 class _Cell(torch.nn.Module):
@@ -282,28 +183,3 @@ class _Tracker(torch.nn.Module):
         return TrackerWeights(
             Affine.of(self.input_map), self.lateral_map.weight, self.cell_map.weight, Affine.of(self.transition_map)
         )
-
-
-class _Value(torch.nn.Module):
-    """Predicts the reward of sequences from their vectors."""
-
-    def __init__(self, input_size: int) -> None:
-        super().__init__()
-        self.lstm = torch.nn.LSTM(input_size, _VALUE_SIZE)
-        self.map = torch.nn.Linear(_VALUE_SIZE, 1)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.lstm.reset_parameters()
-        self.map.reset_parameters()
-
-    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Return a number for each of ``[sequences, longest, input_size]``, ``[sequences]``."""
-        packing = Packing(lengths, inputs.shape[1], inputs.device)
-        last = self.map.weight.new_zeros(len(inputs), _VALUE_SIZE)
-        if packing.sizes:
-            packed = packing.packed(inputs).to(last.dtype)
-            _, (hidden, _) = self.lstm(torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(packing.sizes)))
-            present = to_device(packing.order[: packing.sizes[0]], inputs.device)
-            last = last.index_copy(0, present, hidden[0])
-        return self.map(last).squeeze(1)

@@ -154,10 +154,10 @@ def choose_pairs(
 
 
 def joins_of(places: torch.Tensor, lengths: torch.Tensor) -> list[list[int]]:
-    """Return the token at which the right child of each composition begins. The host waits once.
+    """Return the token at which the right child of each composition begins.
 
     Args:
-        places: of the chosen pairs, int64 ``[sequences, longest - 1]``.
+        places: of the chosen pairs, int64 ``[sequences, longest - 1]``; the host waits for them.
         lengths: int64 ``[sequences]``, on the CPU.
     """
     found: list[list[int]] = []

@@ -19,6 +19,7 @@ class TreePlan(NamedTuple):
 
     Attributes:
         places: of the chosen pairs, int64 ``[sequences, longest - 1]``, 0 after the last one.
+        places_on_cpu: the same.
         lengths: int64 ``[sequences]``, on the CPU.
         pairs: all pairs.
         candidates: those that a step chooses from, int64 ``[sequences, longest - 1, longest - 1]``; at padding the
@@ -28,6 +29,7 @@ class TreePlan(NamedTuple):
     """
 
     places: torch.Tensor
+    places_on_cpu: torch.Tensor
     lengths: torch.Tensor
     pairs: Levels
     candidates: torch.Tensor
@@ -42,7 +44,8 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
         places: of the chosen pairs, int64 ``[sequences, longest - 1]``.
         lengths: int64 ``[sequences]``, on the CPU.
     """
-    chosen_places, length = places.cpu().numpy(), lengths.numpy()
+    on_cpu = places.cpu()
+    chosen_places, length = on_cpu.numpy(), lengths.numpy()
     sequences, steps = chosen_places.shape
     num_leaves = sequences * (steps + 1)
     nodes = np.arange(num_leaves).reshape(sequences, steps + 1)
@@ -87,9 +90,8 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
     candidates = np.where(candidates < 0, count, of_pairs.row[num_leaves + candidates] - num_leaves)
     arrays = (of_pairs.children, candidates, of_tree.children, of_tree.row[roots])
     tensors = to_device_together([torch.from_numpy(each) for each in arrays], places.device)
-    return TreePlan(
-        places, lengths, Levels(tensors[0], of_pairs.ends), tensors[1], Levels(tensors[2], of_tree.ends), tensors[3]
-    )
+    pair_levels, tree_levels = Levels(tensors[0], of_pairs.ends), Levels(tensors[2], of_tree.ends)
+    return TreePlan(places, on_cpu, lengths, pair_levels, tensors[1], tree_levels, tensors[3])
 
 
 class _InLevels(NamedTuple):

@@ -92,7 +92,7 @@ def choices_of(
     checked_choice("engine", engine, get_args(DisjointTreeEngine))
     sequences, steps = plan.places.shape
     if engine == "naive":
-        rows = zip(leaves, plan.lengths.tolist(), plan.places.tolist(), strict=True)
+        rows = zip(leaves, plan.lengths.tolist(), plan.places_on_cpu.tolist(), strict=True)
         alone = [
             naive_parse(own[:length], weights, given=places)[1:] if length else (own.new_zeros(0),) * 2
             for own, length, places in rows
@@ -128,7 +128,7 @@ def compose_trees(
     if not leaves.shape[0] or not leaves.shape[1]:
         return leaves.new_zeros(leaves.shape[0], leaves.shape[2])
     if engine == "naive":
-        rows = zip(leaves, plan.lengths.tolist(), plan.places.tolist(), strict=True)
+        rows = zip(leaves, plan.lengths.tolist(), plan.places_on_cpu.tolist(), strict=True)
         roots = torch.stack(
             [naive_composition(own, cell, places[: max(length - 1, 0)]) for own, length, places in rows]
         )

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from treemem.ops.spinn.policy import PolicySteps, policy_steps
-from treemem.ops.spinn.sequences import SPINNEngine, TransitionRun, run_transitions, transition_actions
-from treemem.ops.spinn.weights import Policy, SPINNWeights, TrackerWeights
+from treemem.ops.spinn.sequences import (
+    SortedRun,
+    SPINNEngine,
+    TransitionRun,
+    run_engine,
+    run_transitions,
+    transition_actions,
+)
+from treemem.ops.spinn.weights import REDUCE, SHIFT, Policy, SPINNWeights, TrackerWeights
 
 __all__ = [
+    "REDUCE",
+    "SHIFT",
     "Policy",
     "PolicySteps",
     "SPINNEngine",
     "SPINNWeights",
+    "SortedRun",
     "TrackerWeights",
     "TransitionRun",
     "policy_steps",
+    "run_engine",
     "run_transitions",
     "transition_actions",
 ]

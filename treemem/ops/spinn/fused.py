@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from treemem.ops.affine import Affine
+from treemem.ops.lstm import lstm_step, lstm_step_backward
 from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.spinn.thin_stack import ThinStack
 from treemem.ops.spinn.weights import REDUCE, SHIFT, Policy, SPINNWeights
 from treemem.ops.tree_lstm import TreeLSTMStepPair
 
@@ -84,30 +86,23 @@ class _Transitions(torch.autograd.Function):
         tracked = leaves.new_zeros(steps + 1, sequences, 2 * tracker_size)  # from the zero state on
         tracker_gates = leaves.new_zeros(steps, sequences, 4 * tracker_size)
         composition = TreeLSTMStepPair(2, size)
-        number = torch.arange(sequences, device=leaves.device)
-        stack = torch.full((sequences, longest + 2), empty, device=leaves.device)
-        depth = torch.full_like(number, 2)  # two empty nodes lie at the bottom
-        taken = torch.zeros_like(number)
+        stack = ThinStack(problem.lengths, longest)
         actions, chosen = (torch.zeros(sequences, steps, dtype=torch.int64, device=leaves.device) for _ in range(2))
         of_steps = []
         for step, active in enumerate(problem.sizes):
             own = slice(active)
-            left_over = taken[own] < problem.lengths[own]
-            top = torch.where(left_over, number[own] * longest + taken[own], empty)
-            first, second = (stack[own].gather(1, (depth[own] - k)[:, None]) for k in (1, 2))
-            tops = torch.cat([top[:, None], first, second], 1)
+            tops = stack.tops(active)
             if of_tracker:
                 input_weight, input_bias, lateral, _ = of_tracker
                 read = _rows(states, tops)[:, :, :size].flatten(1)
                 preactivation = torch.addmm(input_bias, read, input_weight.t(), out=tracker_gates[step, own])
                 preactivation.addmm_(tracked[step, own, :tracker_size], lateral.t())
-                _track(preactivation, tracked[step, own], tracked[step + 1, own])
+                lstm_step(preactivation, tracked[step, own], tracked[step + 1, own])
             given = problem.given
             choice = _choice(tracked[step + 1, own], problem) if given is None else given[own, step]
-            action = torch.where(depth[own] < 4, SHIFT, torch.where(left_over, choice, REDUCE))
+            action = stack.possible(choice)
             actions[own, step], chosen[own, step] = action, choice
-            reduces = action == REDUCE
-            rows = reduces.nonzero().squeeze(1) if leaves.device.type == "cpu" else number[own]
+            rows = stack.reducing(action)
             created = empty + 1 + step * sequences
             if len(rows):
                 children = _rows(states, _children(tops, rows)).unflatten(2, (2, size))
@@ -119,13 +114,9 @@ class _Transitions(torch.autograd.Function):
                 composition.forward({"gates": of_rows}, {"c": children[:, :, 1]}, out, None)  # type: ignore[arg-type]
                 states.index_copy_(0, created + rows, new)
                 gates[step].index_copy_(0, rows, of_rows)
-            place = torch.where(reduces, depth[own] - 2, depth[own])[:, None]
-            stack[own] = stack[own].scatter(1, place, torch.where(reduces, created + number[own], top)[:, None])
-            moved = 1 - 2 * reduces.long()
-            depth[own] += moved
-            taken[own] += ~reduces
+            stack.move(action, tops, created)
             of_steps.append(_Step(tops, rows))
-        roots = stack[:, 2].clone()
+        roots = stack.roots()
         ctx.problem, ctx.steps, ctx.roots, ctx.reduced = problem, of_steps, roots, actions == REDUCE
         ctx.save_for_backward(states, gates, tracked, tracker_gates, *weights)
         ctx.mark_non_differentiable(actions, chosen)
@@ -172,7 +163,7 @@ class _Transitions(torch.autograd.Function):
             d_own = d_tracked[step + 1, active]
             tracker_size = lateral.shape[1]
             d_own[:, :tracker_size].addmm_(d_gates[step, active], to_cell)
-            d_cell = _track_backward(
+            d_cell = lstm_step_backward(
                 tracker_gates[step, active],
                 tracked[step, active],
                 tracked[step + 1, active],
@@ -215,34 +206,6 @@ def _choice(tracked: torch.Tensor, problem: Problem) -> torch.Tensor:
     uniform = problem.policy.uniform
     above = torch.full_like(shift, 0.5) if uniform is None else uniform((len(tracked),))
     return (above > shift).long()
-
-
-def _track(gates: torch.Tensor, before: torch.Tensor, out: torch.Tensor) -> None:
-    """Turn the preactivation into the gates, in place, and write ``[h; c]``."""
-    size = gates.shape[1] // 4
-    input_gate, forget_gate, update, output_gate = gates.split(size, 1)
-    update.tanh_()
-    for gate in (input_gate, forget_gate, output_gate):
-        gate.sigmoid_()
-    cell = torch.mul(forget_gate, before[:, size:], out=out[:, size:]).addcmul_(input_gate, update)
-    torch.mul(output_gate, cell.tanh(), out=out[:, :size])
-
-
-def _track_backward(
-    gates: torch.Tensor, before: torch.Tensor, after: torch.Tensor, gradient: torch.Tensor, out: torch.Tensor
-) -> torch.Tensor:
-    """Write the gradient of the preactivation; return that of the ``c`` before."""
-    size = gates.shape[1] // 4
-    input_gate, forget_gate, update, output_gate = gates.split(size, 1)
-    d_input, d_forget, d_update, d_output = out.split(size, 1)
-    d_hidden, d_cell = gradient.split(size, 1)
-    value = after[:, size:].tanh()
-    d_cell = d_cell + d_hidden * output_gate * (1 - value * value)
-    d_output.copy_(d_hidden * value * output_gate * (1 - output_gate))
-    d_input.copy_(d_cell * update * input_gate * (1 - input_gate))
-    d_forget.copy_(d_cell * before[:, size:] * forget_gate * (1 - forget_gate))
-    d_update.copy_(d_cell * input_gate * (1 - update * update))
-    return d_cell * forget_gate
 
 
 def _children(tops: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

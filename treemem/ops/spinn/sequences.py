@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -12,8 +13,9 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
+from treemem.ops.sequence_lengths import within
 from treemem.ops.spinn.fused import Problem, fused_transitions
-from treemem.ops.spinn.naive import naive_transitions
+from treemem.ops.spinn.naive import Transitions, naive_transitions
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
 
 SPINNEngine = Literal["auto", "fused", "naive"]
@@ -86,57 +88,109 @@ def run_transitions(
     Raises:
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(SPINNEngine))
-    sequences, longest, width = leaves.shape
-    steps = max(2 * longest - 1, 0)
     policy = Policy() if policy is None else policy
-    roots = leaves.new_zeros(sequences, width)
-    logits = None if weights.tracker is None else leaves.new_zeros(sequences, steps, 2)
-    actions, chosen = (torch.zeros(sequences, steps, dtype=torch.int64, device=leaves.device) for _ in range(2))
+    transition = None if weights.tracker is None else weights.tracker.transition
+
+    def fused(
+        own: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
+    ) -> SortedRun:
+        problem = Problem(own_lengths, sizes, own_given, policy, transition)
+        roots, tracked, actions, chosen = fused_transitions(own, weights, problem)
+        return SortedRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
+
+    return run_engine(
+        leaves,
+        lengths,
+        leaves.shape[2],
+        given,
+        engine,
+        naive=lambda own, own_given: naive_transitions(own, weights, policy, own_given),
+        fused=fused,
+        has_logits=transition is not None,
+    )
+
+
+class SortedRun(NamedTuple):
+    """As :class:`TransitionRun`, of sequences with the longest first; any ``logits`` after the last step."""
+
+    roots: torch.Tensor
+    logits: torch.Tensor | None
+    actions: torch.Tensor
+    chosen: torch.Tensor
+
+
+Fused = Callable[[torch.Tensor, torch.Tensor, list[int], torch.Tensor | None], SortedRun]
+"""Takes values, their lengths where the values are, how many sequences have each step, and given transitions."""
+
+
+def run_engine(
+    values: torch.Tensor,
+    lengths: torch.Tensor,
+    width: int,
+    given: torch.Tensor | None,
+    engine: SPINNEngine,
+    *,
+    naive: Callable[[torch.Tensor, list[int] | None], Transitions],
+    fused: Fused,
+    has_logits: bool,
+) -> TransitionRun:
+    """Run transitions on an engine, on sequences that are not empty, the longest first.
+
+    Args:
+        values: what the engines read, ``[sequences, longest, ...]``; padding is 0 when they do.
+        lengths: int64 ``[sequences]``, on the CPU.
+        width: of the roots.
+        given: see :func:`run_transitions`.
+        engine: which one.
+        naive: runs one sequence.
+        fused: runs all.
+        has_logits: whether there is a policy.
+
+    Raises:
+        RecipeError: an unknown engine.
+    """
+    checked_choice("engine", engine, get_args(SPINNEngine))
+    sequences, longest = values.shape[:2]
+    steps = max(2 * longest - 1, 0)
+    roots = values.new_zeros(sequences, width)
+    logits = values.new_zeros(sequences, steps, 2) if has_logits else None
+    actions, chosen = (torch.zeros(sequences, steps, dtype=torch.int64, device=values.device) for _ in range(2))
     order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
     if not len(order):
         return TransitionRun(roots, logits, actions, chosen)
     own = lengths[order]
     most = int(own[0])
-    order_there, own_there = (to_device(each, leaves.device) for each in (order, own))
+    order_there, own_there = (to_device(each, values.device) for each in (order, own))
     if given is not None:
         given = given.index_select(0, order_there)
-    leaves = leaves.index_select(0, order_there)[:, :most]
+    values = values.index_select(0, order_there)[:, :most]
     if engine == "naive":
         lists = None if given is None else given.tolist()
         every = [
-            naive_transitions(leaves[row, :length], weights, policy, None if lists is None else lists[row])
+            naive(values[row, :length], None if lists is None else lists[row])
             for row, length in enumerate(own.tolist())
         ]
-        found = torch.stack([each.root for each in every])
-        of_steps = [
-            torch.nn.utils.rnn.pad_sequence(list(each), batch_first=True)
-            for each in (
-                [one.logits for one in every],
-                [torch.tensor(one.actions, device=leaves.device) for one in every],
-                [torch.tensor(one.chosen, device=leaves.device) for one in every],
-            )
-        ]
+        found = SortedRun(
+            torch.stack([each.root for each in every]),
+            torch.nn.utils.rnn.pad_sequence([each.logits for each in every], batch_first=True),
+            *(
+                torch.nn.utils.rnn.pad_sequence([torch.tensor(each, device=values.device) for each in lists_of], True)
+                for lists_of in ([each.actions for each in every], [each.chosen for each in every])
+            ),
+        )
     else:
-        step_counts = 2 * own - 1
-        sizes = (step_counts[:, None] > torch.arange(2 * most - 1)).sum(0).tolist()
-        there = torch.arange(most, device=leaves.device) < own_there[:, None]
-        transition = None if weights.tracker is None else weights.tracker.transition
-        problem = Problem(own_there, sizes, given, policy, transition)
-        found, tracked, *of_actions = fused_transitions(leaves.masked_fill(~there[:, :, None], 0), weights, problem)
-        of_logits = tracked[..., :0]
-        if transition is not None:
-            in_step = torch.arange(2 * most - 1, device=leaves.device) < 2 * own_there[:, None] - 1
-            of_logits = linear(tracked, transition).masked_fill(~in_step[:, :, None], 0)
-        of_steps = [of_logits, *of_actions]
+        sizes = (2 * own[:, None] - 1 > torch.arange(2 * most - 1)).sum(0).tolist()
+        there = within(own_there, most).view(len(own), most, *[1] * (values.dim() - 2))
+        found = fused(values.masked_fill(~there, 0), own_there, sizes, given)
     wider = steps - (2 * most - 1)
-    if logits is not None:
-        logits = logits.index_copy(0, order_there, functional.pad(of_steps[0], (0, 0, 0, wider)))
+    if logits is not None and found.logits is not None:
+        of_steps = found.logits.masked_fill(~within(2 * own_there - 1, 2 * most - 1)[:, :, None], 0)
+        logits = logits.index_copy(0, order_there, functional.pad(of_steps, (0, 0, 0, wider)))
     actions, chosen = (
         whole.index_copy(0, order_there, functional.pad(each, (0, wider)))
-        for whole, each in zip((actions, chosen), of_steps[1:], strict=True)
+        for whole, each in ((actions, found.actions), (chosen, found.chosen))
     )
-    return TransitionRun(roots.index_copy(0, order_there, found), logits, actions, chosen)
+    return TransitionRun(roots.index_copy(0, order_there, found.roots), logits, actions, chosen)
 
 
 def transition_actions(reductions: NDArray[np.int64], begin: NDArray[np.int64]) -> torch.Tensor:

@@ -1,0 +1,215 @@
+"""What sequence encoders have in common that shift and reduce: where their transitions come from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+
+from treemem.checked_options import checked_choice, checked_scale
+from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device
+from treemem.errors import GraphError
+from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.recorded_options import SettableOption
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.token_trees import trees_over_tokens
+from treemem.ops.sequence_lengths import Packing, checked_lengths, within
+from treemem.ops.spinn import Policy, TransitionRun, policy_steps, transition_actions
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.induced import tree_from_splits
+from treemem.trees.reductions import token_reductions
+from treemem.trees.tokens import TokenForm
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+Transitions = Literal["gold", "predicted", "reinforced"]
+Baseline = Literal["ema", "greedy", "value", "none"]
+Reward = Literal["accuracy", "log"]
+CreditedSteps = Literal["free", "all"]
+_VALUE_SIZE = 100  # as in the authors' code of RL-SPINN
+
+
+class TransitionOptions(NamedTuple):
+    """Where transitions come from, and what they are rewarded for; see :class:`treemem.nn.SPINN`."""
+
+    transitions: Transitions
+    temperature: float
+    reward: Reward
+    baseline: Baseline
+    credited_steps: CreditedSteps
+
+
+class TokenOptions(NamedTuple):
+    """How tokens are read; see :class:`treemem.nn.sequence_encoder.SequenceEncoder`."""
+
+    form: TokenForm
+    embedding_size: int | None
+    embedding_bound: float | None
+    input_dropout: float
+
+
+class TransitionEncoder(SequenceEncoder):
+    """A network that composes a sequence by transitions: gold ones, or those of a policy.
+
+    Subclasses define :meth:`run` and :attr:`has_policy`. :class:`treemem.nn.SPINN` says what the options are, and what
+    outputs and trace have.
+    """
+
+    temperature: SettableOption[float] = SettableOption(checked_scale)
+
+    def __init__(
+        self, hidden_size: int, vocabulary: Vocabulary, options: TransitionOptions, tokens: TokenOptions
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, *tokens)
+        self.transitions: Transitions = checked_choice("transitions", options.transitions, get_args(Transitions))
+        self.temperature = options.temperature
+        self.reward: Reward = checked_choice("reward", options.reward, get_args(Reward))
+        self.baseline: Baseline = checked_choice("baseline", options.baseline, get_args(Baseline))
+        self.credited_steps: CreditedSteps = checked_choice(
+            "credited_steps", options.credited_steps, get_args(CreditedSteps)
+        )
+        self.value: torch.nn.Module | None = None
+
+    def add_value(self) -> None:
+        """Make the network that predicts rewards, if there is one; subclasses call it last in their constructor."""
+        if self.transitions == "reinforced" and self.baseline == "value":
+            self.value = _Value(self.embedding_size)
+
+    @property
+    @abstractmethod
+    def has_policy(self) -> bool:
+        """Whether the network predicts transitions."""
+
+    @abstractmethod
+    def run(
+        self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
+    ) -> tuple[torch.Tensor, TransitionRun]:
+        """Return the outputs at the tokens, ``[sequences, longest, hidden_size]``, and the run.
+
+        Args:
+            inputs: the tokens' vectors, 0 at padding.
+            lengths: on the CPU.
+            given: transitions, or None.
+            policy: chooses them if none are given.
+        """
+
+    can_induce_trees = True
+
+    @property
+    def learner(self) -> str | None:
+        """What trains the network, if not the usual learner."""
+        return "treemem.runs.reinforced_transitions:ReinforcedTransitions" if self.transitions == "reinforced" else None
+
+    @property
+    def auxiliary_loss_weights(self) -> Mapping[str, float]:
+        if self.transitions == "reinforced":
+            return {"policy": 1.0} if self.value is None else {"policy": 1.0, "value": 1.0}
+        return {} if not self.has_policy else {"transitions": 1.0}
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return {"joined": ("sequences", "tokens")}
+
+    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
+        """Return the transitions of the trees of a batch, if they are needed.
+
+        Raises:
+            GraphError: a batch of sequences, which have no trees.
+        """
+        if not self._needs_trees:
+            return {}
+        if isinstance(batch, TokenBatch):
+            raise GraphError(f"{self._asking} needs trees, not sequences of tokens")
+        assert batch.forest is not None  # tokens() has refused a batch made from a graph
+        return {"given": transition_actions(*token_reductions(batch.forest, self.form))}
+
+    @property
+    def _asking(self) -> str:
+        return f"{type(self).__name__} with transitions={self.transitions!r}"
+
+    @property
+    def _needs_trees(self) -> bool:
+        return self.transitions == "gold" or (self.transitions == "predicted" and self.training)
+
+    def read(
+        self,
+        inputs: torch.Tensor,
+        lengths: torch.Tensor,
+        *,
+        trace: bool = False,
+        given: torch.Tensor | None = None,
+    ) -> SequenceOutput:
+        """Run over sequences of vectors; the class says what outputs and trace have.
+
+        Args:
+            inputs, lengths, trace: see :meth:`SequenceEncoder.read`.
+            given: transitions, 0 shift and 1 reduce, int64 ``[sequences, 2 * longest - 1]``.
+
+        Raises:
+            GraphError: inputs of another width, lengths that do not fit them, or no transitions where they are needed.
+        """
+        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
+        if self._needs_trees and given is None and inputs.shape[1]:
+            raise GraphError(f"{self._asking} needs the transitions of trees")
+        there = to_device(on_cpu, inputs.device)
+        present = within(there, inputs.shape[1])[:, :, None]
+        sampled = self.transitions == "reinforced" and self.training
+        with torch.autocast(inputs.device.type, enabled=False):
+            own = inputs.masked_fill(~present, 0).to(self.embedding.weight.dtype)
+            policy = Policy(self.temperature, partial(_uniform, own) if sampled else None)
+            hidden, run = self.run(own, on_cpu, None if given is None else to_device(given, inputs.device), policy)
+            losses, traced = {}, {"joined": run.joined(on_cpu)} if trace else {}
+            if run.logits is not None and (trace or sampled or given is not None):
+                steps = policy_steps(run, there, self.temperature if given is None else 1.0)
+                if given is not None:
+                    losses["transitions"] = SumCount(-steps.log_probability.sum(), steps.present.sum())
+                if trace or sampled:
+                    traced |= {"log_probability": steps.log_probability, "free": steps.free.to(hidden.dtype)}
+            if sampled and self.value is not None:
+                traced["value"] = self.value(inputs.detach(), on_cpu)
+        root = run.roots.chunk(2, -1)[0]
+        return SequenceOutput(root, hidden, traced, losses)
+
+    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
+        """Return the tree of the likelier transitions over each sequence; with ``"gold"``, of its own transitions.
+
+        Raises:
+            GraphError: a batch made from a graph, or a root that is not finite; names the sequence.
+        """
+        with in_evaluation_mode(self):
+            joined = self(batch, trace=True).trace["joined"]
+        return trees_over_tokens(self, batch, joined, tree_from_splits)
+
+
+def _uniform(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.rand(shape, dtype=like.dtype, device=like.device)
+
+
+class _Value(torch.nn.Module):
+    """Predicts the reward of sequences from their vectors."""
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(input_size, _VALUE_SIZE)
+        self.map = torch.nn.Linear(_VALUE_SIZE, 1)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        self.lstm.reset_parameters()
+        self.map.reset_parameters()
+
+    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return a number for each of ``[sequences, longest, input_size]``, ``[sequences]``."""
+        packing = Packing(lengths, inputs.shape[1], inputs.device)
+        last = self.map.weight.new_zeros(len(inputs), _VALUE_SIZE)
+        if packing.sizes:
+            packed = packing.packed(inputs).to(last.dtype)
+            _, (hidden, _) = self.lstm(torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(packing.sizes)))
+            present = to_device(packing.order[: packing.sizes[0]], inputs.device)
+            last = last.index_copy(0, present, hidden[0])
+        return self.map(last).squeeze(1)
