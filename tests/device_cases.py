@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from treemem import Forest, TreeBatch, Vocabulary
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.networks import every_network
+from treemem.networks import NetworkConfig, every_network
 from treemem.nn import (
     LSTM,
     ONLSTM,
+    PRPN,
     ClassifierHead,
     ComparisonHead,
     DoublyLinkedList,
@@ -99,6 +100,18 @@ def network_case(make: Callable[[], nn.Module], length: int, **options: Any) -> 
     module = make()
     size = getattr(module, "input_size", None)
     return Case(module, {"feat": torch.randn(forest.num_nodes, size)} if size else {}, run)
+
+
+def policy_case(config: NetworkConfig, length: int) -> Case:
+    """The likeliest trees of a network that samples them in training, and the policy that chooses them."""
+
+    def run(network: Any, _: Named, plain: bool) -> Named:
+        set_engine(network, plain)
+        batch = TreeBatch.from_forest(forest_of_height(length), VOCABULARY).to(device_of(network))
+        output = network(batch, trace=True)
+        return {"root": output.root, **{name: output.trace[name] for name in ("log_probability", "entropy", "joined")}}
+
+    return Case(config.build(VOCABULARY).eval(), {}, run)
 
 
 class UserCell(nn.Module):
@@ -192,7 +205,7 @@ def transduction_case(options: dict[str, Any], training: bool, length: int) -> C
     return Case(network, {}, run)
 
 
-def language_model_case(options: dict[str, Any], length: int) -> Case:
+def language_model_case(make: Callable[[], nn.Module], length: int) -> Case:
     """A language model on a batch with padding that continues another."""
 
     def run(network: Any, _: Named, plain: bool) -> Named:
@@ -203,7 +216,7 @@ def language_model_case(options: dict[str, Any], length: int) -> Case:
         losses = {name: loss.mean for name, loss in output.auxiliary_losses.items()}
         return {"root": output.root, "logits": output.outputs, **losses}
 
-    return Case(LanguageModel(SIZE, SYMBOLS, num_layers=2, **options), {}, run)
+    return Case(make(), {}, run)
 
 
 def head_case(head: nn.Module, trees: int, labels: Tensor, length: int) -> Case:
@@ -228,6 +241,9 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         noise: dict[str, Any] = {"noise": False} if random else {}  # which each engine draws in its own order
         if config.options.get("transitions") == "reinforced":
             noise = {"temperature": 1e-9}  # so that samples are certain
+        if config.network == "DisjointTreeLSTM":
+            named[name] = partial(policy_case, config)
+            continue
         named[name] = partial(network_case, partial(config.replace(**few, **layers, **noise).build, VOCABULARY))
     makes: dict[str, Callable[[], nn.Module]] = {
         "Ordered Memory of both directions": lambda: OrderedMemory(
@@ -269,7 +285,10 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         named[name] = partial(transduction_case, options, True)
         named[f"{name}, decoding"] = partial(transduction_case, {**options, "beam_size": 2}, False)
     for name, options in {"ON-LSTM": {"chunk_size": 2}, "LSTM": {"cell": "LSTM"}}.items():
-        named[f"language model, {name}"] = partial(language_model_case, options)
+        named[f"language model, {name}"] = partial(
+            language_model_case, lambda options=options: LanguageModel(SIZE, SYMBOLS, num_layers=2, **options)
+        )
+    named["PRPN"] = partial(language_model_case, lambda: PRPN(SIZE, SYMBOLS, slots=3, hard=False, residual_blocks=1))
     equal, classes, numbers = torch.tensor([1, 0]), torch.tensor([2, -1]), torch.tensor([0.5, 2.0])
     heads: dict[str, tuple[Callable[[], nn.Module], int, Tensor]] = {
         "equality, dot": (EqualityHead, 2, equal),

@@ -97,6 +97,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "StackTreeLSTM",
             "RNN",
             "LSTM",
+            "MemoryRNN",
             "OrderedMemory",
             "ONLSTM",
             "Transformer",
@@ -106,8 +107,10 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "GumbelTreeLSTM",
             "CRvNN",
             "SPINN",
+            "DisjointTreeLSTM",
             "SequenceToSequence",
             "LanguageModel",
+            "PRPN",
         )
     },
 )
@@ -144,6 +147,7 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "SPINN": NetworkConfig("SPINN", size),
         "SPINN, gold transitions": NetworkConfig("SPINN", {**size, "transitions": "gold", "tracker_size": 0}),
         "RL-SPINN": NetworkConfig("SPINN", {**size, "transitions": "reinforced"}),
+        "Disjoint Tree-LSTM": NetworkConfig("DisjointTreeLSTM", size),
         "RNN": NetworkConfig("RNN", size),
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),

@@ -418,6 +418,8 @@ TASKS: Registry[type[Task]] = Registry(
         "table_labels": "treemem.tasks.table.task:TableLabels",
         "table_nodes": "treemem.tasks.table.nodes:TableNodes",
         "transduction": "treemem.tasks.transduction.task:Transduction",
+        "formal_languages": "treemem.tasks.formal_languages.task:FormalLanguages",
+        "learning_to_execute": "treemem.tasks.learning_to_execute.task:LearningToExecute",
         "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
         "sentiment": "treemem.tasks.sentiment.task:Sentiment",
     },

@@ -45,6 +45,7 @@ def _networks() -> dict[str, NetworkConfig]:
     return {
         "ON-LSTM": NetworkConfig("LanguageModel", {**small, "chunk_size": 10}),
         "LSTM": NetworkConfig("LanguageModel", {**small, "cell": "LSTM"}),
+        "PRPN": NetworkConfig("PRPN", small),
         **PTB,
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
-from golden import gumbel_files, memory_files, on_lstm_files, ordered_memory_files
+from golden import disjoint_files, gumbel_files, memory_files, on_lstm_files, ordered_memory_files
 from golden.induction_files import TREE_CHECKS
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
@@ -86,4 +86,5 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     **on_lstm_files.CHECKS,
     **memory_files.CHECKS,
     **gumbel_files.SEQUENCE_CHECKS,
+    **disjoint_files.SEQUENCE_CHECKS,
 }

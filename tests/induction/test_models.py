@@ -25,6 +25,7 @@ from treemem.nn import (
     SPINN,
     BeamTreeGRC,
     CRvNN,
+    DisjointTreeLSTM,
     EfficientBeamTreeGRC,
     GumbelTreeLSTM,
     OrderedMemory,
@@ -132,7 +133,7 @@ def check_joined(joined: torch.Tensor, found: list[Tree]) -> None:
         assert tree_from_splits(values[: len(words)], words) == tree
 
 
-@pytest.mark.parametrize("network", [GumbelTreeLSTM, CRvNN, partial(SPINN, transitions="reinforced")])
+@pytest.mark.parametrize("network", [GumbelTreeLSTM, CRvNN, partial(SPINN, transitions="reinforced"), DisjointTreeLSTM])
 def test_a_network_that_composes_step_by_step_gives_its_tree(network: Any) -> None:
     torch.manual_seed(1)
     encoder = network(4, VOCABULARY, form="leaves")

@@ -28,6 +28,9 @@ NETWORKS = [
     NetworkConfig("LSTM", {}),
     NetworkConfig("LSTM", {"num_layers": 2, "dropout": 0.1, "input_dropout": 0.1, "embedding_size": 5}),
     NetworkConfig("LSTM", {"update_dropout": 0.1, "form": "preorder"}),
+    NetworkConfig("MemoryRNN", {"memory": "stack", "memory_size": 3, "embedding_size": 5}),
+    NetworkConfig("MemoryRNN", {"cell": "RNN", "memory": "superposition", "memory_options": {"depth": 3}}),
+    NetworkConfig("MemoryRNN", {"cell": "GRU", "memory": "none", "num_layers": 2}),
     NetworkConfig(
         "ONLSTM",
         {"layer_sizes": [4, 6], "chunk_size": 2, "embedding_size": 3, "embedding_bound": 0.1, "dropout": 0.1},
@@ -52,6 +55,8 @@ NETWORKS = [
     NetworkConfig("CRvNN", {"window": 3, "modulated": False, "separate_norms": True, "engine": "naive"}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 3, "embedding_size": 5, "temperature": 0.5}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 2, "baseline": "value", "engine": "naive"}),
+    NetworkConfig("DisjointTreeLSTM", {"embedding_size": 5, "embedding_bound": 0.1, "policy_updates": 2}),
+    NetworkConfig("DisjointTreeLSTM", {"leaf": "lstm", "parser_leaf": "linear", "engine": "naive"}),
 ]
 
 
@@ -242,7 +247,8 @@ def test_an_encoder_is_rebuilt_from_its_plain_options(network: NetworkConfig) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["LSTM", "ONLSTM", "OrderedMemory", "EfficientBeamTreeGRC", "GumbelTreeLSTM", "CRvNN", "SPINN"]
+    "name",
+    ["LSTM", "ONLSTM", "OrderedMemory", "EfficientBeamTreeGRC", "GumbelTreeLSTM", "CRvNN", "SPINN", "DisjointTreeLSTM"],
 )
 def test_the_engine_can_be_changed_and_the_options_with_it(name: str) -> None:
     encoder: Any = NetworkConfig(name, {"hidden_size": 20}).build(VOCABULARY)

@@ -16,6 +16,7 @@ from treemem.nn import (
     ChildSumTreeLSTM,
     ClassifierHead,
     CRvNN,
+    DisjointTreeLSTM,
     EfficientBeamTreeGRC,
     GumbelTreeLSTM,
     NumberDecoder,
@@ -102,6 +103,9 @@ LAYERS = [
     (SPINN, {"tracker_size": 0}, "transitions='predicted' needs a tracker; set tracker_size"),
     (SPINN, {"baseline": "mean"}, "baseline='mean' is none of ema, greedy, value, none"),
     (SPINN, {"credited_steps": "some"}, "credited_steps='some' is none of free, all"),
+    (DisjointTreeLSTM, {"parser_leaf": "bilstm"}, "parser_leaf='bilstm' is none of linear, lstm"),
+    (DisjointTreeLSTM, {"policy_updates": 0}, "policy_updates must be at least 1, not 0"),
+    (DisjointTreeLSTM, {"policy_rate": 0}, "policy_rate must be above 0, not 0"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 

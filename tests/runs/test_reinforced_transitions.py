@@ -58,7 +58,7 @@ def test_the_loss_of_the_policy_is_a_mean_over_all_steps(monkeypatch: pytest.Mon
 
     def kept(self: Any, batch: Any) -> Any:
         output = run(self, batch)
-        encoded.append((output, self._reward(output.outputs.detach(), self.model_targets)))
+        encoded.append((output, self.reward(output.outputs.detach(), self.model_targets, "accuracy")))
         return output
 
     step = ReinforcedTransitions.training_step
@@ -132,19 +132,19 @@ def test_rewards_are_those_of_the_probability_of_the_correct_class() -> None:
         (MoreX(), outputs, torch.where(label == 1, outputs.sigmoid(), 1 - outputs.sigmoid())),
         (ListOps(), logits, logits.softmax(1)[torch.arange(3), label]),
     ):
-        learner.model = Model(task, CONFIG.replace(reward="log"))
-        torch.testing.assert_close(learner._reward(found, {"label": label}), -(1 - probability).log())
         learner.model = Model(task, CONFIG)
+        torch.testing.assert_close(learner.reward(found, {"label": label}, "log"), -(1 - probability).log())
+        torch.testing.assert_close(learner.reward(found, {"label": label}, "likelihood"), probability.log())
         best = found.argmax(1) if found.dim() == 2 else (found > 0).long()
-        torch.testing.assert_close(learner._reward(found, {"label": label}), (best == label).float())
+        torch.testing.assert_close(learner.reward(found, {"label": label}, "accuracy"), (best == label).float())
 
 
 def test_a_task_without_classes_is_refused() -> None:
     learner = ReinforcedTransitions.__new__(ReinforcedTransitions)
     learner.model = Model(MoreX(), CONFIG)
     learner.model.task = TASKS.find("transduction")()
-    with pytest.raises(RecipeError, match="need a task of classification, and transduction is not"):
-        learner._reward(torch.zeros(2), {})
+    with pytest.raises(RecipeError, match=r"SPINN learns .* needs a task of classification, and transduction is not"):
+        learner.reward(torch.zeros(2), {}, "accuracy")
 
 
 def test_a_policy_learns_what_it_is_rewarded_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.crvnn import CRvNN
+from treemem.nn.disjoint_tree_lstm import DisjointTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.gumbel_tree_lstm import GumbelTreeLSTM
@@ -12,9 +13,11 @@ from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, Numbe
 from treemem.nn.language_model import LanguageModel
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.nn.memory_rnn import MemoryRNN
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
+from treemem.nn.prpn import PRPN
 from treemem.nn.read_only_memory import ReadOnlyMemory
 from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.register_memory import RegisterMemory, RegisterState
@@ -37,6 +40,7 @@ from treemem.nn.word_vectors import WordVectors
 __all__ = [
     "LSTM",
     "ONLSTM",
+    "PRPN",
     "RNN",
     "SPINN",
     "BeamTreeGRC",
@@ -44,6 +48,7 @@ __all__ = [
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",
+    "DisjointTreeLSTM",
     "DoublyLinkedList",
     "EfficientBeamTreeGRC",
     "Encoder",
@@ -56,6 +61,7 @@ __all__ = [
     "LeafEncoder",
     "Memory",
     "MemoryCell",
+    "MemoryRNN",
     "NeuralDeque",
     "NeuralQueue",
     "NeuralStack",

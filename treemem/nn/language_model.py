@@ -164,15 +164,24 @@ class LanguageModel(SequenceEncoder):
             raise RecipeError("a language model of LSTM layers induces no trees; train one with cell='ON-LSTM'")
         if not 0 <= chosen < num_layers:
             raise RecipeError(f"the language model has no layer {layer}; its layers are 0 to {num_layers - 1}")
-        token, lengths = self.tokens(batch)
-        begins = END in self.vocabulary.leaves
-        if begins:
-            first = token.new_full((len(token), 1), self.vocabulary.leaves.index(END))
-            token, lengths = torch.cat([first, token], 1), lengths + 1
+        token, lengths, begin = after_end(self, batch)
         with in_evaluation_mode(self):
             layers = self.stack(self.embed(token), lengths).layers
-        distances = distances_of_gates([layers[chosen]], lengths)[f"{gate}_distance"][:, 0, int(begins) :]
+        distances = distances_of_gates([layers[chosen]], lengths)[f"{gate}_distance"][:, 0, begin:]
         return trees_over_tokens(self, batch, distances, tree_from_distances)
+
+
+def after_end(encoder: SequenceEncoder, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Return the tokens of sentences after ``<eos>``, if the vocabulary has it, and their lengths.
+
+    Returns:
+        Tokens ``[sequences, longest]``, lengths ``[sequences]``, and the place of the first word, 1 or 0.
+    """
+    token, lengths = encoder.tokens(batch)
+    if END not in encoder.vocabulary.leaves:
+        return token, lengths, 0
+    first = token.new_full((len(token), 1), encoder.vocabulary.leaves.index(END))
+    return torch.cat([first, token], 1), lengths + 1, 1
 
 
 def _activation_losses(h: torch.Tensor, lengths: torch.Tensor) -> dict[str, SumCount]:

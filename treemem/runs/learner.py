@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from treemem.data.loader import Batch
@@ -41,6 +42,7 @@ class Learner:
 
     Attributes:
         optimizers: from :meth:`make_optimizers`.
+        learning_rates: the rate that each of them begins with; schedules scale it.
         state: the encoder's state for the next batch of a stream.
     """
 
@@ -50,21 +52,26 @@ class Learner:
         network, *optimizers = fabric.setup(model, *self.make_optimizers())
         self.network: Any = network
         self.optimizers: list[Any] = optimizers
+        self.learning_rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
 
     def make_optimizers(self) -> list[Optimizer]:
         """Return the optimisers; by default one for all weights, as the options say."""
-        options, weights = self.options, self.model.parameters()
+        return [self.optimizer(self.model.parameters(), self.options)]
+
+    @staticmethod
+    def optimizer(weights: Iterable[Parameter], options: TrainingOptions) -> Optimizer:
+        """Return an optimiser of some weights."""
         if options.optimizer == "sgd":
-            return [torch.optim.SGD(weights, options.learning_rate, weight_decay=options.weight_decay)]
+            return torch.optim.SGD(weights, options.learning_rate, weight_decay=options.weight_decay)
         shared: dict[str, Any] = {
             "lr": options.learning_rate,
             "eps": options.epsilon,
             "weight_decay": options.weight_decay,
         }
         if options.optimizer == "rmsprop":
-            return [torch.optim.RMSprop(weights, alpha=options.beta2, **shared)]
+            return torch.optim.RMSprop(weights, alpha=options.beta2, **shared)
         adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-        return [adam(weights, betas=(options.beta1, options.beta2), fused=True, **shared)]
+        return adam(weights, betas=(options.beta1, options.beta2), fused=True, **shared)
 
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
         """Do one step and return its losses by name for the log; ``"loss"`` is the main one.

@@ -11,16 +11,13 @@ from torch.nn import functional
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
-from treemem.device_copy import to_device
-from treemem.errors import RecipeError
-from treemem.evaluation_mode import in_evaluation_mode
-from treemem.runs.learner import MAIN_LOSS, Learner
-from treemem.task import ClassificationTask
+from treemem.runs.learner import MAIN_LOSS
+from treemem.runs.policy_gradient import PolicyGradient, Reward
 
 _UPDATE = 0.1  # of the average of the rewards, as in the authors' code
 
 
-class ReinforcedTransitions(Learner):
+class ReinforcedTransitions(PolicyGradient):
     """Trains a :class:`~treemem.nn.SPINN` with ``transitions="reinforced"`` on a task of classification.
 
     To the main loss it adds ``"policy"``, the mean over all steps of ``-log p (reward - baseline)``, 0 at steps that
@@ -39,7 +36,7 @@ class ReinforcedTransitions(Learner):
         rewards = SumCount.zero()
         if batch.num_examples:
             output = self.run(batch)
-            reward = self._reward(output.outputs.detach(), targets)
+            reward = self.reward(output.outputs.detach(), targets, self._kind)
             rewards = SumCount(reward.sum(), float(len(reward)))
             losses[MAIN_LOSS] = self.model.task.loss(output.outputs, targets)
             baseline = self._baseline(batch, targets)
@@ -60,6 +57,12 @@ class ReinforcedTransitions(Learner):
         super().load_state_dict(state)
         self.average = state["average"]
 
+    @property
+    def _kind(self) -> Reward:
+        encoder: Any = self.model.encoder
+        kind: Reward = encoder.reward
+        return kind
+
     def _policy_loss(self, encoded: Any, advantage: Tensor) -> SumCount:
         log_probability, free = encoded.trace["log_probability"], encoded.trace["free"]
         of_trees = advantage.repeat_interleave(len(log_probability) // len(advantage))
@@ -70,8 +73,7 @@ class ReinforcedTransitions(Learner):
     def _baseline(self, batch: Batch, targets: Mapping[str, Tensor]) -> Tensor | float:
         baseline = self.model.encoder.baseline
         if baseline == "greedy":
-            with in_evaluation_mode(self.model), self.fabric.autocast():
-                return self._reward(self.model(batch).float(), targets)
+            return self.greedy_reward(batch, targets, self._kind)
         return self.average if baseline == "ema" else 0.0
 
     def _predicted(self, value: Tensor, reward: Tensor) -> tuple[Tensor, SumCount]:
@@ -81,21 +83,3 @@ class ReinforcedTransitions(Learner):
             loss = functional.binary_cross_entropy_with_logits(of_examples, reward, reduction="sum")
             return of_examples.detach().sigmoid(), SumCount(loss, float(len(reward)))
         return of_examples.detach(), SumCount((of_examples - reward).square().sum(), float(len(reward)))
-
-    def _reward(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> Tensor:
-        if not isinstance(self.model.task, ClassificationTask):
-            raise RecipeError(
-                f"reinforced transitions need a task of classification, and {self.model.task.name} is not; choose "
-                "another network"
-            )
-        arrays = {name: each.cpu().numpy() for name, each in targets.items()}
-        probability = torch.from_numpy(self.model.task.probabilities(outputs.float().cpu(), arrays))
-        label = torch.from_numpy(arrays["label"]).long()
-        if probability.dim() == 1:  # of yes
-            probability = torch.stack([1 - probability, probability], 1)
-        if self.model.encoder.reward == "accuracy":
-            reward = (probability.argmax(1) == label).to(outputs.dtype)
-        else:
-            others = 1 - probability.gather(1, label[:, None]).squeeze(1)
-            reward = -others.clamp(min=torch.finfo(outputs.dtype).tiny).log().to(outputs.dtype)
-        return to_device(reward, outputs.device)

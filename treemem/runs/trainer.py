@@ -148,16 +148,16 @@ class Trainer:
         values = [record[self.monitored] for record in self.progress.records if self.monitored in record]
         self.schedulers: list[LambdaLR] = []
         self.plateaus: list[ReduceLROnPlateau] = []
-        for optimizer in self.learner.optimizers:
+        for optimizer, learning_rate in zip(self.learner.optimizers, self.learner.learning_rates, strict=True):
             if options.rate_varies:
                 rate = rate_scheduler(
-                    optimizer, options.learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+                    optimizer, learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
                 )
                 self.schedulers.append(rate)
             elif options.schedule == "plateau":
                 plateau = plateau_scheduler(
                     optimizer,
-                    options.learning_rate,
+                    learning_rate,
                     options.plateau_factor,
                     options.plateau_patience,
                     mode=self.model.task.monitor.mode,

@@ -119,16 +119,17 @@ def test_a_model_of_a_corpus_knows_its_words_without_the_files(tmp_path: Path) -
 
 
 def test_the_published_recipe_has_the_published_networks_and_training() -> None:
-    recipe = load_recipe("language_modeling/ptb")
-    assert recipe.networks == {name: LanguageModeling.networks[name] for name in recipe.networks}
+    for name in ("prpn", "ptb"):
+        recipe = load_recipe(f"language_modeling/{name}")
+        assert recipe.networks == {network: LanguageModeling.networks[network] for network in recipe.networks}
     training = recipe.training
     assert (training.learning_rate, training.batch_size, training.epochs, training.clip) == (30, 20, 1000, 0.25)
     assert training.auxiliary_losses == {"activation": 2, "temporal_activation": 1}
     assert (recipe.task_options["steps"], training.average_after, training.average_again) == (70, 5, 500)
 
 
-@pytest.mark.parametrize(("name", "networks"), [("small", 2), ("wikitext", 2), ("treebank", 1)])
-def test_recipes_of_other_texts_can_be_read(name: str, networks: int) -> None:
+@pytest.mark.parametrize(("name", "networks"), [("small", 3), ("wikitext", 2), ("prpn", 1), ("treebank", 1)])
+def test_other_recipes_can_be_read(name: str, networks: int) -> None:
     assert len(load_recipe(f"language_modeling/{name}").networks) == networks
 
 

@@ -26,6 +26,9 @@ DROPOUTS = dict.fromkeys(("embedding_dropout", "input_dropout", "dropout", "outp
 NETWORKS = {
     "ON-LSTM": NetworkConfig("LanguageModel", {"hidden_size": 8, "num_layers": 2, "chunk_size": 4, **DROPOUTS}),
     "LSTM": NetworkConfig("LanguageModel", {"hidden_size": 8, "num_layers": 2, "cell": "LSTM", **DROPOUTS}),
+    "PRPN": NetworkConfig(
+        "PRPN", {"hidden_size": 8, "slots": 3, "lookback": 2, "dropout": 0.2, "recurrent_dropout": 0.2}
+    ),
 }
 OPTIONS: dict[str, Any] = {
     "epochs": 4, "batch_size": 6, "optimizer": "sgd", "learning_rate": 20.0, "weight_decay": 1e-4, "clip": 0.25,
@@ -35,7 +38,9 @@ OPTIONS: dict[str, Any] = {
 
 
 def train(output: Path, cell: str = "LSTM", *, resume: bool = False, **options: Any) -> FitResult:
-    return fit(TASK, NETWORKS[cell], DATA, TrainingOptions(**{**OPTIONS, **options}), output=output, resume=resume)
+    own = {"auxiliary_losses": {}, "learning_rate": 1.0} if cell == "PRPN" else {}
+    every = TrainingOptions(**{**OPTIONS, **own, **options})
+    return fit(TASK, NETWORKS[cell], DATA, every, output=output, resume=resume)
 
 
 @pytest.fixture

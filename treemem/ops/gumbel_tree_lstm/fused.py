@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from treemem.ops.choices import Noise, first_highest
+from treemem.ops.affine import Affine
+from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.pair_by_pair import PairMemory, PairStep, choose_pairs, count_pairs
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.tree_lstm import TreeLSTMStepPair
 
@@ -48,22 +50,6 @@ def fused_trees(
     return _GumbelTrees.apply(problem, leaves, *weights.cell, weights.query)
 
 
-class _Step(NamedTuple):
-    """A step, for the sequences that still have a pair.
-
-    Attributes:
-        nodes: their nodes before it, int64 ``[sequences, pairs + 1]``; other nodes at padding.
-        pairs: the numbers of their pairs, int64 ``[sequences, pairs]``; other pairs at padding.
-        chosen: the number of the pair that was chosen, int64 ``[sequences]``.
-        probability: of the noisy choice, ``[sequences, pairs]``; None if it has no gradient.
-    """
-
-    nodes: torch.Tensor
-    pairs: torch.Tensor
-    chosen: torch.Tensor
-    probability: torch.Tensor | None
-
-
 class _GumbelTrees(torch.autograd.Function):
     """Nodes and pairs have numbers. Leaves are the first nodes, and pair ``p`` becomes the node ``num_leaves + p``."""
 
@@ -74,46 +60,12 @@ class _GumbelTrees(torch.autograd.Function):
         sequences, longest, width = leaves.shape
         lengths, sizes = problem.lengths, problem.sizes
         num_leaves = sequences * longest
-        of_steps = [2 * active for active in sizes[1:-1]]  # pairs that the choices of each step make anew
-        num_pairs = sequences * (longest - 1) + sum(of_steps)
-        memory = _Memory(leaves.reshape(num_leaves, width), num_pairs, weight, bias, query / problem.scale)
-        nodes = torch.arange(num_leaves, device=leaves.device).view(sequences, longest)
-        pairs = memory.add(nodes[:, :-1], nodes[:, 1:])
-        column = torch.arange(longest, device=leaves.device)
-        roots = nodes[:, 0].clone()
+        num_pairs = count_pairs(sizes)
+        memory = PairMemory(leaves.reshape(num_leaves, width), num_pairs, Affine(weight, bias), query / problem.scale)
+        steps, roots, places = choose_pairs(memory, lengths, sizes, problem.temperature, problem.noise)
         compositions = leaves.new_zeros(sequences, longest - 1, width)
-        places = lengths.new_zeros(sequences, longest - 1)
-        steps: list[_Step] = []
-        for number, active in enumerate(sizes[1:]):
-            nodes, pairs, num_pairs = nodes[:active], pairs[:active], longest - 1 - number
-            probability = None
-            if num_pairs == 1:
-                place = lengths.new_zeros(active, 1)
-            else:
-                noisy = memory.scores[pairs]
-                if problem.noise is not None:
-                    noisy = noisy + problem.noise((active, num_pairs))
-                absent = column[:num_pairs] >= lengths[:active, None] - (number + 1)
-                noisy = noisy.masked_fill(absent, -torch.inf)
-                place = first_highest(noisy)[:, None]
-                if problem.temperature is not None:
-                    probability = (noisy / problem.temperature).softmax(1)
-            chosen = pairs.gather(1, place)
-            steps.append(_Step(nodes, pairs, chosen.squeeze(1), probability))
-            new = num_leaves + chosen
-            roots[:active] = new.squeeze(1)
-            places[:active, number] = place.squeeze(1)
-            compositions[:active, number] = memory.states[new.squeeze(1)]
-            if num_pairs > 1:
-                nodes = torch.where(column[:num_pairs] < place, nodes[:, :-1], nodes[:, 1:])
-                nodes.scatter_(1, place, new)
-                before = nodes.gather(1, (place - 1).clamp(min=0))
-                after = nodes.gather(1, (place + 1).clamp(max=num_pairs - 1))
-                added = memory.add(torch.cat([before, new], 1), torch.cat([new, after], 1))
-                rest = column[: num_pairs - 1]
-                pairs = torch.where(rest < place, pairs[:, :-1], pairs[:, 1:])
-                pairs = torch.where(rest == place - 1, added[:, :1], pairs)
-                pairs = torch.where(rest == place, added[:, 1:], pairs)
+        for number, step in enumerate(steps):
+            compositions[: len(step.chosen), number] = memory.states[num_leaves + step.chosen]
         ctx.problem, ctx.steps, ctx.roots = problem, steps, roots
         ctx.save_for_backward(memory.states, memory.gates, memory.children, weight, query)
         ctx.mark_non_differentiable(places)
@@ -138,7 +90,7 @@ class _GumbelTrees(torch.autograd.Function):
             of_score = cell.children_gradient(None, every)  # of each pair's score, by its children
         d_chosen = states.new_zeros(num_pairs, 2 * size)
         for number in range(len(ctx.steps) - 1, -1, -1):
-            step: _Step = ctx.steps[number]
+            step: PairStep = ctx.steps[number]
             d_new = d_states[num_leaves + step.chosen]
             own = None if d_compositions is None else d_compositions[: len(step.chosen), number]
             if step.probability is not None:
@@ -181,51 +133,6 @@ def _choice_gradient(d_new: torch.Tensor, composed: torch.Tensor, nodes: torch.T
     """
     stays, moves = ((d_new * each).sum(2) for each in (nodes[:, :-1], nodes[:, 1:]))
     return (d_new * composed).sum(2) - stays + (stays - moves).cumsum(1)
-
-
-class _Memory:
-    """The nodes and pairs so far.
-
-    Args:
-        leaves: ``[leaves, 2 * hidden_size]``.
-        num_pairs: how many there will be.
-        weight, bias: of the cell.
-        query: of the scores, ``[hidden_size]``.
-
-    Attributes:
-        states: ``[h; c]`` of the nodes, ``[leaves + pairs, 2 * hidden_size]``.
-        gates: of the pairs, ``[pairs, 5 * hidden_size]``.
-        children: the nodes of the pairs, int64 ``[pairs, 2]``.
-        scores: of the pairs, ``[pairs]``.
-    """
-
-    def __init__(
-        self, leaves: torch.Tensor, num_pairs: int, weight: torch.Tensor, bias: torch.Tensor, query: torch.Tensor
-    ) -> None:
-        self._weight, self._bias, self._query = weight.t(), bias, query
-        self._first, self._size = leaves.shape[0], leaves.shape[1] // 2
-        self._step = TreeLSTMStepPair(2, self._size)
-        self.states = torch.cat([leaves, leaves.new_empty(num_pairs, leaves.shape[1])])
-        self.gates = leaves.new_empty(num_pairs, len(bias))
-        self.children = torch.empty(num_pairs, 2, dtype=torch.int64, device=leaves.device)
-        self.scores = leaves.new_empty(num_pairs)
-        self._count = 0
-
-    def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Compose pairs of nodes, int64 ``[sequences, ...]``; return the numbers of the pairs in the same shape."""
-        part = slice(self._count, self._count + left.numel())
-        nodes = slice(self._first + part.start, self._first + part.stop)
-        children = torch.stack([left.flatten(), right.flatten()], 1)
-        self.children[part] = children
-        of_children = self.states.index_select(0, children.flatten()).view(-1, 2, 2, self._size)
-        hidden, cells = of_children.unbind(2)
-        torch.addmm(self._bias, hidden.reshape(-1, 2 * self._size), self._weight, out=self.gates[part])
-        new_hidden, new_cells = self.states[nodes].split(self._size, 1)
-        out = {"h": new_hidden, "c": new_cells}
-        self._step.forward({"gates": self.gates[part]}, {"c": cells}, out, None)  # type: ignore[arg-type]
-        torch.mv(new_hidden, self._query, out=self.scores[part])
-        self._count = part.stop
-        return torch.arange(part.start, part.stop, device=left.device).view(left.shape)
 
 
 class _CellBackward:

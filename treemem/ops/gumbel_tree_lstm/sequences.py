@@ -12,6 +12,7 @@ from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.fused import Problem, fused_trees
 from treemem.ops.gumbel_tree_lstm.naive import naive_tree
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.pair_by_pair import joining_steps, joins_of
 
 GumbelTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -90,19 +91,7 @@ def gumbel_trees(
     if not trace:
         return GumbelTrees(roots, compositions, None)
     if places is not None:
-        joins = _joins(places, own.tolist())
-    joined = torch.zeros(sequences, longest, dtype=leaves.dtype)
-    for row, tokens in zip(order.tolist(), joins, strict=True):
-        joined[row, tokens] = torch.arange(1, len(tokens) + 1, dtype=leaves.dtype)
-    joined = to_device(joined, leaves.device)
+        joins = joins_of(places, own)
+    joined = to_device(joining_steps(joins, order, (sequences, longest)).to(leaves.dtype), leaves.device)
     finite = roots.detach().isfinite().all(1)[:, None]
     return GumbelTrees(roots, compositions, joined.masked_fill(~finite, torch.nan))
-
-
-def _joins(places: torch.Tensor, lengths: list[int]) -> list[list[int]]:
-    """Return the token at which the right child of each composition begins; the host waits once."""
-    found: list[list[int]] = []
-    for chosen, length in zip(places.tolist(), lengths, strict=True):
-        begins = list(range(length))
-        found.append([begins.pop(place + 1) for place in chosen[: length - 1]])
-    return found

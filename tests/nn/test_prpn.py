@@ -1,0 +1,148 @@
+"""PRPN: gates of the memory, carried state, padding, batch normalisation, dropout and induced trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import PRPN
+from treemem.ops.prpn import slot_gates
+from treemem.trees.induced import tree_from_distances
+from treemem.trees.vocabulary import Vocabulary
+
+WORDS = Vocabulary(["<eos>", *"abcde"], [])
+
+
+def model_of(**options: Any) -> PRPN:
+    torch.manual_seed(1)
+    options = {"slots": 3, "lookback": 2, "embedding_size": 5, "embedding_bound": 1.0, **options}
+    return PRPN(8, WORDS, **options).double()
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_slot_is_closed_behind_a_larger_distance(hard: bool) -> None:
+    history = torch.tensor([[torch.inf, torch.inf, torch.inf, 0.2, 0.9, 0.4, 0.5]]).double()
+    gates = slot_gates(history[:, 3:], history, 3, 0.1, hard=hard)
+    closed = torch.tensor([[[1, 0, 0], [1, 1, 0], [1, 0, 0], [1, 1, 0]]]).double()
+    torch.testing.assert_close(gates[0], closed[0], atol=1e-9 if hard else 0.01, rtol=0)
+
+
+def test_a_difference_within_the_resolution_closes_a_slot_in_part() -> None:
+    history = torch.tensor([[torch.inf, torch.inf, 0.50, 0.48]]).double()
+    gates = slot_gates(history[:, 2:], history, 2, 0.1, hard=True)
+    torch.testing.assert_close(gates[0, 1], torch.tensor([1.0, 0.8]).double())
+
+
+@pytest.mark.parametrize("options", [{}, {"hard": False, "residual_blocks": 1, "num_layers": 1}], ids=str)
+def test_a_text_in_pieces_with_carried_state_is_the_whole_text(options: dict[str, Any]) -> None:
+    model = model_of(**options).eval()
+    text = [[0, 1, 2, 3, 4, 5, 1], [2, 2, 0, 5, 4, 1, 0]]
+    whole = model(TokenBatch.from_sequences(text))
+    state, outputs = None, []
+    for part in (slice(1), slice(1, 5), slice(5, 7)):
+        batch = TokenBatch.from_sequences([row[part] for row in text])
+        found = model(batch if state is None else batch.with_state(state))
+        state = found.state
+        outputs.append(found.outputs)
+    torch.testing.assert_close(torch.cat(outputs, 1), whole.outputs)
+    for ours, theirs in zip(state, whole.state, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_padding_has_no_effect() -> None:
+    model = model_of().eval()
+    texts = [[0, 1, 2, 3], [4, 5], [], [3]]
+    state = model(TokenBatch.from_sequences([[1], [2], [3], [4]])).state
+    together = model(TokenBatch.from_sequences(texts).with_state(state))
+    for row, text in enumerate(texts):
+        own = tuple(each[row : row + 1] for each in state)
+        alone = model(TokenBatch.from_sequences([text]).with_state(own))
+        torch.testing.assert_close(together.outputs[row, : len(text)], alone.outputs[0])
+        torch.testing.assert_close(together.root[row], alone.root[0])
+        for ours, theirs in zip(together.state, alone.state, strict=True):
+            torch.testing.assert_close(ours[row], theirs[0])
+
+
+def test_in_training_batch_normalisation_does_not_count_padding() -> None:
+    padded, plain = model_of(residual_blocks=1), model_of(residual_blocks=1)
+    inputs, lengths = torch.randn(2, 4, 5).double(), torch.tensor([4, 4])
+    longer = torch.cat([inputs, torch.full((2, 3, 5), torch.nan).double()], 1)
+    torch.testing.assert_close(padded.read(longer, lengths).outputs[:, :4], plain.read(inputs, lengths).outputs)
+    for name, buffer in padded.named_buffers():
+        torch.testing.assert_close(buffer, plain.get_buffer(name))
+    one = model_of().read(inputs[:1, :1], torch.tensor([1]))
+    torch.testing.assert_close(one.outputs, model_of().eval().read(inputs[:1, :1], torch.tensor([1])).outputs)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)], ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_batches_without_tokens_have_encodings_of_zero(shape: tuple[int, int], training: bool) -> None:
+    empty = TokenBatch(torch.zeros(shape, dtype=torch.int64), torch.zeros(shape[0], dtype=torch.int64))
+    found = model_of().train(training)(empty, trace=True)
+    assert not found.root.any()
+    assert found.outputs.shape == (*shape, 6)
+    assert found.trace["distance"].shape == shape
+
+
+def test_sequences_longer_than_a_recursion_limit() -> None:
+    model = model_of(num_layers=1).eval()
+    tokens = torch.randint(1, 6, (1, 1500))
+    with torch.no_grad():
+        assert model(TokenBatch(tokens, torch.tensor([1500]))).outputs.isfinite().all()
+    (tree,) = model.induced_trees(TokenBatch(tokens, torch.tensor([1500])))
+    assert sum(1 for _ in tree.leaves()) == 1500
+
+
+def test_induced_trees_are_read_from_the_distances_after_an_end_of_sentence() -> None:
+    model = model_of(input_dropout=0.5, dropout=0.5).train()
+    sentences = [[1, 2, 3, 4, 5], [5], [2, 1]]
+    trees = model.induced_trees(TokenBatch.from_sequences(sentences))
+    assert model.training
+    model.eval()
+    for sentence, tree in zip(sentences, trees, strict=True):
+        distances = model(TokenBatch.from_sequences([[0, *sentence, 0]]), trace=True).trace["distance"][0, 1:-1]
+        assert tree == tree_from_distances(distances, [WORDS.leaves[word] for word in sentence])
+    with torch.no_grad():
+        model.embedding.weight[5] = torch.nan
+    with pytest.raises(GraphError, match="sequence 0: the distance of token 4"):
+        model.induced_trees(TokenBatch.from_sequences(sentences))
+
+
+@pytest.mark.parametrize("name", ["input_dropout", "dropout", "output_dropout", "recurrent_dropout"])
+def test_each_dropout_changes_what_is_computed_in_training_only(name: str) -> None:
+    batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])
+    plain, dropping = model_of(), model_of(**{name: 0.5})
+    assert not torch.allclose(dropping(batch).outputs, plain(batch).outputs)
+    torch.testing.assert_close(model_of(**{name: 0.5}).eval()(batch).outputs, model_of().eval()(batch).outputs)
+
+
+def test_a_model_learns_to_copy_the_word_before_the_last() -> None:
+    """Which it must read from its memory or its lookback."""
+    torch.manual_seed(0)
+    model = PRPN(16, WORDS, slots=3, lookback=1, num_layers=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    text = torch.randint(1, 6, (16, 2)).repeat(1, 3)
+    batch = TokenBatch(text[:, :-1], torch.full((16,), 5))
+    for _ in range(40):
+        logits = model(batch).outputs
+        loss = torch.nn.functional.cross_entropy(logits[:, 2:].flatten(0, 1), text[:, 3:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach()) < 0.1
+
+
+def test_wrong_options_are_refused() -> None:
+    for options, message in (
+        ({"hidden_size": 7}, "hidden_size=7 must be even: each distance reads half of the hidden layer"),
+        ({"slots": 0}, "slots must be at least 1, not 0"),
+        ({"resolution": 0}, "resolution must be above 0, not 0"),
+        ({"hard": "yes"}, "hard must be True or False"),
+        ({"recurrent_dropout": 2}, "recurrent_dropout must be a probability"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            PRPN(**{"hidden_size": 8, "vocabulary": WORDS, **options})  # type: ignore[arg-type]

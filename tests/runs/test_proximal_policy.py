@@ -1,0 +1,165 @@
+"""Proximal policy optimisation of a parser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_task import MoreX, toy_data
+
+from treemem.data.sum_count import SumCount
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.nn import DisjointTreeLSTM
+from treemem.ops.disjoint_tree_lstm import tree_plan
+from treemem.runs import TrainingOptions, fit
+from treemem.runs.learner import Learner, learner_of
+from treemem.runs.proximal_policy import ProximalPolicy, policy_loss
+
+CONFIG = NetworkConfig("DisjointTreeLSTM", {"hidden_size": 6, "policy_updates": 3})
+
+
+def trained(folder: Path, epochs: int = 1, options: Mapping[str, Any] | None = None, **training: Any) -> Any:
+    return fit(
+        MoreX(),
+        CONFIG.replace(**(options or {})),
+        toy_data(40),
+        TrainingOptions(epochs=epochs, accelerator="cpu", learning_rate=0.01, **training),
+        output=folder,
+        resume=True,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("baseline", [0.0, 1.7])
+def test_the_loss_has_the_gradient_of_the_expected_cost(baseline: float) -> None:
+    """The expectation over all ways to choose the pairs of four leaves, each with a cost of its own."""
+    torch.manual_seed(0)
+    network = DisjointTreeLSTM(6, MoreX().vocabulary).double()
+    with torch.no_grad():
+        network.parser.query.mul_(100)
+    ways = torch.tensor([[*each, 0] for each in product(range(3), range(2))])
+    plan = tree_plan(ways, torch.full((6,), 4))
+    leaves = network._parser_leaves(torch.randn(1, 4, 6).double().expand(6, -1, -1), plan.lengths)
+    log_probability, entropy = network._policy(leaves, plan)
+    probability = log_probability.exp()
+    torch.testing.assert_close(probability.sum(), torch.ones(()).double())
+    cost = torch.tensor([1.0, -0.5, 2.0, 0.3, 0.9, -1.1]).double()
+    weights = list(network.parser.parameters())
+
+    def gradients(loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+
+    exact = gradients((probability * cost).sum())
+    assert any(each is not None and bool(each.abs().max() > 1e-3) for each in exact)
+    weighted = probability.detach() * (cost - baseline)
+    estimate = policy_loss(log_probability - log_probability.detach(), entropy, weighted, 0.2, 0.0).sum
+    torch.testing.assert_close(gradients(estimate), exact)
+
+
+def test_a_ratio_that_has_moved_far_enough_has_no_gradient() -> None:
+    log_ratio = torch.tensor([1.5, 0.5, 1.5, 0.5, 1.1]).log().requires_grad_()
+    cost = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0])
+    loss = policy_loss(log_ratio, torch.zeros(5), cost, 0.2, 0.0)
+    torch.testing.assert_close(loss.sum, torch.tensor(1.5 + 0.8 - 1.2 - 0.5 - 1.1))
+    loss.sum.backward()
+    torch.testing.assert_close(log_ratio.grad, torch.tensor([1.5, 0.0, 0.0, -0.5, -1.1]))
+
+
+def test_entropy_is_rewarded() -> None:
+    loss = policy_loss(torch.zeros(2), torch.tensor([0.5, 1.0]), torch.zeros(2), 0.2, 0.1)
+    torch.testing.assert_close(loss.mean, torch.tensor(-0.075))
+
+
+def test_parser_and_composition_have_an_optimiser_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert learner_of(Model(MoreX(), CONFIG)) is ProximalPolicy
+    before: list[dict[str, torch.Tensor]] = []
+    update = Learner.update
+
+    def kept(self: Learner, losses: Mapping[str, SumCount], optimizer: int = 0) -> dict[str, SumCount]:
+        total = update(self, losses, optimizer)
+        after = {name: each.detach().clone() for name, each in self.model.named_parameters()}
+        if before:
+            changed = {
+                name.startswith("encoder.parser") for name in after if not torch.equal(after[name], before[-1][name])
+            }
+            assert changed <= {optimizer == 1}
+        before.append(after)
+        return total
+
+    monkeypatch.setattr(Learner, "update", kept)
+    result = trained(tmp_path, epochs=2, batch_size=16)
+    assert len(before) % 4 == 0
+    assert {"loss", "policy_loss"} <= set(result.records[-1])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "plateau"])
+def test_the_parser_keeps_its_own_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
+    rates: list[list[float]] = []
+    update = Learner.update
+
+    def kept(self: Learner, losses: Mapping[str, SumCount], optimizer: int = 0) -> dict[str, SumCount]:
+        rates.append([each.param_groups[0]["lr"] for each in self.optimizers])
+        return update(self, losses, optimizer)
+
+    monkeypatch.setattr(Learner, "update", kept)
+    trained(tmp_path, epochs=3, schedule=schedule, plateau_patience=0, options={"policy_rate": 0.5})
+    assert rates[0] == [0.01, 0.005]
+    assert all(of_parser == pytest.approx(rate / 2) for rate, of_parser in rates)
+
+
+def test_a_resumed_run_continues_with_its_variance(tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", epochs=3)
+    trained(tmp_path / "parts", epochs=2)
+    parts = trained(tmp_path / "parts", epochs=3)
+    for name in ("loss", "policy_loss"):
+        assert parts.records[-1][name] == whole.records[-1][name]
+
+
+class Outer:
+    """Two processes, of which the other one has costs too."""
+
+    count = 2
+
+    def __init__(self, other: dict[str, tuple[float, float]]) -> None:
+        self.other = other
+
+    def gathered(self, own: Any) -> list[Any]:
+        return [own, self.other]
+
+
+def test_costs_are_divided_by_their_deviation_over_all_processes() -> None:
+    cost = torch.tensor([4.0, -9.0, 30.0, 7.0])
+    learners = [ProximalPolicy.__new__(ProximalPolicy) for _ in range(2)]
+    learners[0].processes = type("Alone", (), {"count": 1})()
+    rest = cost[2:]
+    learners[1].processes = Outer({"cost": (float(rest.sum()), 2.0), "square": (float(rest.square().sum()), 2.0)})  # type: ignore[assignment]
+    expected = cost / (0.9 + 0.1 * cost.var()).sqrt()
+    torch.testing.assert_close(learners[0].scaled(cost), expected)
+    torch.testing.assert_close(learners[1].scaled(cost[:2]), expected[:2])
+    few = ProximalPolicy.__new__(ProximalPolicy)
+    few.processes = learners[0].processes
+    torch.testing.assert_close(few.scaled(cost[:1]), cost[:1])
+    assert few.variance == 1
+
+
+def test_a_policy_learns_what_it_costs_least() -> None:
+    """The cost is 0 if the first two tokens are composed first, and 1 if not."""
+    torch.manual_seed(0)
+    network = DisjointTreeLSTM(6, MoreX().vocabulary, form="leaves")
+    optimizer = torch.optim.Adam(network.policy_parameters(), lr=0.02)
+    inputs, lengths = torch.randn(20, 4, 6), torch.full((20,), 4)
+    for _ in range(60):
+        trace = network.read(inputs, lengths, trace=True).trace
+        cost = (trace["joined"][:, 1] != 1).float()
+        new = trace["log_probability"]
+        loss = policy_loss(new - new.detach(), trace["entropy"], cost - cost.mean(), 0.2, 0.0).mean
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    joined = network.eval().read(inputs, lengths, trace=True).trace["joined"]
+    assert (joined[:, 1] == 1).float().mean() > 0.9
