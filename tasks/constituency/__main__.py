@@ -1,4 +1,4 @@
-"""Score the trees that a model induces over sentences against gold trees: those of each layer of ON-LSTM, or others."""
+"""Score the trees that a model induces over sentences against gold trees: by layer if there are layers."""
 
 from __future__ import annotations
 
