@@ -22,7 +22,7 @@ from treemem.tasks.equation_verification.generation.expressions import Expressio
 from treemem.tasks.equation_verification.generation.generator import EquationData, in_split, joined
 from treemem.tasks.equation_verification.generation.heldout import held_out
 from treemem.tasks.equation_verification.generation.mistakes import MISTAKE, SIBLING, MistakeMaker
-from treemem.tasks.equation_verification.generation.published_procedure import PublishedProcedure
+from treemem.tasks.equation_verification.generation.published_procedure import published_equations
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, depth_quotas, split_by_depth
 from treemem.tasks.equation_verification.generation.real_verification import verify_real
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
@@ -69,13 +69,12 @@ class Shard:
 
 def make_shard(shard: Shard) -> Forest:
     """Return the equations of a shard, with ``label``, ``depth``, ``edit`` and ``digest`` in their ``tree_data``."""
-    rng, table, heldout = random.Random(shard.seed), ExpressionTable(), held_out()
+    rng, table = random.Random(shard.seed), ExpressionTable()
     keys: set[tuple[int, int]] = set()
     walks = TextbookWalks(table, rng)
     records: list[tuple[int, int, int]] = []  # equation, label, edit
 
-    procedure = PublishedProcedure(table, rng, keys, heldout)
-    by_depth = procedure.run(shard.published) if any(shard.published.values()) else {}
+    by_depth = published_equations(table, rng, shard.published, keys, held_out())
     true = [equation for found in by_depth.values() for equation in found]
     maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
     wanted = Counter({depth: len(found) for depth, found in by_depth.items()})
