@@ -104,8 +104,8 @@ def evaluate(
 ) -> Values:
     """Return the values of ``expressions`` at ``points``, a row for each expression.
 
-    Expressions are built of the constants above, variables, and the functions of the vocabulary. Values are principal
-    values. ``0^0`` is 1; ``0^z`` is undefined if ``z`` is negative or not real.
+    Expressions are built of constants, variables, and the functions of the vocabulary. Values are principal values;
+    infinity and nan are undefined. ``0^0`` is 1; ``0^z`` is undefined if ``z`` is negative or not real.
 
     Args:
         table: holds the expressions.
@@ -148,7 +148,9 @@ def _require_real(values: Values, count: int) -> None:
 def _leaf(label: str, points: NDArray[np.complex128]) -> Values:
     if label in VARIABLES:
         return Values.exactly(points[VARIABLES.index(label)][None])
-    value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS[label], np.complex128))
+    value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS.get(label, 1.0), np.complex128))
+    if label not in CONSTANTS:  # infinity and nan
+        value.status[:] = UNDEFINED
     if label in _ROUNDED_CONSTANTS:
         value.error[:] = _ROUNDING * CONSTANTS[label]
     return value
@@ -369,6 +371,8 @@ def _exact_leaf(label: str, variables: Sequence[complex]) -> Any:
         return +mpmath.pi
     if label == "Exp1:E":
         return +mpmath.e
+    if label not in _FRACTIONS:
+        raise UndefinedValueError
     return mpmath.mpf(_FRACTIONS[label].numerator) / _FRACTIONS[label].denominator
 
 

@@ -18,11 +18,12 @@ from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
 from treemem.reading_processes import reading_processes
 from treemem.tasks.equation_verification.generation.corruption import GROW, REPLACE, SHRINK
-from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData, in_split, joined
 from treemem.tasks.equation_verification.generation.heldout import held_out
+from treemem.tasks.equation_verification.generation.infinity import infinite_equation
 from treemem.tasks.equation_verification.generation.mistakes import MISTAKE, SIBLING, MistakeMaker
-from treemem.tasks.equation_verification.generation.published_procedure import PublishedProcedure
+from treemem.tasks.equation_verification.generation.published_procedure import published_equations
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, depth_quotas, split_by_depth
 from treemem.tasks.equation_verification.generation.real_verification import verify_real
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
@@ -42,11 +43,16 @@ _SHARD = 20_000
 _SURPLUS = 1.06
 """Equations made, as a multiple of those wanted, because shards have some in common."""
 
+_MOST_ROUNDS = 12
 _PUBLISHED_KINDS = {GROW: 0.3, SHRINK: 0.35, REPLACE: 0.35, SIBLING: 0.06, MISTAKE: 0.06}
 _TEXTBOOK_KINDS = {GROW: 0.15, SHRINK: 0.2, REPLACE: 0.45, SIBLING: 0.1, MISTAKE: 0.25}
 _FROM_MISTAKES = 0.3
 """Share of the false textbook equations that start from a classic mistake, not from a true equation."""
 
+_INFINITE_SHARE = 0.012
+"""Number of equations with infinity or nan, as a share of the textbook equations of either label."""
+
+_RENAMED_SHARE = 0.06
 _LEAST_DIFFERENT = 0.9
 _LARGEST_TEXTBOOK = 41
 _ROUNDS = 40
@@ -69,28 +75,48 @@ class Shard:
 
 def make_shard(shard: Shard) -> Forest:
     """Return the equations of a shard, with ``label``, ``depth``, ``edit`` and ``digest`` in their ``tree_data``."""
-    rng, table, heldout = random.Random(shard.seed), ExpressionTable(), held_out()
+    rng, table = random.Random(shard.seed), ExpressionTable()
     keys: set[tuple[int, int]] = set()
     walks = TextbookWalks(table, rng)
     records: list[tuple[int, int, int]] = []  # equation, label, edit
 
-    procedure = PublishedProcedure(table, rng, keys, heldout)
-    by_depth = procedure.run(shard.published) if any(shard.published.values()) else {}
+    by_depth = published_equations(table, rng, shard.published, keys, held_out())
     true = [equation for found in by_depth.values() for equation in found]
     maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
     wanted = Counter({depth: len(found) for depth, found in by_depth.items()})
     records += [(equation, 1, -1) for equation in true]
     records += _false_equations(table, maker, true, wanted, keys, rng)
 
+    for label in (1, 0):
+        infinite = _infinite(table, rng, round(_INFINITE_SHARE * shard.textbook), keys, true=label == 1)
+        records += [(equation, label, -1 if label else REPLACE) for equation in infinite]
     true = _verified(table, walks.true_candidate, TRUE, shard.textbook, keys)
-    records += [(equation, 1, -1) for equation in true]
+    textbook = [(equation, 1, -1) for equation in true]
     num_mistakes = int(_FROM_MISTAKES * len(true))
     mistakes = _verified(table, walks.false_candidate, FALSE, num_mistakes, keys)
-    records += [(equation, 0, MISTAKE) for equation in mistakes]
+    textbook += [(equation, 0, MISTAKE) for equation in mistakes]
     maker = MistakeMaker(table, walks, true, _TEXTBOOK_KINDS, rng, depths_change=True)
     depths = [table.height[equation] for equation in rng.sample(true, len(true) - num_mistakes)]
-    records += _false_equations(table, maker, true, Counter(depths), keys, rng)
+    textbook += _false_equations(table, maker, true, Counter(depths), keys, rng)
+    records += [(_renamed(table, equation, rng), label, edit) for equation, label, edit in textbook]
     return _shard_forest(table, records)
+
+
+def _renamed(table: ExpressionTable, equation: int, rng: random.Random) -> int:
+    """Return ``equation``, in a small share of the calls with other variables, so that all ten occur."""
+    if rng.random() >= _RENAMED_SHARE:
+        return equation
+    indexes = table.variable_indexes(equation)
+    names = rng.sample(VARIABLES, len(indexes))
+    bindings = {table.make(VARIABLES[old]): table.make(new) for old, new in zip(indexes, names, strict=True)}
+    return table.substitute(equation, bindings)
+
+
+def _infinite(
+    table: ExpressionTable, rng: random.Random, count: int, keys: set[tuple[int, int]], *, true: bool
+) -> list[int]:
+    tries = [infinite_equation(table, rng, true=true) for _ in range(40 * count)]
+    return _new(table, [equation for equation in tries if equation is not None], keys)[:count]
 
 
 def _verified(
@@ -142,8 +168,8 @@ def _false_equations(
         if not +missing:
             break
         candidates: list[tuple[int, int]] = []
-        for depth, count in missing.items():
-            for source in rng.choices(by_depth[depth], k=int(1.4 * count) + 8 if count > 0 else 0):
+        for depth, count in (+missing).items():
+            for source in rng.choices(by_depth[depth], k=int(1.4 * count) + 8):
                 made = maker.candidate(source, TRAINING_DEPTH)
                 if made is not None and (key := table.canonical_equation(made[0])) not in keys:
                     keys.add(key)
@@ -234,20 +260,21 @@ def _generated(
     size: int, name: str, max_depth: int, known: NDArray[np.int64], processes: int | None, progress: bool | None
 ) -> Forest:
     """Return ``size`` distinct equations, none of those whose digests are ``known``, sorted by depth."""
-    shards = _shards(size, name, max_depth)
+    off = None if progress is None else not progress
     forests: list[Forest] = []
-    with tqdm(
-        total=len(shards), desc="equations", unit="part", disable=None if progress is None else not progress
-    ) as bar:
-        for made in _made(shards, processes):
-            forests.append(made)
-            bar.update()
+    places = np.empty(0, np.int64)
+    with tqdm(total=size, desc="equations", unit="", disable=off) as bar:
+        for _ in range(_MOST_ROUNDS):
+            for made in _made(_shards(size - len(places), name, max_depth, len(forests)), processes):
+                forests.append(made)
+                digest = np.concatenate([each.tree_data["digest"] for each in forests])
+                places = _new_places(digest, known)
+                bar.update(min(size, len(places)) - bar.n)
+            if len(places) >= size:
+                break
     forest = Forest.concatenate(forests)
-    digest = forest.tree_data["digest"]
-    _, first = np.unique(digest, return_index=True)
-    distinct = np.zeros(len(forest), bool)
-    distinct[first] = True
-    places = np.flatnonzero(distinct & ~np.isin(digest, known))
+    if len(places) < size:
+        _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)
     rng = np.random.default_rng(list(name.encode()))
     if len(places) < size:
         _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)
@@ -256,8 +283,15 @@ def _generated(
     return forest[chosen[order]]
 
 
-def _shards(size: int, name: str, max_depth: int) -> list[Shard]:
-    """Return the parts of the work. All parts but the last are alike."""
+def _new_places(digest: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of the first equation of each digest that is not known."""
+    _, first = np.unique(digest, return_index=True)
+    first.sort()
+    return first[~np.isin(digest[first], known)]
+
+
+def _shards(size: int, name: str, max_depth: int, begin: int) -> list[Shard]:
+    """Return the parts of the work, numbered from ``begin`` on."""
     num_made = int(_SURPLUS * size) + 40
     count = -(-num_made // _SHARD)
     histogram = depth_quotas(num_made, max_depth)
@@ -269,7 +303,7 @@ def _shards(size: int, name: str, max_depth: int) -> list[Shard]:
     textbook = TEXTBOOK_SHARE * shallow / 2 / count
     return [
         Shard(
-            f"{name} {number}",
+            f"{name} {begin + number}",
             {depth: _portion(share, number) for depth, share in shares.items()},
             _portion(textbook, number),
         )
