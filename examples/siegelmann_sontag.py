@@ -1,9 +1,9 @@
 """A recurrent network with rational weights that computes what a Turing machine computes (Siegelmann and Sontag 1995).
 
 The tape is two stacks: left of the head, and from the head on. A stack of bits b1 b2 ... from its top is the number
-(2 b1 + 1) / 4 + (2 b2 + 1) / 16 + ..., and an empty stack is 0. With s(x) = min(1, max(0, x)), the top of x is s(4 x - 2),
-the rest is s(4 x - 2 top - 1), and a push is x / 4 + (2 b + 1) / 4. The network is h <- s(A h + c), and three steps of it
-are one step of the machine.
+(2 b1 + 1) / 4 + (2 b2 + 1) / 16 + ..., and an empty stack is 0. With s(x) = min(1, max(0, x)), the top of x is
+s(4 x - 2), the rest is s(4 x - 2 top - 1), and a push is x / 4 + (2 b + 1) / 4. The network is h <- s(A h + c), and
+three of its steps are one step of the machine.
 """
 
 import argparse
