@@ -220,7 +220,7 @@ def test_columns_become_columns() -> None:
     ]
     lines = predictor({"text": np.array(["x = x\t1"])})
     assert lines["probability"].tolist() == found["probability"][:1].tolist()
-    assert [column.shape for column in predictor({"equation": np.array([])}).values()] == [(0,)] * 4
+    assert [column.shape for column in predictor({"equation": np.array([])}).values()] == [(0,)] * 5
 
 
 def test_records_read_in_other_processes_have_the_same_answers() -> None:
