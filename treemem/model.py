@@ -42,6 +42,7 @@ class Model(nn.Module):
         encoder: the network. Its ``hidden_size`` is the width of its encodings. A cross-encoder, whose ``joint`` is
             true, has one encoding for the trees of an example.
         head: makes the outputs that the task's loss and scores read.
+        unseen: labels of the vocabulary that no training example had, sorted; empty if it is not known.
         temperature: by which outputs are scaled before they become probabilities; see
             :mod:`treemem.metrics.calibration`.
     """
@@ -61,6 +62,7 @@ class Model(nn.Module):
         encoder = network.build(self.vocabulary, networks, form=task.token_form)
         self.encoder = task.prepared(encoder, self.vocabulary)
         self.temperature = 1.0
+        self.unseen: tuple[str, ...] = ()
         if not hasattr(self.encoder, "hidden_size"):
             raise RecipeError(
                 f"{type(self.encoder).__name__} has no attribute hidden_size, the width of its encodings; set "

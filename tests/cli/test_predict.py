@@ -82,7 +82,7 @@ def test_an_example_of_too_many_nodes_is_an_error_that_names_the_bound(folder: P
 def test_a_threshold_and_formats_are_taken(folder: Path) -> None:
     assert main([*PREDICT, "-o", "answers.txt", "--output-format", "csv", "--threshold", "1", "--format", "text"]) == 0
     rows = [line.split(",") for line in (folder / "answers.txt").read_text().splitlines()]
-    assert rows[0] == ["id", "prediction", "probability", "error"]
+    assert rows[0] == ["id", "prediction", "probability", "error", "warning"]
     assert [row[1] for row in rows[1:]] == ["0", "", "0"]
 
 

@@ -48,7 +48,7 @@ def test_a_data_frame_gives_answers_with_its_index() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"equation": [EQUATION, "x ="], "note": ["a", None]}, index=["one", "two"])
     answers = TreePredictor(MODEL).predict(frame)
-    assert list(answers.columns) == ["prediction", "probability", "error"]
+    assert list(answers.columns) == ["prediction", "probability", "error", "warning"]
     assert list(answers.index) == ["one", "two"]
     assert "unexpected end" in answers.loc["two", "error"]
     probabilities = MODEL.predict(frame[:1])

@@ -53,7 +53,7 @@ def test_every_record_has_one_answer_in_order_and_a_bad_one_says_why() -> None:
         18: "the root is 'Add' with 2 children",
     }
     for line, answer in enumerate(answers, start=1):
-        assert list(answer) == ["id", "prediction", "probability", "error"]
+        assert list(answer) == ["id", "prediction", "probability", "error", "warning"]
         if line in expected:
             assert expected[line] in answer["error"]
             assert answer["prediction"] is None
@@ -148,8 +148,12 @@ def test_an_output_that_is_no_number_is_an_error_of_its_record_alone() -> None:
         leaves[model.vocabulary.leaves.index("Symbol:var_2")] = torch.nan
     found = list(TreePredictor(model).predict(GOOD))
     assert found[4] == {
-        "id": 5, "prediction": None, "probability": None, "error": "line 5: the network's output is not a number"
-    }  # fmt: skip
+        "id": 5,
+        "prediction": None,
+        "probability": None,
+        "error": "line 5: the network's output is not a number",
+        "warning": None,
+    }
     assert found[:4] == answers[:4]
 
 
@@ -202,7 +206,7 @@ def test_columns_become_columns() -> None:
     predictor = TreePredictor(small_model())
     batch = {"id": np.array([3, 5, 8, 9]), "equation": np.array(["x = x", "x =", "y = 1", "x = x"], object)}
     found = predictor(batch)
-    assert list(found) == ["id", "prediction", "probability", "error"]
+    assert list(found) == ["id", "prediction", "probability", "error", "warning"]
     assert found["id"].tolist() == [3, 5, 8, 9]
     assert [type(value) for value in found["prediction"]] == [int, type(None), int, int]
     assert np.isnan(found["probability"]).tolist() == [False, True, False, False]
@@ -216,7 +220,7 @@ def test_columns_become_columns() -> None:
     ]
     lines = predictor({"text": np.array(["x = x\t1"])})
     assert lines["probability"].tolist() == found["probability"][:1].tolist()
-    assert [column.shape for column in predictor({"equation": np.array([])}).values()] == [(0,)] * 4
+    assert [column.shape for column in predictor({"equation": np.array([])}).values()] == [(0,)] * 5
 
 
 def test_records_read_in_other_processes_have_the_same_answers() -> None:

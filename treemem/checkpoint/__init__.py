@@ -127,6 +127,7 @@ def _model_of(
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
+        model.unseen = tuple(map(str, config.get("unseen", ())))
     except (TreememError, *MALFORMED) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -242,6 +243,8 @@ def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[st
     }
     if model.temperature != 1.0:
         config["temperature"] = model.temperature
+    if model.unseen:
+        config["unseen"] = list(model.unseen)
     # Copies, for safetensors refuses tensors that share their memory, as tied weights do.
     weights = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

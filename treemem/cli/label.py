@@ -42,8 +42,8 @@ COMMAND = Command(
         "name it in data.path."
     ),
     examples=(
-        "treemem label equations.txt -o labelled.jsonl",
-        "treemem label equations.txt -o labelled.csv",
+        "treemem label equations.jsonl -o labelled.jsonl",
+        "treemem label equations.jsonl -o labelled.csv",
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -22,7 +22,7 @@ from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
 from treemem.model import Model
 from treemem.records import check_writable, replacing
-from treemem.task import ClassificationTask, Task
+from treemem.task import ClassificationTask, Task, Verdict
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
@@ -106,6 +106,7 @@ def page_data(
     places = recording.table.place_of(encodings).tolist()
     table, row_of_item = recording.table.finish()
     answers = _answers(model, own, recording.kept)
+    verdicts = task.verdicts(forest) if len(forest) == len(own) else None
     trees = _trees(own, recording, row_of_item, names)
     joined = len(forest) == len(own) and own.trees_per_example > 1
     texts = _texts(task, forest, own)
@@ -126,6 +127,7 @@ def page_data(
                 "text": printable_line(texts[number]),
                 "group": int(own.group[number]),
                 **answers[number],
+                "verdict": None if verdicts is None else _verdict_text(verdicts[number]),
                 "joint": names.add(forest[number].label) if joined else None,
                 **trees[number],
             }
@@ -212,6 +214,10 @@ def _class_answers(
             }
         )
     return found
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    return f"{verdict.verdict}, at {verdict.point}" if verdict.point else verdict.verdict
 
 
 def _other_answer(prediction: Any, probability: float | None, label: Any) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class PartialOutput:
         ids = all(type(answer["id"]) is int and -_INT64 <= answer["id"] < _INT64 for answer in self._answers())
         found = {type(answer["prediction"]) for answer in self._answers()} - {type(None)}
         prediction = str if found & {str, list} else next((kind for kind in (float, int, bool) if kind in found), int)
-        return {"id": int if ids else str, "prediction": prediction, "probability": float, "error": str}
+        return {"id": int if ids else str, "prediction": prediction, "probability": float, "error": str, "warning": str}
 
     def close(self) -> None:
         """Close the file. Delete it if there are no answers."""

@@ -28,7 +28,7 @@ from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
 from treemem.trees.tree import Tree
 
-FIELDS = ("id", "prediction", "probability", "error")
+FIELDS = ("id", "prediction", "probability", "error", "warning")
 """The fields of an answer."""
 
 _NODE = re.compile(r"tree [0-9]+, (?=node )")
@@ -39,7 +39,8 @@ class TreePredictor:
 
     A record is a text line of the task, a mapping with the fields that the task reads, a ``Tree``, a ``DGLGraph``, a
     sympy expression, or nested data (:func:`~treemem.trees.as_tree`). An answer has the fields ``id`` (the record's
-    ``id``, or its place, from 1; in a file the line on which it begins), ``prediction``, ``probability`` and ``error``.
+    ``id``, or its place, from 1; in a file the line on which it begins), ``prediction``, ``probability``, ``error`` and
+    ``warning``, which names labels of the record that no training example had.
     For binary tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the
     name of the most likely class, with its probability. ``error`` is None for a good record. A bad record has no
     prediction and no probability.
@@ -172,12 +173,16 @@ class TreePredictor:
         predicted, refused = self._scored(read.forest)
         remaining = iter(predicted)
         found: dict[int, Answer] = {}
+        warnings: dict[int, str] = {}
+        unseen = self._unseen_labels(read.forest)
         errors = dict(read.errors)
         for number, place in enumerate(read.places):
             if number in refused:
                 errors[place] = told_in_a_line(refused[number], chunk.entries[place].line)
             else:
                 found[place] = next(remaining)
+                if number in unseen:
+                    warnings[place] = f"no training example had {', '.join(unseen[number])}"
         answers = []
         for place, entry in enumerate(chunk.entries):
             prediction, probability = found.get(place, (None, None))
@@ -187,7 +192,20 @@ class TreePredictor:
             elif prediction is None and error is None:
                 error = f"line {entry.line}: the network's output is not a number"
             answers.append({"id": entry.id, "prediction": prediction, "probability": probability, "error": error})
+            answers[-1]["warning"] = warnings.get(place)
         return answers
+
+    def _unseen_labels(self, forest: Forest) -> dict[int, list[str]]:
+        """Return the labels that no training example had, by the number of the example."""
+        unseen = set(self.model.unseen)
+        is_unseen = np.array([label in unseen for label in forest.labels], bool)
+        found: dict[int, list[str]] = {}
+        if is_unseen.any():
+            nodes = np.flatnonzero(is_unseen[forest.label])
+            trees = np.searchsorted(forest.begin, nodes, side="right") - 1
+            for tree, label in zip(trees.tolist(), forest.label[nodes].tolist(), strict=True):
+                found.setdefault(tree, []).append(forest.labels[label])
+        return {tree: sorted(set(labels)) for tree, labels in found.items()}
 
     def _scored(self, forest: Forest) -> tuple[list[Answer], dict[int, TreememError]]:
         """Return the predictions for the examples that the model accepts, and the errors of the others by number."""

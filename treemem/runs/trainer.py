@@ -37,6 +37,7 @@ from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
 from treemem.task import Task
 from treemem.trees.forest import Forest
+from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
@@ -105,6 +106,7 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
+        self.model.unseen = _unseen_labels(self.model.vocabulary, self.examples, self.train_ids)
         checkpoint.check_options(self.model)
         whole_batch = self.model.needs_whole_batch
         if whole_batch is not None and self.processes.count > 1:
@@ -358,3 +360,15 @@ def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
         items = [item for _, kept in parts for item in kept]
         return [items[place] for place in order.tolist()]
     return torch.cat([kept for _, kept in parts if len(kept)])[torch.from_numpy(order)]
+
+
+def _unseen_labels(vocabulary: Vocabulary, examples: Any, train_ids: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return the labels that no training example has; empty for examples that are no trees."""
+    if not isinstance(examples, Examples):
+        return ()
+    forest, each = examples.forest, examples.trees_per_example
+    is_used = np.zeros(len(forest), bool)
+    is_used.reshape(-1, each)[train_ids] = True
+    of_nodes = np.repeat(is_used, np.diff(forest.begin))
+    seen = {forest.labels[label] for label in np.unique(forest.label[of_nodes])}
+    return tuple(sorted(set(vocabulary.labels) - seen))

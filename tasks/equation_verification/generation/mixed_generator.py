@@ -82,10 +82,8 @@ def make_shard(shard: Shard) -> Forest:
 
     by_depth = published_equations(table, rng, shard.published, keys, held_out())
     true = [equation for found in by_depth.values() for equation in found]
-    maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
-    wanted = Counter({depth: len(found) for depth, found in by_depth.items()})
     records += [(equation, 1, -1) for equation in true]
-    records += _false_equations(table, maker, true, wanted, keys, rng)
+    records += _published_false(table, walks, true, keys, rng)
 
     for label in (1, 0):
         infinite = _infinite(table, rng, round(_INFINITE_SHARE * shard.textbook), keys, true=label == 1)
@@ -100,6 +98,25 @@ def make_shard(shard: Shard) -> Forest:
     textbook += _false_equations(table, maker, true, Counter(depths), keys, rng)
     records += [(_renamed(table, equation, rng), label, edit) for equation, label, edit in textbook]
     return _shard_forest(table, records)
+
+
+def _published_false(
+    table: ExpressionTable, walks: TextbookWalks, true: Sequence[int], keys: set[tuple[int, int]], rng: random.Random
+) -> list[tuple[int, int, int]]:
+    """Return as many false equations at each depth as there are true ones: (equation, 0, kind)."""
+    maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
+    return _false_equations(table, maker, true, Counter(table.height[equation] for equation in true), keys, rng)
+
+
+def with_false_equations(
+    table: ExpressionTable, true: Mapping[int, Sequence[int]], keys: set[tuple[int, int]], rng: random.Random
+) -> Forest:
+    """Return published-style equations and as many false ones at each depth, sorted by depth."""
+    equations = [equation for depth in sorted(true) for equation in true[depth]]
+    records = [(equation, 1, -1) for equation in equations]
+    records += _published_false(table, TextbookWalks(table, rng), equations, keys, rng)
+    records.sort(key=lambda record: table.height[record[0]])
+    return _without_digest(_shard_forest(table, records))
 
 
 def _renamed(table: ExpressionTable, equation: int, rng: random.Random) -> int:

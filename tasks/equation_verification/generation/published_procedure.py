@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from treemem.tasks.equation_verification.generation.derivation import deepened
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.heldout import HeldOut
+from treemem.tasks.equation_verification.generation.heldout import HeldOut, held_out
 from treemem.tasks.equation_verification.generation.identities import BRANCHES, IDENTITIES
+from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH
 from treemem.tasks.equation_verification.generation.real_verification import verify_real
 from treemem.tasks.equation_verification.generation.rule_book import RuleBook
 from treemem.tasks.equation_verification.generation.verification import TRUE, UNDECIDED
@@ -34,6 +35,7 @@ _BRANCH_SHARE = 0.2
 _KEPT_CONSTANT_SHARE = 0.4
 """Share of the steps at a constant that are drawn again, so that fewer constants grow into large expressions."""
 
+_NUM_POPULATIONS, _DEEPENING_ROUNDS = 6, 20
 _DEEPEST_FOUND = 9
 """Populations have few deeper equations; these are made by further steps from shallower ones."""
 
@@ -152,14 +154,45 @@ def published_equations(
         population.grow_to(_SIZES[int(rng.random() * len(_SIZES))])
         new = [add(equation) for equation in rng.sample(population.found, len(population.found))]
         in_vain = 0 if any(new) else in_vain + 1
-    for depth in sorted(quota):
-        for _ in range(20):
-            missing = quota[depth] - len(found[depth])
-            if depth <= _DEEPEST_FOUND or missing <= 0:
+    deep = {depth: count - len(found[depth]) for depth, count in quota.items() if depth > _DEEPEST_FOUND}
+    for depth, equations in _deepened_equations([population], deep, taken, heldout, rng).items():
+        found[depth] += equations
+    return found
+
+
+def deep_equations(
+    table: ExpressionTable, rng: random.Random, quota: Mapping[int, int], taken: set[tuple[int, int]]
+) -> dict[int, list[int]]:
+    """Return true equations by depth that are each made by own steps from a shallower one of several populations."""
+    populations = [Population(table, rng, TRAINING_DEPTH) for _ in range(_NUM_POPULATIONS)]
+    for population in populations:
+        population.grow_to(_SIZES[1])
+    return _deepened_equations(populations, quota, taken, held_out(), rng)
+
+
+def _deepened_equations(
+    populations: Sequence[Population],
+    quota: Mapping[int, int],
+    taken: set[tuple[int, int]],
+    heldout: HeldOut,
+    rng: random.Random,
+) -> dict[int, list[int]]:
+    """Return as many equations of each depth as wanted, each made by steps from one of a population."""
+    found: dict[int, list[int]] = {depth: [] for depth in quota}
+    for depth, count in sorted(quota.items()):
+        for _ in range(_DEEPENING_ROUNDS):
+            if len(found[depth]) >= count:
                 break
-            drawn = (deepened(population.rules, rng.choice(population.found), depth, rng) for _ in range(missing + 8))
-            deep = [equation for equation in drawn if equation is not None]
-            for equation, verdict in zip(deep, verify_real(table, deep).tolist(), strict=True):
-                if verdict == TRUE:
-                    add(equation)
+            fresh = []
+            for _ in range(count - len(found[depth]) + 8):
+                population = populations[int(rng.random() * len(populations))]
+                start = population.found[int(rng.random() * len(population.found))]
+                equation = deepened(population.rules, start, depth, rng)
+                if equation is not None and (key := population.table.canonical_equation(equation)) not in taken:
+                    taken.add(key)
+                    fresh.append(equation)
+            verdicts = verify_real(populations[0].table, fresh).tolist()
+            true = [equation for equation, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
+            found[depth] += [each for each in true if not heldout.has(populations[0].table, each)]
+        del found[depth][count:]
     return found

@@ -12,6 +12,7 @@ import numpy as np
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.corruption import Corruption, CorruptionOptions
 from treemem.tasks.equation_verification.generation.derivation import Derivation, deepened
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import (
     VERSION,
     assembled,
@@ -20,10 +21,14 @@ from treemem.tasks.equation_verification.generation.generator import (
     kept_equations,
     training_equations,
 )
+from treemem.tasks.equation_verification.generation.mixed_generator import with_false_equations
+from treemem.tasks.equation_verification.generation.published_procedure import deep_equations
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, depth_quotas, shuffled
 from treemem.tasks.equation_verification.generation.subexpressions import subexpression_pairs
+from treemem.tasks.equation_verification.generation.textbook import textbook_equations
 from treemem.tasks.equation_verification.generation.verification import TRUE, verify
 from treemem.tasks.equation_verification.readers import read_equations
+from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 
 _SUBEXPRESSION_PAIRS = 20_000
@@ -101,6 +106,25 @@ def deep(equations: Forest, per_depth: int, depths: Sequence[int], seed: int) ->
     corruption = Corruption(derivation.rewriter, true, quota, keys, rng, options)
     corruption.run()
     return in_split(assembled(table, true, corruption.found, rng), "test")
+
+
+def deep_published(equations: Forest, per_depth: int, depths: Sequence[int], seed: int) -> Forest:
+    """Generate published-style equations of version 2 for the test, as many true as false ones at each depth.
+
+    Each starts from a shallower equation of one of several populations. The arguments are those of :func:`deep`.
+    """
+    rng, table = random.Random(f"deep published equations {seed}"), ExpressionTable()
+    keys = table.canonical_equations(equations)
+    quota = dict.fromkeys(range(depths[0], depths[1] + 1), per_depth)
+    true = deep_equations(table, rng, quota, keys)
+    return in_split(with_false_equations(table, true, keys, rng), "test")
+
+
+def textbook(equations: Forest, half: str) -> Forest:
+    """Return the textbook equations of ``half``; ``equations`` have no effect."""
+    found = textbook_equations(half)
+    forest = Forest.from_trees([parse_equation(each.equation) for each in found])
+    return forest.with_data(tree_data={"label": np.array([each.is_true for each in found], np.int8)})
 
 
 def labelled(path: Path, holds: str | None = None) -> Forest:

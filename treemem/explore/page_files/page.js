@@ -208,6 +208,7 @@ class Page {
       example.probability === null ? null : element('span', {}, `probability of ${isNumber ? said : 'the answer'} `, element('b', {}, example.probability), this.atTemperature(), chance),
       example.label === null ? element('span', {}, 'label not known') : element('span', {}, 'label ', element('b', {}, example.label)),
       example.correct === null ? null : element('b', {}, example.correct ? '✓ correct' : '✗ wrong'),
+      example.verdict === null ? null : element('span', {}, 'numerical test ', element('b', {}, example.verdict)),
       element('span', {}, `${this.data.group} ${example.group}`),
     ];
     by('summary').replaceChildren(element('div', { class: 'text' }, example.text), element('div', { class: 'facts' }, ...facts.filter(Boolean)));
