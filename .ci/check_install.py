@@ -13,6 +13,7 @@ import treemem
 from treemem.explore import explore
 from treemem.runs import load_recipe, recipe_names
 from treemem.task import TASKS
+from treemem.tasks.syntactic_evaluation import template_pairs
 
 site = Path(sys.argv[1]).resolve()
 assert Path(treemem.__file__).resolve().is_relative_to(site), f"imported {treemem.__file__}, not the one in {site}"
@@ -20,6 +21,7 @@ modules = [module.name for module in pkgutil.walk_packages(treemem.__path__, "tr
 for module in modules:
     importlib.import_module(module)
 assert {"equation_verification", "listops", "logical_inference"} <= set(TASKS.names()), TASKS.names()
+assert template_pairs("simple_agrmt"), "the templates of minimal pairs are not in the package"
 for name in TASKS.names():
     readme = Path(sys.modules[TASKS.find(name).__module__].__file__ or "").parent / "README.md"
     assert readme.is_file(), f"{readme} is not in the package"

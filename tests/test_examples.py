@@ -283,6 +283,41 @@ def test_the_classes_of_the_pipeline_are_those_that_its_formulas_and_edges_make(
         assert graph.ndata["class"][node] == 2 * true[node] + (sum(near) >= 2)
 
 
+def by_hand(rules: dict[str, tuple[int, str, str]], tape: str, steps: int) -> tuple[str, str]:
+    """Run a Turing machine. Return its state, and its tape without blanks at the ends, with the head in brackets."""
+    cells, place, state = {place: int(bit) for place, bit in enumerate(tape)}, 0, "A"
+    for _ in range(steps):
+        if state == "H":
+            break
+        cells[place], move, state = rules[f"{state}{cells.get(place, 0)}"]
+        place += 1 if move == "R" else -1
+    found = [f"[{cells.get(each, 0)}]" if each == place else str(cells.get(each, 0)) for each in range(-99, 100)]
+    return state, "".join(found).strip("0")
+
+
+def test_a_network_with_rational_weights_does_what_a_turing_machine_does(capsys: pytest.CaptureFixture[str]) -> None:
+    example = loaded(EXAMPLES / "siegelmann_sontag.py")
+    example.main([])
+    assert "halted after 107 steps" in capsys.readouterr().out
+    draw = random.Random(1)
+    for _ in range(6):
+        rule = [f"{draw.randint(0, 1)}{draw.choice('LR')}{draw.choice('ABCH')}" for _ in range(6)]
+        machine = " ".join(
+            f"{read}:{does}" for read, does in zip(("A0", "A1", "B0", "B1", "C0", "C1"), rule, strict=True)
+        )
+        tape = f"{draw.randrange(32):b}"
+        network = example.Network(machine)
+        hidden = network.initial(tape)
+        for steps in range(1, 20):
+            hidden = network.step(hidden)
+            state, cells = by_hand(example.rules_of(machine), tape, steps)
+            assert hidden[network.units[f"state {state}"]] == 1, machine
+            left, right = network.tape(hidden)
+            assert f"{left}[{right[:1] or '0'}]{right[1:]}".strip("0") == cells
+            if network.halted(hidden):
+                break
+
+
 def test_a_cell_of_ones_own_learns_who_wins_and_holds_on_deeper_games(capsys: pytest.CaptureFixture[str]) -> None:
     loaded(EXAMPLES / "custom_trees.py").main(["--size", "200", "--epochs", "30"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -97,6 +97,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "StackTreeLSTM",
             "RNN",
             "LSTM",
+            "MemoryRNN",
             "OrderedMemory",
             "ONLSTM",
             "Transformer",

@@ -9,6 +9,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -73,6 +74,31 @@ class Answer(NamedTuple):
 
     prediction: Any
     probability: float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a test without a network says about one example.
+
+    Attributes:
+        verdict: ``"true"``, ``"false"`` or ``"undecided"``.
+        witness: values of the variables for which the example is false, if they are known.
+    """
+
+    verdict: str
+    witness: Mapping[str, float] | None = None
+
+    @property
+    def label(self) -> int | None:
+        """1 or 0; None if undecided."""
+        return {"true": 1, "false": 0}.get(self.verdict)
+
+    @property
+    def point(self) -> str | None:
+        """The witness as text, such as ``"x = 2, y = 3"``."""
+        if not self.witness:
+            return None
+        return ", ".join(f"{name} = {value:.6g}" for name, value in self.witness.items())
 
 
 class Task(ABC):
@@ -141,7 +167,7 @@ class Task(ABC):
         return "function"
 
     def group_name(self, group: int) -> str:
-        """Return what tables call a group: its number, or the range that a bin holds."""
+        """Return what tables call a group: its number, or the range that a bin holds; empty if there are no groups."""
         return str(group)
 
     @property
@@ -200,6 +226,10 @@ class Task(ABC):
     def reader(self) -> RecordReader:
         """What reads examples out of a user's records; by default it parses text lines and the field ``text``."""
         return ParsedText(self.parse)
+
+    def verdicts(self, data: Forest) -> list[Verdict] | None:
+        """Return what a test without a network says about each example. None if the task has no such test."""
+        return None
 
     def forest_of(self, examples: Iterable[Any] | Forest) -> Forest:
         """Return examples as a forest; a forest stays as it is.
@@ -418,6 +448,8 @@ TASKS: Registry[type[Task]] = Registry(
         "table_labels": "treemem.tasks.table.task:TableLabels",
         "table_nodes": "treemem.tasks.table.nodes:TableNodes",
         "transduction": "treemem.tasks.transduction.task:Transduction",
+        "formal_languages": "treemem.tasks.formal_languages.task:FormalLanguages",
+        "learning_to_execute": "treemem.tasks.learning_to_execute.task:LearningToExecute",
         "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
         "sentiment": "treemem.tasks.sentiment.task:Sentiment",
     },

@@ -1,4 +1,4 @@
-"""Constituency: how well the trees that a language model induces agree with gold trees. Nothing is trained here."""
+"""Constituency: how well the trees that a model induces agree with gold trees. Nothing is trained here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score the trees that a language model induces against gold trees, by layer."""
+"""Score the trees that a model induces over sentences against gold trees: by layer if there are layers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table of scores; return the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     add = parser.add_argument
-    add("model", metavar="MODEL", help="folder of a run or checkpoint of a language model")
-    add("--gold", metavar="SOURCE", help="a .mrg file or folder, or records with trees; default: the model's own test")
+    add("model", metavar="MODEL", help="folder of a run or checkpoint of a model that reads words")
+    add("--gold", metavar="SOURCE", help="trees: .mrg, .txt, or records; default: the model's own test")
     add("--longest", type=int, metavar="N", help="leave out sentences of more than N words; 10 for WSJ10")
     add("--gate", choices=("forget", "input"), default="forget", help="whose distances (%(default)s)")
     add("--seed", type=int, default=0, help="of the random trees (%(default)s)")

@@ -1,4 +1,4 @@
-"""Induced trees of a language model, scored against gold trees."""
+"""Induced trees of a model that reads words, scored against gold trees."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ class TreeScore:
     """How well trees agree with gold trees; fractions.
 
     Attributes:
-        trees: what made them: ``"layer 2"``, ``"right-branching"``.
+        trees: what made them: ``"layer 2"``, ``"induced"``, ``"right-branching"``.
         sentence_f1: mean F1 of the sentences without the span of the whole sentence, as published for ON-LSTM; see
             :func:`~treemem.induction.mean_sentence_f1`.
         corpus_f1: F1 of all spans with those of whole sentences, as EVALB counts; see
             :func:`~treemem.induction.corpus_f1`.
-        depth: mean over sentences of the mean depth of their words.
-        recall: for each label of gold constituents of several words, the part of them that is found; the most frequent
-            label first.
+        depth: the depth of a word, averaged over the words of a sentence and then over the sentences; the root has
+            depth 0.
+        recall: for each label of gold constituents of several words, the fraction of them that the trees have; the most
+            frequent label first.
         constituents: how many gold constituents of several words have each label.
         sentences: how many were compared.
     """
@@ -52,10 +53,14 @@ def evaluate_trees(
     gate: Literal["forget", "input"] = "forget",
     seed: int = 0,
 ) -> list[TreeScore]:
-    """Return the scores of the trees of each layer, then of the four baselines.
+    """Return the scores of the induced trees, of each layer if there are layers, and then of the four baselines.
 
     Args:
-        model: a language model that induces trees.
+<<<<<<< HEAD
+        model: a language model of ON-LSTM layers or a PRPN, or another one that reads words and induces trees.
+=======
+        model: one that reads words and induces trees.
+>>>>>>> wt/ml
         gold: a tree for each sentence; a node with one child counts for the recall of its label only.
         gate: of ON-LSTM layers, whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
         seed: of the random baseline.
@@ -65,50 +70,52 @@ def evaluate_trees(
         VocabularyError: a word that the model does not know, if its vocabulary has no unknown word.
     """
     sentences = [[leaf.label for leaf in tree.leaves()] for tree in gold]
-    scores = [
-        score_trees(
-            gold,
-            induce_trees(model, sentences, layer=layer, gate=gate),
-            "distances" if layer is None else f"layer {layer + 1}",
-        )
-        for layer in _layers(model)
-    ]
+    encoder: Any = _inducing_encoder(model)
+    by_name: dict[str, dict[str, Any]] = {"induced": {}}
+    if hasattr(encoder, "stack"):
+        layers = range(len(encoder.stack.layer_sizes))
+        by_name = {f"layer {layer + 1}": {"layer": layer, "gate": gate} for layer in layers}
+    scores = [score_trees(gold, induce_trees(model, sentences, **own), name) for name, own in by_name.items()]
     for branching in BASELINES:
         name = branching if branching in ("balanced", "random") else f"{branching}-branching"
         scores.append(score_trees(gold, baseline_trees(sentences, branching, seed=seed), name))
     return scores
 
 
-def _layers(model: Model) -> Sequence[int | None]:
-    """Return the layers that induce trees; None stands for a network with one tree for all its layers."""
-    encoder: Any = model.encoder
+def _inducing_encoder(model: Model) -> Any:
+    name, encoder = model.network.network, model.encoder
     if not getattr(encoder, "can_induce_trees", False):
+<<<<<<< HEAD
         raise RecipeError(
-            f"this {model.network.network} induces no trees; train a LanguageModel with cell='ON-LSTM', or a PRPN"
+            f"this {name} induces no trees; train a LanguageModel with cell='ON-LSTM', a PRPN, or OrderedMemory"
         )
-    return range(len(encoder.stack.layer_sizes)) if hasattr(encoder, "stack") else [None]
+=======
+        networks = "a LanguageModel with cell='ON-LSTM', a PRPN, or OrderedMemory"
+        raise RecipeError(f"this {name} induces no trees; train {networks} on sentences")
+>>>>>>> wt/ml
+    if getattr(encoder, "form", "leaves") != "leaves":
+        raise RecipeError(f"this {name} reads more tokens than words; give a model of sentences")
+    return encoder
 
 
-def induce_trees(
-    model: Model,
-    sentences: Sequence[Sequence[str]],
-    *,
-    layer: int | None = None,
-    gate: Literal["forget", "input"] = "forget",
-) -> list[Tree]:
-    """Return the tree that a language model induces over each sentence, read alone after an end of sentence.
+def induce_trees(model: Model, sentences: Sequence[Sequence[str]], **options: Any) -> list[Tree]:
+    """Return the tree that a model induces over each sentence, read alone; a language model reads ``<eos>`` before it.
 
     Args:
-        model: a language model that induces trees.
+<<<<<<< HEAD
+        model: a language model of ON-LSTM layers or a PRPN, or another one that reads words and induces trees.
+=======
+        model: one that reads words and induces trees.
+>>>>>>> wt/ml
         sentences: the words of each, at least one. Unknown words are read as the vocabulary's unknown one.
-        layer, gate: of ON-LSTM layers, see :meth:`treemem.nn.LanguageModel.induced_trees`.
+        options: of the encoder's ``induced_trees``, such as ``layer`` and ``gate`` of
+            :meth:`treemem.nn.LanguageModel.induced_trees`.
 
     Raises:
         RecipeError: the model induces no trees, or has no such layer.
         VocabularyError: a word that the model does not know, if its vocabulary has no unknown word; names the sentence.
     """
-    encoder: Any = model.encoder
-    options = {} if _layers(model) == [None] else {"layer": layer, "gate": gate}
+    encoder = _inducing_encoder(model)
     ids = word_ids(sentences, model.vocabulary)
     trees: list[Tree | None] = [None] * len(ids)
     for places in batches_by_length([len(own) for own in ids]):

@@ -8,10 +8,12 @@ from treemem.errors import RecipeError
 from treemem.runs.recipe import load_recipe
 from treemem.runs.recipe_run import RECIPE, network_folder_of
 from treemem.tasks.language_modeling import LanguageModeling
+from treemem.tasks.sentiment import Sentiment
 from treemem.trees.penn import read_penn_trees
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.tree import Tree
 
+_TASKS = (LanguageModeling.name, Sentiment.name)
 _RECORDS = (".jsonl", ".csv", ".parquet")
 
 
@@ -19,9 +21,10 @@ def gold_trees(source: str | Path | None, model: str | Path, *, longest: int | N
     """Return gold trees.
 
     Args:
-        source: a folder of ``.mrg`` files or a bracketed file of the Penn Treebank, read with the published filter; or
+        source: a folder of ``.mrg`` files or a bracketed file of the Penn Treebank, read with the published filter; a
+            ``.txt`` file of any trees in brackets, of which all words stay, in lower case and with ``N`` for digits; or
             a file of records with the field ``tree`` (JSONL, CSV or Parquet), as ``treemem generate`` writes it. None:
-            the test sentences of the grammar that the model was trained on.
+            the test sentences of the grammar or treebank that the model was trained on.
         model: the folder of the model's run.
         longest: leave out sentences of more words.
 
@@ -37,8 +40,9 @@ def gold_trees(source: str | Path | None, model: str | Path, *, longest: int | N
 
 
 def _trees_of_file(path: Path) -> list[Tree]:
-    if not path.name.removesuffix(".gz").endswith(_RECORDS):
-        return read_penn_trees(path)
+    name = path.name.removesuffix(".gz")
+    if not name.endswith(_RECORDS):
+        return read_penn_trees(path, tags=None) if name.endswith(".txt") else read_penn_trees(path)
     forest = LanguageModeling().read_examples(path)
     if forest.is_flat:
         raise RecipeError(f"{path} has no field tree; gold trees are needed")
@@ -50,8 +54,10 @@ def _trees_of_run(model: str | Path) -> list[Tree]:
     if folder is None:
         raise RecipeError(f"there is no {RECIPE} beside the model {model}; name a file of gold trees (--gold)")
     recipe = load_recipe(folder / RECIPE)
-    if recipe.task != LanguageModeling.name:
-        raise RecipeError(f"{model} is no language model but a model of {recipe.task}; name a language model")
+    if recipe.task not in _TASKS:
+        raise RecipeError(
+            f"{model} is no language model but a model of {recipe.task}; name one of {' or '.join(_TASKS)}"
+        )
     forest = recipe.make_task().make_data(recipe.data).forest
     if forest.is_flat:
         raise RecipeError(f"{model} was trained on texts without trees; name a file of gold trees (--gold)")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_choice, checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
+from treemem.tasks.equation_verification.generation import mixed_generator
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generation.generator import generate_equations, with_more_training
 from treemem.tasks.equation_verification.generation.numeric import SYMBOLIC, generate_numeric
@@ -26,6 +27,8 @@ class EquationDataOptions:
 
     Attributes:
         size: number of equations to generate.
+        version: of the generator. ``"1"`` derives equations from the published identities; ``"2"`` also makes equations
+            like those of textbooks, of all functions and constants.
         seed: of the generator.
         max_depth: the greatest depth generated.
         training_size: generate further equations of depth 1-7, with the next seed, until this number is for training;
@@ -41,6 +44,7 @@ class EquationDataOptions:
     """
 
     size: int = 20_000
+    version: str = "1"
     seed: int = 12093
     max_depth: int = 13
     training_size: int | None = None
@@ -64,6 +68,9 @@ class EquationDataOptions:
                 f"data.training_size adds equations to depth {TRAINING_DEPTH}, but data.max_depth is {self.max_depth}; "
                 f"make it at least {TRAINING_DEPTH}"
             )
+        checked_choice("data.version", self.version, ("1", "2"))
+        if self.derivation != BY_IDENTITIES and self.version != "1":
+            raise RecipeError("data.derived_share and data.branches are options of data.version 1; leave them out")
         if self.derivation != BY_IDENTITIES and not adds:
             raise RecipeError("data.derived_share and data.branches need data.training_size; set that too")
 
@@ -100,7 +107,9 @@ def make_equation_data(
 
 
 def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
-    data = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
+    mixed = options.version == mixed_generator.VERSION
+    generate = mixed_generator.generate_mixed if mixed else generate_equations
+    data = generate(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
     wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
     empty = [split for split in wanted if split not in data.forest.tree_data["split"]]
     if empty:
@@ -111,7 +120,10 @@ def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
     forest, card = data.forest, data.card()
     if options.training_size is not None:
         size, seed = options.training_size, options.seed + 1
-        forest = with_more_training(forest, size, seed=seed, derivation=options.derivation, progress=progress)
+        if mixed:
+            forest = mixed_generator.with_more_mixed_training(forest, size, seed=seed, progress=progress)
+        else:
+            forest = with_more_training(forest, size, seed=seed, derivation=options.derivation, progress=progress)
         card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
     if not options.numeric:
         return TaskData(forest, card)

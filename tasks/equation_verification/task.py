@@ -22,7 +22,7 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.ops.activation import ActivationName
-from treemem.task import ClassificationTask
+from treemem.task import ClassificationTask, Verdict
 from treemem.tasks.equation_verification.data import EquationDataOptions, make_equation_data
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, equation_vocabulary, read_equations
@@ -116,6 +116,14 @@ class EquationVerification(ClassificationTask):
         if not len(file.forest):
             raise RecipeError(f"there are no equations in {os.fspath(source)}")
         return without_empty(file.forest, "split")
+
+    def verdicts(self, data: Forest) -> list[Verdict] | None:
+        """Return the verdict of the numerical test on each equation. None for numeric equations."""
+        if self.numeric:
+            return None
+        from treemem.tasks.equation_verification.labelling import verdicts
+
+        return verdicts(data)
 
     def parse(self, text: str) -> Tree:
         return parse_equation(text, numeric=self.numeric)

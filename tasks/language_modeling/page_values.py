@@ -19,14 +19,3 @@ def mean(runs: _Records, split: str, metric: str) -> str:
         return ""
     deviation = f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else ""
     return f"{statistics.fmean(known):.2f}{deviation}"
-
-
-def trees_by_name(records: _Records) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the scores of trees by what made them: a layer of a network, or a baseline, which has one score."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for record in records:
-        for score in record["scores"]:
-            is_layer = score["trees"].startswith("layer")
-            found.setdefault(f"{record['row']}, {score['trees']}" if is_layer else score["trees"], []).append(score)
-    layers = {name: scores for name, scores in found.items() if ", layer" in name}
-    return {**layers, **{name: scores[:1] for name, scores in found.items() if name not in layers}}

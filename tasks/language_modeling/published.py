@@ -40,7 +40,7 @@ PTB = {
     "PRPN, 2 layers": NetworkConfig("PRPN", _PRPN),
 }
 
-_ON_LSTM = "Shen et al. 2019, table 1"
+_ON_LSTM = "Shen et al. 2019 (ON-LSTM), table 1"
 PUBLISHED = (
     PublishedFigure("ON-LSTM, 3 layers", "validation", "perplexity", 58.29, 0.10, _ON_LSTM),
     PublishedFigure("ON-LSTM, 3 layers", "test", "perplexity", 56.17, 0.12, _ON_LSTM),

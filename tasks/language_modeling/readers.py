@@ -1,4 +1,4 @@
-"""Read texts for language models: one sentence a line, words separated by spaces."""
+"""Read texts for language models: one sentence a line, words separated by spaces; or trees in brackets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from treemem.nn.language_model import END
 from treemem.records import open_source
 from treemem.records.reader import text_lines
 from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.penn import read_penn_trees
 from treemem.trees.postorder import offsets
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.vocabulary import Vocabulary
@@ -34,7 +35,7 @@ class Corpus(NamedTuple):
     """A text with its words.
 
     Attributes:
-        forest: a flat tree for each line; ``tree_data["split"]`` says of which part.
+        forest: a flat tree for each line, or the trees of a treebank; ``tree_data["split"]`` says of which part.
         vocabulary: ``<eos>`` and the words of the training text, in the order of their first places.
     """
 
@@ -119,12 +120,49 @@ def read_corpus(folder: str | os.PathLike[str], most_words: int | None = None) -
         lines.append(len(length) - first_line)
         if split == SPLITS[0]:
             number_of, label = _kept(table, label, most_words)
-    vocabulary = Vocabulary([END, *(word for word in number_of if word != END)], [], unknown=_unknown_word(number_of))
-    return Corpus(_forest(number_of, label, length, lines), vocabulary)
+    return Corpus(_forest(number_of, label, length, lines), _vocabulary(number_of))
 
 
-def _unknown_word(words: dict[str, int]) -> str | None:
-    return UNKNOWN if UNKNOWN in words else None
+def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None) -> Corpus:
+    """Read the training, validation and test trees of a folder, as :func:`read_corpus` reads texts.
+
+    Words are in lower case, with ``N`` for each run of digits, as :func:`~treemem.trees.penn.read_penn_trees` gives
+    them; null elements are left out.
+
+    Args:
+        folder: see :func:`corpus_files`. The files have trees in brackets, whose words have a label each, such as
+            ``(S (NP (DT the) (NN cat)) (VBZ sleeps))``.
+        most_words: see :func:`read_corpus`.
+
+    Raises:
+        RecipeError: a missing file, or a part without trees.
+        ParseError: a file that is not trees; with file and line.
+        VocabularyError: an unknown word, without ``<unk>`` in the vocabulary; with file and number of the sentence.
+    """
+    files = corpus_files(folder)
+    parts = {split: read_penn_trees(file, tags=None) for split, file in files.items()}
+    words = {split: [[leaf.label for leaf in tree.leaves()] for tree in trees] for split, trees in parts.items()}
+    table: dict[str, int] = {}
+    training = array("i", [table.setdefault(word, len(table)) for own in words[SPLITS[0]] for word in own])
+    number_of, _ = _kept(table, training, most_words)
+    if UNKNOWN not in number_of:
+        for split, sentences in words.items():
+            for number, own in enumerate(sentences, start=1):
+                if any(word not in number_of for word in own):
+                    error = _unknown(own, number_of)
+                    problem = f"sentence {number}: {error.problem}"
+                    raise VocabularyError(problem, error.text, error.offset, source=str(files[split]))
+    forest = Forest.from_trees(tree for trees in parts.values() for tree in trees)
+    names = {name: number for number, name in enumerate(dict.fromkeys([*forest.labels, UNKNOWN]))}
+    of_leaf = np.array([names[name if name in number_of else UNKNOWN] for name in forest.labels], np.int32)
+    label = np.where(forest.arity == 0, of_leaf[forest.label], forest.label)
+    data = {"split": np.repeat([*parts], [len(trees) for trees in parts.values()])}
+    return Corpus(Forest(tuple(names), label, forest.arity, forest.begin, tree_data=data), _vocabulary(number_of))
+
+
+def _vocabulary(words: dict[str, int]) -> Vocabulary:
+    leaves = [END, *(word for word in words if word != END)]
+    return Vocabulary(leaves, [], unknown=UNKNOWN if UNKNOWN in words else None)
 
 
 def _unknown(words: list[str], known: dict[str, int]) -> VocabularyError:

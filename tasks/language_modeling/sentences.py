@@ -61,6 +61,8 @@ def log_probabilities(
 ) -> NDArray[np.float64]:
     """Return the log probability of each sentence in nats, read alone after an end of sentence, ``[sentences]``.
 
+    Sentences of the same words are read once, so their values are equal; all unknown words are one word.
+
     Args:
         model: a language model.
         sentences: the words of each. Unknown words are read as the vocabulary's unknown one.
@@ -74,11 +76,14 @@ def log_probabilities(
     if END not in model.vocabulary.leaves:
         raise RecipeError(f"a model of {model.task.name} is no language model: its vocabulary has no {END}")
     first = model.vocabulary.leaves.index(END)
-    ids = word_ids(sentences, model.vocabulary)
-    found = np.zeros(len(ids))
+    number: dict[tuple[int, ...], int] = {}
+    of_sentence = [number.setdefault(tuple(own), len(number)) for own in word_ids(sentences, model.vocabulary)]
+    different = list(number)
+    found = np.zeros(len(different))
+    times = np.bincount(of_sentence, minlength=len(different))
     with in_evaluation_mode(model):
-        for places in batches_by_length([len(own) for own in ids]):
-            batch = TokenBatch.from_sequences([[first, *ids[place]] for place in places]).to(model.device)
+        for places in batches_by_length([len(own) for own in different]):
+            batch = TokenBatch.from_sequences([[first, *different[place]] for place in places]).to(model.device)
             logits = model(batch)
             following = torch.cat([batch.token[:, 1:], torch.full_like(batch.token[:, :1], first)], 1)
             scores = logits.log_softmax(-1).gather(2, following[..., None])[..., 0]
@@ -86,5 +91,5 @@ def log_probabilities(
             is_counted = torch.arange(following.shape[1]) < counted[:, None]
             total = (scores.double() * to_device(is_counted, scores.device)).sum(1)
             found[places] = total.cpu().numpy()
-            advance(len(places))
-    return found
+            advance(int(times[places].sum()))
+    return found[of_sentence]

@@ -30,7 +30,7 @@ from treemem.task import Answer, ModelOutput, Task
 from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_data, leaf_nodes, with_ends
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.tasks.language_modeling.published import PTB, PUBLISHED
-from treemem.tasks.language_modeling.readers import Corpus, read_corpus
+from treemem.tasks.language_modeling.readers import Corpus, read_corpus, read_treebank
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.record_reader import SPLITS, split_of, text_of
@@ -79,6 +79,8 @@ class LanguageModeling(Task):
     Args:
         path: a folder with a training, validation and test text; see
             :func:`~treemem.tasks.language_modeling.readers.corpus_files`. None: the grammar.
+        treebank: whether the files have trees in brackets instead of lines of words; see
+            :func:`~treemem.tasks.language_modeling.readers.read_treebank`.
         words: the number of words of the grammar (1000 by default); of a text, the most words of its vocabulary (by
             default all).
         steps: words of a column in a batch.
@@ -110,6 +112,7 @@ class LanguageModeling(Task):
     learner: ClassVar[Any] = "treemem.tasks.language_modeling.learner:StreamLearner"
 
     path: str | None = None
+    treebank: bool = False
     words: int | None = None
     steps: int = 70
     varied_steps: bool = True
@@ -122,13 +125,15 @@ class LanguageModeling(Task):
         checked_count("steps", self.steps)
         checked_flag("varied_steps", self.varied_steps)
         checked_count("evaluation_columns", self.evaluation_columns)
+        checked_flag("treebank", self.treebank)
         if self.path is not None:
-            object.__setattr__(self, "corpus", read_corpus(self.path, self.words))
+            read = read_treebank if self.treebank else read_corpus
+            object.__setattr__(self, "corpus", read(self.path, self.words))
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as plain data, without the text and its place."""
-        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("path", "corpus")]
+        """The options as plain data, without the text and how it was read."""
+        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("path", "treebank", "corpus")]
         return {name: getattr(self, name) for name in fields}
 
     @property
@@ -150,7 +155,7 @@ class LanguageModeling(Task):
         return "leaves"
 
     def group_name(self, group: int) -> str:
-        return "text"
+        return ""
 
     def make_data(self, options: LanguageDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the sentences of the grammar that ``options`` ask for, or the text of the files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treemem.metrics.score import PublishedFigure
 
-SOURCE = "Shen et al. 2019, table 3"
+SOURCE = "Shen et al. 2019 (Ordered Memory), table 3"
 
 _PERCENT: tuple[tuple[str, int, float, float | None], ...] = (
     ("Tai et al. 2015, gold trees", 2, 88.0, None),

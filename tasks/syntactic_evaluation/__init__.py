@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from treemem.tasks.syntactic_evaluation.generation.templates import template_pairs
 from treemem.tasks.syntactic_evaluation.readers import read_pairs
 from treemem.tasks.syntactic_evaluation.scoring import ConstructionScore, score_pairs
 
-__all__ = ["ConstructionScore", "read_pairs", "score_pairs"]
+__all__ = ["ConstructionScore", "read_pairs", "score_pairs", "template_pairs"]

@@ -16,6 +16,7 @@ from treemem.ops.threads import torch_threads
 from treemem.records import check_writable, write_records
 from treemem.runs.progress import progress_bar
 from treemem.tasks.language_modeling.generation.english import MinimalPair
+from treemem.tasks.syntactic_evaluation.generation.templates import template_pairs
 from treemem.tasks.syntactic_evaluation.published import PUBLISHED
 from treemem.tasks.syntactic_evaluation.readers import read_pairs
 from treemem.tasks.syntactic_evaluation.scoring import ConstructionScore, pairs_of_grammar, score_pairs
@@ -26,7 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     add = parser.add_argument
     add("model", metavar="MODEL", help="folder of a run or checkpoint of a language model")
-    add("--pairs", metavar="SOURCE", help="a file or folder of minimal pairs; default: pairs of the model's grammar")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--pairs", metavar="SOURCE", help="a file or folder of minimal pairs; default: pairs of the model's grammar"
+    )
+    source.add_argument("--templates", action="store_true", help="the pairs of Marvin & Linzen 2018")
     add("--count", type=int, default=200, help="pairs of each construction of the grammar (%(default)s)")
     add("--seed", type=int, default=0, help="of these pairs (%(default)s)")
     add(
@@ -43,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with torch_threads(1):
             model = load(options.model)
             pairs = _pairs(options, model)
-            with progress_bar(len({side for pair in pairs for side in pair[1:]}), "scoring", None) as bar:
+            with progress_bar(2 * len(pairs), "scoring", None) as bar:
                 scores = score_pairs(model, pairs, end=not options.published, advance=bar.update)
         print(score_table(scores, published=options.published))
         if options.output is not None:
@@ -57,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _pairs(options: argparse.Namespace, model: Model) -> list[MinimalPair]:
     if options.pairs is not None:
         return read_pairs(options.pairs, model.vocabulary, stop=options.published)
+    if options.templates:
+        return template_pairs(stop=options.published)
     return pairs_of_grammar(model, options.count, options.seed)
 
 

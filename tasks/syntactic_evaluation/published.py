@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-SOURCE = "Shen et al. 2019, table 3; sentences of Marvin & Linzen 2018"
+from treemem.tasks.language_modeling.generation.english import MinimalPair
 
 
 class PublishedRow(NamedTuple):
@@ -35,7 +36,7 @@ PUBLISHED = {
     "polarity: across a relative: intrusive, ungrammatical": PublishedRow(0.20, 0.00),
     "polarity: across a relative: grammatical, ungrammatical": PublishedRow(0.11, 0.04),
 }
-"""By construction: those before ``"agreement: long VP coordination"`` are the table's short-term dependencies."""
+"""Table 3 of Shen et al. 2019 (ON-LSTM); its short-term dependencies are those before the long VP coordination."""
 
 _ROWS = {
     "simple_agrmt": "agreement: simple",
@@ -77,3 +78,20 @@ def row_of(file: str, key: str) -> str:
         return _ROWS.get(file, file)
     where = "in" if key.split("_")[1:2] == ["ES"] else "across"
     return f"agreement: {where} {_OBJECT_RELATIVES[file]}"
+
+
+def compared(construction: str, sentences: Sequence[tuple[str, ...]]) -> list[MinimalPair]:
+    """Return the pairs that are compared: one, or the three of a polarity item, which are rows of their own.
+
+    Args:
+        construction: its name.
+        sentences: the grammatical and the ungrammatical one, or the intrusive one between them.
+    """
+    if len(sentences) == 2:
+        return [MinimalPair(construction, *sentences)]
+    good, intrusive, bad = sentences
+    return [
+        MinimalPair(f"{construction}: grammatical, intrusive", good, intrusive),
+        MinimalPair(f"{construction}: intrusive, ungrammatical", intrusive, bad),
+        MinimalPair(f"{construction}: grammatical, ungrammatical", good, bad),
+    ]

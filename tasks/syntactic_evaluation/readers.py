@@ -10,7 +10,7 @@ from typing import Any
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.records import Record, read_records
 from treemem.tasks.language_modeling.generation.english import MinimalPair
-from treemem.tasks.syntactic_evaluation.published import row_of
+from treemem.tasks.syntactic_evaluation.published import compared, row_of
 from treemem.trees.vocabulary import Vocabulary
 
 FIELDS = ("good", "bad", "construction")
@@ -50,17 +50,9 @@ def _pairs_of(file: Path, vocabulary: Vocabulary | None, stop: bool) -> Iterator
     known = None if vocabulary is None or vocabulary.unknown is not None else frozenset(vocabulary.leaves)
     for record in read_records(file, text_fields=FIELDS, one_of=FIELDS[:1]):
         try:
-            good, bad = (_words(record.fields, side, known, stop) for side in FIELDS[:2])
-            construction = _construction(name, record)
-            if "intrusive" in record.fields:
-                middle = _words(record.fields, "intrusive", known, stop)
-                made = [
-                    MinimalPair(f"{construction}: grammatical, intrusive", good, middle),
-                    MinimalPair(f"{construction}: intrusive, ungrammatical", middle, bad),
-                    MinimalPair(f"{construction}: grammatical, ungrammatical", good, bad),
-                ]
-            else:
-                made = [MinimalPair(construction, good, bad)]
+            sides = ("good", "intrusive", "bad") if "intrusive" in record.fields else ("good", "bad")
+            sentences = [_words(record.fields, side, known, stop) for side in sides]
+            made = compared(_construction(name, record), sentences)
             for pair in made:
                 if pair.good == pair.bad:
                     raise ParseError("both sentences are the same", " ".join(pair.good), 0, "two different sentences")

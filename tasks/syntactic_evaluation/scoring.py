@@ -63,8 +63,8 @@ def score_pairs(
 ) -> list[ConstructionScore]:
     """Return the scores of the constructions in the order of their first pairs, and last one of all pairs.
 
-    A pair counts as correct if the total log probability of the good sentence is strictly greater. Each different
-    sentence is read once, alone, after an end of sentence.
+    A pair counts as correct if the total log probability of the good sentence is strictly greater; never if it differs
+    in unknown words alone. Each sentence is read alone, after an end of sentence.
 
     Args:
         model: a language model.
@@ -78,10 +78,9 @@ def score_pairs(
     """
     if not pairs:
         raise RecipeError("there are no minimal pairs to score")
-    sentences = list(dict.fromkeys(side for pair in pairs for side in (pair.good, pair.bad)))
-    place = {sentence: number for number, sentence in enumerate(sentences)}
-    scores = log_probabilities(model, sentences, end=end, advance=advance)
-    margin = np.array([scores[place[pair.good]] - scores[place[pair.bad]] for pair in pairs])
+    sentences = [side for pair in pairs for side in (pair.good, pair.bad)]
+    scores = np.asarray(log_probabilities(model, sentences, end=end, advance=advance))
+    margin = scores[::2] - scores[1::2]
     construction = np.array([pair.construction for pair in pairs])
     chosen = {name: construction == name for name in dict.fromkeys(construction.tolist())}
     chosen["all"] = np.ones(len(pairs), bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,14 +57,14 @@ def source_tree(text: str | bytes, symbols: Collection[str]) -> Tree:
     return Tree(SEQUENCE, [Tree(word) for word in words_of(text, symbols)])
 
 
-def forest_of_pairs(pairs: Sequence[Pair]) -> Forest:
-    """Return a tree ``Pair(Sequence(source...), Sequence(target..., </s>))`` for each pair."""
-    table = {PAIR: 0, SEQUENCE: 1, END: 2}
+def forest_of_pairs(pairs: Sequence[Pair], end: Sequence[str] = (END,)) -> Forest:
+    """Return a tree ``Pair(Sequence(source...), Sequence(target..., end...))`` for each pair."""
+    table = {label: number for number, label in enumerate((PAIR, SEQUENCE, *end))}
     label: list[int] = []
     arity: list[int] = []
     begin = [0]
     for source, target in pairs:
-        for words in (source, [*target, END]):
+        for words in (source, [*target, *end]):
             label += [table.setdefault(word, len(table)) for word in words]
             label.append(table[SEQUENCE])
             arity += [0] * len(words)
@@ -75,7 +75,13 @@ def forest_of_pairs(pairs: Sequence[Pair]) -> Forest:
     return Forest(tuple(table), np.array(label, np.int32), np.array(arity, np.int32), np.array(begin, np.int64))
 
 
-def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | None = None) -> Forest:
+def read_pairs(
+    path: str | os.PathLike[str],
+    words: Callable[[str, str], list[str]],
+    *,
+    numbers: Sequence[str] = (),
+    format: str | None = None,
+) -> Forest:
     """Return the pairs of a file; ``tree_data["split"]`` holds the field ``split``, if there is one.
 
     If the first record has no target, the result is the sources alone, as flat trees. Targets are not compared with
@@ -83,7 +89,8 @@ def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | Non
 
     Args:
         path: a file with the fields ``source`` and ``target``, or of lines ``SOURCE<TAB>TARGET``.
-        symbols: those of sources, and those of targets.
+        words: returns the symbols of a text; its second argument is ``"source"`` or ``"target"``.
+        numbers: fields with a whole number of each pair, for ``tree_data``; 0 if a record does not have it.
         format: as :func:`~treemem.records.read_records` takes it.
 
     Raises:
@@ -94,13 +101,15 @@ def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | Non
     examples: list[list[list[str]]] = []
     sides: tuple[str, ...] = FIELDS
     splits, name = [], os.fspath(path)
-    known = dict(zip(FIELDS, map(frozenset, symbols), strict=True))
+    values: dict[str, list[int]] = {each: [] for each in numbers}
     for record in read_records(path, format=format, text_fields=FIELDS, one_of=FIELDS):
         if not examples and record.fields.get("target") is None:
             sides = FIELDS[:1]
         try:
-            examples.append([words_of(text_of(record.fields, [side]), known[side], side) for side in sides])
+            examples.append([words(text_of(record.fields, [side]), side) for side in sides])
             splits.append(split_of(record.fields))
+            for each, column in values.items():
+                column.append(int(record.fields.get(each) or 0))
         except (ParseError, VocabularyError) as error:
             raise error.at(record.line, name) from error
     if not examples:
@@ -109,7 +118,8 @@ def read_pairs(path: str | os.PathLike[str], symbols: Pair, *, format: str | Non
         forest = forest_of_pairs([(source, target) for source, target in examples])
     else:
         forest = Forest.from_trees([Tree(SEQUENCE, [Tree(word) for word in source]) for (source,) in examples])
-    return forest.with_data(tree_data={"split": np.array(splits)}) if any(splits) else forest
+    split = {"split": np.array(splits)} if any(splits) else {}
+    return forest.with_data(tree_data={**split, **{each: np.array(column) for each, column in values.items()}})
 
 
 @dataclass
@@ -117,16 +127,16 @@ class SourceRecords(RecordReader):
     """Reads the sources of records, with or without a target.
 
     Args:
-        symbols: of sources.
+        parse: a source to its tree.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = FIELDS
     example_fields: ClassVar[tuple[str, ...]] = FIELDS[:1]
 
-    symbols: frozenset[str]
+    parse: Callable[[str], Tree]
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        return tree_nodes(source_tree(text_of(fields, self.example_fields), self.symbols))
+        return tree_nodes(self.parse(text_of(fields, self.example_fields)))
 
     def checked_tree(self, tree: Tree) -> Tree:
         if tree.label != SEQUENCE or not tree.children or any(child.children for child in tree.children):

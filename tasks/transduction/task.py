@@ -10,22 +10,17 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count
-from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData, split_and_group, split_numbers
-from treemem.data.sum_count import SumCount
-from treemem.errors import GraphError
+from treemem.data.examples import TaskData, split_and_group
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.nn.sequence_to_sequence import BETWEEN, END
-from treemem.task import Answer, ModelOutput, Task
 from treemem.tasks.transduction.data import TransductionDataOptions, make_pairs
 from treemem.tasks.transduction.grammars import Kind, symbols_of
-from treemem.tasks.transduction.readers import FIELDS, PAIR, SourceRecords, read_pairs, source_tree
+from treemem.tasks.transduction.pair_task import PairTask
+from treemem.tasks.transduction.readers import FIELDS, read_pairs, source_tree, words_of
 from treemem.trees.forest import Forest
-from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -53,13 +48,10 @@ def _networks() -> dict[str, NetworkConfig]:
 
 
 @dataclass(frozen=True)
-class Transduction(Task):
+class Transduction(PairTask):
     """Write the target of a source sequence (Grefenstette et al. 2015), with scores by the length of the source.
 
-    Data are forests of trees ``Pair(Sequence(source...), Sequence(target..., </s>))``, with ``tree_data["split"]`` if
-    they are divided. A network gets a :class:`~treemem.data.token_batch.TokenBatch` of sources; its ``target`` holds
-    the targets, which end in ``</s>``. The encoder output has the logits ``outputs [batch, longest target, leaves]``
-    and, in evaluation, ``decoded``: for each example the ids that it wrote, without ``</s>``.
+    See :class:`~treemem.tasks.transduction.pair_task.PairTask` for its data.
 
     Args:
         kind: ``"copy"``, ``"reversal"``, ``"bigram_flip"``, or a synchronous grammar: ``"svo_sov"``, ``"gender"``.
@@ -75,7 +67,6 @@ class Transduction(Task):
     monitor: ClassVar[Monitor] = Monitor("coarse accuracy", keeps_last=True)
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = TransductionDataOptions
-    text_columns: ClassVar[tuple[str, ...]] = FIELDS
     record_fields: ClassVar[Mapping[str, str]] = {
         "source": "symbols separated by spaces",
         "target": "likewise; treemem predict does not need it",
@@ -95,11 +86,6 @@ class Transduction(Task):
         source, target = symbols_of(self.kind, self.alphabet)
         return Vocabulary(list(dict.fromkeys([END, BETWEEN, *source, *target])), [])
 
-    @property
-    def token_form(self) -> TokenForm:
-        """The leaves, which are the symbols."""
-        return "leaves"
-
     def make_data(self, options: TransductionDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the pairs that ``options`` ask for; see :func:`~treemem.tasks.transduction.data.make_pairs`."""
         return make_pairs(self.kind, self.alphabet, options, self.read_examples)
@@ -118,10 +104,6 @@ class Transduction(Task):
         return source_tree(text, self._source_symbols)
 
     @property
-    def reader(self) -> SourceRecords:
-        return SourceRecords(self._source_symbols)
-
-    @property
     def _source_symbols(self) -> frozenset[str]:
         return frozenset(symbols_of(self.kind, self.alphabet)[0])
 
@@ -136,44 +118,11 @@ class Transduction(Task):
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the pairs of a file; see :func:`~treemem.tasks.transduction.readers.read_pairs`."""
-        return read_pairs(source, symbols_of(self.kind, self.alphabet), format=format)
+        known = dict(zip(FIELDS, map(frozenset, symbols_of(self.kind, self.alphabet)), strict=True))
+        return read_pairs(source, lambda text, side: words_of(text, known[side], side), format=format)
 
-    def examples(self, data: Forest) -> Examples:
-        """Return the pairs of a forest, or sources alone as examples without labels.
-
-        Raises:
-            GraphError: trees that are neither.
-        """
-        if data.is_flat:
-            return self.examples_to_predict(data)
-        root = data.begin[1:] - 1
-        if any(data.labels[place] != PAIR for place in np.unique(data.label[root])) or (data.arity[root] != 2).any():
-            raise GraphError(
-                f"a pair is a tree of the root {PAIR!r} with two children; Transduction.read_examples makes them"
-            )
-        sides = data.split_roots()
-        length = np.diff(sides.begin)[::2] - 1
-        split = split_numbers(data.tree_data.get("split"))
-        return SequenceExamples(sides, 2, {}, _bin(length), np.ones(len(data), bool), split, difficulty=length)
-
-    def examples_to_predict(self, data: Forest) -> Examples:
-        if not data.is_flat:
-            return self.examples(data)
-        return SequenceExamples(data, 1, {}, _bin(np.diff(data.begin) - 1), np.zeros(len(data), bool))
-
-    def head(self, hidden_size: int) -> nn.Module:
-        return _Outputs()
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        tokens = targets["tokens"]
-        total = functional.cross_entropy(outputs.flatten(0, 1), tokens.flatten(), ignore_index=PADDING, reduction="sum")
-        return SumCount(total, (tokens != PADDING).sum())
-
-    def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Any]:
-        """Return what was written and what was to be written, both without ``</s>``, for each example."""
-        gold = targets["tokens"].tolist() if targets else [[]] * batch.num_examples
-        known = [[each for each in row if each != PADDING][:-1] for row in gold]
-        return list(zip(output.encoded.decoded, known, strict=True))
+    def groups(self, data: Forest, length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return _bin(length), length
 
     def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         """Return coarse and fine accuracy by length.
@@ -188,14 +137,6 @@ class Transduction(Task):
 
         return scores_by_group(group, metrics)
 
-    def correct(self, kept: list[Any], targets: Mapping[str, Any]) -> NDArray[np.bool_]:
-        return np.array([written == gold for written, gold in kept], bool)
-
-    def answers(self, kept: list[Any], targets: Mapping[str, Any], **options: float) -> list[Answer]:
-        """Return the symbols that were written, with spaces between them."""
-        names = self.vocabulary.leaves
-        return [Answer(" ".join(names[number] for number in written), None) for written, _ in kept]
-
 
 def _bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the upper end of the bin of eight lengths."""
@@ -208,11 +149,3 @@ def _before_error(written: list[int], gold: list[int]) -> float:
     if same is None:
         same = len(gold) + 1 if len(written) == len(gold) else min(len(written), len(gold))
     return same / (len(gold) + 1)
-
-
-class _Outputs(nn.Module):
-    """The logits that the network gives."""
-
-    def forward(self, encoded: Any) -> Tensor:
-        outputs: Tensor = encoded.outputs
-        return outputs

@@ -113,7 +113,7 @@ def test_the_number_of_epochs_is_given_once(folder: Path, failing: Callable[...,
 
 def test_a_resumed_run_says_from_which_epoch_it_continues(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy.yaml", "--seeds", "1", "--networks", "sum", "-o", "run", "--epochs", "3"]) == 0
-    assert "run/sum/seed-1: continuing from epoch 3" in capsys.readouterr().err
+    assert "run/sum/seed-1 in epoch 3" in capsys.readouterr().err
 
 
 def test_options_of_a_network_of_the_task_can_be_set_without_listing_it(

@@ -44,6 +44,12 @@ def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
     assert len({len(line) for line in table.splitlines()}) == 1
 
 
+def test_groups_without_a_name_have_no_column() -> None:
+    table = accuracy_table({"Mine": [score(0, 20, 0.9, 0.5), score("all", 20, 0.9, 0.5)]}, group_name=lambda group: "")
+    assert table.splitlines()[0].replace(" ", "") == "|network|all|"
+    assert "90.00" in table
+
+
 OTHERS = {
     **SCORES,
     "Elsewhere": [

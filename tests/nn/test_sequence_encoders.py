@@ -28,6 +28,9 @@ NETWORKS = [
     NetworkConfig("LSTM", {}),
     NetworkConfig("LSTM", {"num_layers": 2, "dropout": 0.1, "input_dropout": 0.1, "embedding_size": 5}),
     NetworkConfig("LSTM", {"update_dropout": 0.1, "form": "preorder"}),
+    NetworkConfig("MemoryRNN", {"memory": "stack", "memory_size": 3, "embedding_size": 5}),
+    NetworkConfig("MemoryRNN", {"cell": "RNN", "memory": "superposition", "memory_options": {"depth": 3}}),
+    NetworkConfig("MemoryRNN", {"cell": "GRU", "memory": "none", "num_layers": 2}),
     NetworkConfig(
         "ONLSTM",
         {"layer_sizes": [4, 6], "chunk_size": 2, "embedding_size": 3, "embedding_bound": 0.1, "dropout": 0.1},

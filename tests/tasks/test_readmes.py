@@ -25,8 +25,10 @@ SMALLER = {
 LAST_GROUP = {"listops": " 50 40", "logical_inference": " all"}
 MODULES = [
     "treemem.tasks.language_modeling.generation.english",
+    "treemem.tasks.learning_to_execute.programs",
     "treemem.tasks.listops.generation.evaluation",
     "treemem.tasks.listops.generation.expression_sets",
+    "treemem.tasks.syntactic_evaluation.generation.templates",
     "treemem.trees.bracketed_lines",
     "treemem.trees.listops",
     "treemem.trees.listops_arrays",

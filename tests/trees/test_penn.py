@@ -46,6 +46,12 @@ def test_all_words_can_stay_as_they_are(tmp_path: Path) -> None:
     assert str(found[3]) == "(X (NP The -LRB- end) is)"
 
 
+def test_a_word_may_have_a_space_that_is_not_of_ascii(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("(2 (2 about) (2 8\u00a01/2))", encoding="utf-8")
+    (tree,) = read_penn_trees(tmp_path / "one.txt", tags=None)
+    assert [leaf.label for leaf in tree.leaves()] == ["about", "N\u00a0N/N"]
+
+
 def test_a_folder_is_all_its_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "01").mkdir()
     written(tmp_path / "01", "(NP (NN b))", "b.mrg")

@@ -126,7 +126,11 @@ def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[Publ
     about = "; published figures are of the published data" if shown else ""
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
-    parts = [f"Test: {monitor.metric}{unit}, by {task.group}{about}", table]
+    has_groups = any(
+        isinstance(score.group, int) and task.group_name(score.group) for own in scores.values() for score in own
+    )
+    by = f", by {task.group}" if has_groups else ""
+    parts = [f"Test: {monitor.metric}{unit}{by}{about}", table]
     if any(own[-1].f1 is not None for own in scores.values()):
         in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
         about = ", published figures in parentheses" if in_parentheses else ""

@@ -31,11 +31,11 @@ def accuracy_table(
         group: name of the groups.
         split: split of the published figures.
         monitor: the metric, and how it is shown.
-        group_name: name of a group, such as :meth:`treemem.task.Task.group_name`.
+        group_name: name of a group, such as :meth:`treemem.task.Task.group_name`; one with an empty name has no column.
     """
     metric = monitor.metric
     figures = {figure.network: figure for figure in published if (figure.split, figure.metric) == (split, metric)}
-    columns = _columns(scores)
+    columns = [column for column in _columns(scores) if isinstance(column, str) or group_name(column)]
 
     def line(name: str, known: Mapping[int | str, Score], cell: Callable[[Score], str]) -> list[str]:
         return [name, *(cell(known[group]) if group in known else "" for group in columns)]

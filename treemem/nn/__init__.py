@@ -13,6 +13,7 @@ from treemem.nn.heads import ClassifierHead, ComparisonHead, EqualityHead, Numbe
 from treemem.nn.language_model import LanguageModel
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.nn.memory_rnn import MemoryRNN
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
@@ -61,6 +62,7 @@ __all__ = [
     "LeafEncoder",
     "Memory",
     "MemoryCell",
+    "MemoryRNN",
     "NeuralDeque",
     "NeuralQueue",
     "NeuralStack",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -19,42 +18,15 @@ from treemem.nn.beam_search import beam_search
 from treemem.nn.cell_trace import TRACE_AXES, stacked_traces, traced_run
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
-from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.nn.memory import Memory
+from treemem.nn.memory_rnn import CellName, MemoryName, named_cell, named_memories
 from treemem.nn.read_only_memory import AttentionForm, ReadOnlyMemory, pointer_logits
 from treemem.nn.recorded_options import RecordedOptions
-from treemem.nn.register_memory import RegisterMemory
-from treemem.nn.step_cells import (
-    GRUCell,
-    LSTMCell,
-    MemoryCell,
-    MemoryCellState,
-    ONLSTMCell,
-    StackedCells,
-    StepCell,
-    VanillaCell,
-    run_cell,
-)
+from treemem.nn.step_cells import MemoryCell, MemoryCellState, StepCell, run_cell
 from treemem.trees.vocabulary import Vocabulary
 
-CellName = Literal["RNN", "GRU", "LSTM", "ONLSTM"]
-MemoryName = Literal["none", "stack", "queue", "deque", "superposition", "list", "register"]
 END, BETWEEN = "</s>", "|||"
 """The symbols after the target, and between source and target."""
-
-_CELLS: dict[CellName, Callable[[int, int], StepCell]] = {
-    "RNN": VanillaCell,
-    "GRU": GRUCell,
-    "LSTM": LSTMCell,
-    "ONLSTM": ONLSTMCell,
-}
-_MEMORIES: dict[str, type[Memory]] = {
-    "stack": NeuralStack,
-    "queue": NeuralQueue,
-    "deque": NeuralDeque,
-    "superposition": SuperpositionStack,
-    "list": DoublyLinkedList,
-    "register": RegisterMemory,
-}
 
 
 class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
@@ -112,8 +84,6 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         beam_size: int = 1,
     ) -> None:
         super().__init__()
-        checked_choice("cell", cell, get_args(CellName))
-        checked_choice("memory", memory, get_args(MemoryName))
         checked_choice("encoder", encoder, ("shared", "separate"))
         checked_choice("attention", attention, ("none", *get_args(AttentionForm)))
         checked_choice("output", output, ("symbols", "pointer"))
@@ -128,24 +98,13 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.hidden_size, self.vocabulary = checked_count("hidden_size", hidden_size), vocabulary
         self.embedding = nn.Embedding(len(known), checked_count("embedding_size", embedding_size))
         self.beam_size, self.points = checked_count("beam_size", beam_size), output == "pointer"
-        checked_count("num_layers", num_layers)
 
-        def controller(width: int) -> StepCell:
-            sizes = [width, *[hidden_size] * num_layers]
-            layers = [_CELLS[cell](*pair) for pair in pairwise(sizes)]
-            return layers[0] if num_layers == 1 else StackedCells(layers)
+        def driving(attended: list[Memory]) -> StepCell:
+            memories = [*attended, *named_memories(memory)]
+            return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)
 
-        def driving(memories: list[Memory]) -> StepCell:
-            if not memories:
-                return controller(embedding_size)
-            return MemoryCell(controller, memories, embedding_size, memory_size, fusion=fusion)
-
-        def own() -> list[Memory]:
-            return [] if memory == "none" else [_MEMORIES[memory]()]
-
-        attended = [] if attention == "none" else [ReadOnlyMemory(hidden_size, attention)]
-        self.cell = driving([*attended, *own()])
-        self.encoder = driving(own()) if encoder == "separate" else None
+        self.cell = driving([] if attention == "none" else [ReadOnlyMemory(hidden_size, attention)])
+        self.encoder = driving([]) if encoder == "separate" else None
         self.symbol = None if self.points else nn.Linear(hidden_size, len(known))
 
     def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:

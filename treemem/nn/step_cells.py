@@ -40,6 +40,15 @@ class StepCell(nn.Module, ABC):
     def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
         """Return the output ``[batch, output_size]`` and the next state, for an input ``[batch, input_size]``."""
 
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.RNNCellBase):
+                module.reset_parameters()
+        for module in self.modules():
+            if isinstance(module, MemoryCell):
+                module.set_biases()
+
     def _zeros(self, batch_size: int) -> torch.Tensor:
         return next(self.parameters()).new_zeros(batch_size, self.output_size)
 
@@ -261,6 +270,11 @@ class MemoryCell(StepCell):
                 )
         self.controls = nn.Linear(size, sum(map(_width, mapped))) if mapped else None
         self.output = nn.Linear(size + (readouts if fusion == "late" else 0), self.output_size)
+        self.set_biases()
+
+    def set_biases(self) -> None:
+        """Give the maps to the memories the initial biases that :class:`~treemem.nn.memory.Control` names."""
+        mapped = [control for control in self._controls() if control.form != "output"]
         biases = self.controls.bias.data.split([*map(_width, mapped)]) if self.controls else ()
         for control, bias in zip(mapped, biases, strict=True):
             if control.bias is not None:

@@ -120,8 +120,6 @@ class RunState:
             with _reading(folder.path):
                 self._restore(state, weights)
             self._find_best()
-            if not self.progress.finished(options):
-                self.tell("%s: continuing from epoch %d", folder.path, self.progress.epoch + 1)
         self.saved_at = time.perf_counter()
 
     @property

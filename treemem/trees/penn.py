@@ -20,7 +20,7 @@ VB VBD VBG VBN VBP VBZ WDT WP WP$ WRB
 WORD_TAGS = frozenset(_TAGS.split())
 """The parts of speech that are words. Punctuation, ``$``, ``#`` and null elements have others."""
 
-_TOKEN = re.compile(r"[()]|[^\s()]+")
+_TOKEN = re.compile(r"[()]|[^ \t\r\n\f\v()]+")
 _DIGITS = re.compile(r"[0-9]+")
 _FUNCTION_TAG = re.compile(r"(?<=.)[-=|].*")
 

@@ -12,6 +12,7 @@ from treemem.tasks.equation_verification.generation.expressions import Expressio
 from treemem.tasks.equation_verification.generation.identities import BRANCHES, IDENTITIES
 from treemem.tasks.equation_verification.generation.quotas import OpenQuotas
 from treemem.tasks.equation_verification.generation.rewriting import Rewriter
+from treemem.tasks.equation_verification.generation.rule_book import RuleBook
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
@@ -229,7 +230,7 @@ class Derivation:
         return False
 
 
-def deepened(rewriter: Rewriter, equation: int, depth: int, rng: random.Random) -> int | None:
+def deepened(rewriter: Rewriter | RuleBook, equation: int, depth: int, rng: random.Random) -> int | None:
     """Return a true equation of ``depth`` derived from a shallower one by its own steps. None if they fail.
 
     The deep equations of a :class:`Derivation` belong to few families, as the first deep ones have most descendants.
@@ -250,7 +251,7 @@ def deepened(rewriter: Rewriter, equation: int, depth: int, rng: random.Random) 
     return equation if table.height[equation] == depth else None
 
 
-def _deepening_step(rewriter: Rewriter, equation: int, rng: random.Random) -> int:
+def _deepening_step(rewriter: Rewriter | RuleBook, equation: int, rng: random.Random) -> int:
     if rng.random() < _ON_DEEPEST_PATH:
         positions = _deepest_path(rewriter.table, equation, rng)
         position = positions[int(rng.random() * len(positions))]

@@ -15,7 +15,11 @@ import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import (
+    TRIGONOMETRIC_FUNCTIONS,
+    VARIABLES,
+    ExpressionTable,
+)
 from treemem.trees.equation_labels import NUM_VARIABLES
 
 _FRACTIONS = {
@@ -26,8 +30,12 @@ _FRACTIONS = {
     "NegativeOne:-1": Fraction(-1),
     "Half:1/2": Fraction(1, 2),
 }
-CONSTANTS: dict[str, float] = {**{label: float(value) for label, value in _FRACTIONS.items()}, "Pi:pi": float(np.pi)}
-_ROUNDED_CONSTANTS = ("Rational:2/5", "Float:0.7", "Pi:pi")
+CONSTANTS: dict[str, float] = {
+    **{label: float(value) for label, value in _FRACTIONS.items()},
+    "Pi:pi": np.pi,
+    "Exp1:E": np.e,
+}
+_ROUNDED_CONSTANTS = ("Rational:2/5", "Float:0.7", "Pi:pi", "Exp1:E")
 
 USABLE, DOUBTFUL, UNDEFINED = 0, 1, 2
 """Status of a value: known; hidden by rounding; not there (a pole, overflow)."""
@@ -88,11 +96,23 @@ class Values(NamedTuple):
         self.status[rows], self.on_cut[rows] = values.status, values.on_cut
 
 
-def evaluate(table: ExpressionTable, expressions: Sequence[int], points: NDArray[np.complex128] = POINTS) -> Values:
+def evaluate(
+    table: ExpressionTable,
+    expressions: Sequence[int],
+    points: NDArray[np.complex128] = POINTS,
+    num_real: int = 0,
+) -> Values:
     """Return the values of ``expressions`` at ``points``, a row for each expression.
 
-    Expressions are built of the constants above, variables, the six trigonometric functions, ``Add``, ``Mul`` and
-    ``Pow``. Values are principal values. ``0^0`` is 1; ``0^z`` is undefined if ``z`` is negative or not real.
+    Expressions are built of constants, variables, and the functions of the vocabulary. Values are principal values;
+    infinity and nan are undefined. ``0^0`` is 1; ``0^z`` is undefined if ``z`` is negative or not real.
+
+    Args:
+        table: holds the expressions.
+        expressions: what to evaluate.
+        points: values of the variables, ``[variables, points]``.
+        num_real: at this number of points, the first ones, functions are real functions: a root or a logarithm of a
+            negative number is undefined.
     """
     by_kind: dict[tuple[int, str], list[int]] = {}
     for expression in table.subexpressions(expressions):
@@ -109,15 +129,28 @@ def evaluate(table: ExpressionTable, expressions: Sequence[int], points: NDArray
             else:
                 children = np.array([[row_of[child] for child in table.children[node]] for node in group])
                 result = _checked(_FUNCTIONS[label](*(values.take(column) for column in children.T)))
+                if num_real:
+                    _require_real(result, num_real)
             values.put(rows, result)
             row_of.update(zip(group, range(rows.start, rows.stop), strict=True))
     return values.take(np.array([row_of[expression] for expression in expressions], dtype=np.int64))
 
 
+def _require_real(values: Values, count: int) -> None:
+    """Mark values that are not real at the first ``count`` points as undefined; changes ``values``."""
+    value, error, status = (array[:, :count] for array in (values.value, values.error, values.status))
+    imaginary = np.abs(value.imag)
+    rounding = imaginary <= 16 * error + 1e-13 * np.abs(value.real)
+    status[~rounding & (status == USABLE)] = UNDEFINED
+    value.imag[...] = 0.0
+
+
 def _leaf(label: str, points: NDArray[np.complex128]) -> Values:
     if label in VARIABLES:
         return Values.exactly(points[VARIABLES.index(label)][None])
-    value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS[label], np.complex128))
+    value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS.get(label, 1.0), np.complex128))
+    if label not in CONSTANTS:  # infinity and nan
+        value.status[:] = UNDEFINED
     if label in _ROUNDED_CONSTANTS:
         value.error[:] = _ROUNDING * CONSTANTS[label]
     return value
@@ -231,6 +264,41 @@ def _reciprocal(denominator: Values) -> Values:
     return _quotient(Values.exactly(np.ones(denominator.value.shape, np.complex128)), denominator)
 
 
+def _reciprocal_argument(function: Callable[[Values], Values]) -> Callable[[Values], Values]:
+    return lambda argument: function(_checked(_reciprocal(argument)))
+
+
+def _differentiable(
+    function: Callable[..., NDArray[np.complex128]], derivative: Callable[..., NDArray[np.complex128]]
+) -> Callable[[Values], Values]:
+    """Return an elementary function with the error of its argument carried over by its derivative."""
+
+    def apply(argument: Values) -> Values:
+        z, before = argument.value, argument.error
+        value, slope = function(z), np.abs(derivative(z))
+        error = 2 * before * slope + 4 * _ROUNDING * (np.abs(value) + slope * np.abs(z))
+        error = np.where((before == 0) & (value == 0), 0.0, error)
+        undefined = ~np.isfinite(value) & (before == 0)
+        doubtful = ~np.isfinite(error) & ((before > 0) | ~np.isfinite(slope)) & ~undefined
+        error = np.where(doubtful & (before == 0), 4 * _ROUNDING * np.abs(value), error)
+        status = np.where(undefined, UNDEFINED, np.where(doubtful & (before > 0), DOUBTFUL, USABLE))
+        return Values(value, error, np.maximum(argument.status, status).astype(np.int8), argument.on_cut)
+
+    return apply
+
+
+_exponential = _differentiable(np.exp, np.exp)
+_logarithm = _differentiable(np.log, lambda z: 1 / z)
+_arcsine = _differentiable(np.arcsin, lambda z: 1 / np.sqrt(1 - z * z))
+_arccosine = _differentiable(np.arccos, lambda z: 1 / np.sqrt(1 - z * z))
+_arctangent = _differentiable(np.arctan, lambda z: 1 / (1 + z * z))
+_sinh = _differentiable(np.sinh, np.cosh)
+_cosh = _differentiable(np.cosh, np.sinh)
+_arsinh = _differentiable(np.arcsinh, lambda z: 1 / np.sqrt(1 + z * z))
+_arcosh = _differentiable(np.arccosh, lambda z: 1 / np.sqrt(z * z - 1))
+_artanh = _differentiable(np.arctanh, lambda z: 1 / (1 - z * z))
+
+
 _FUNCTIONS: dict[str, Callable[..., Values]] = {
     "Add": _add,
     "Mul": _multiply,
@@ -241,6 +309,26 @@ _FUNCTIONS: dict[str, Callable[..., Values]] = {
     "cot": lambda argument: _quotient(_cosine(argument), _sine(argument)),
     "sec": lambda argument: _reciprocal(_cosine(argument)),
     "csc": lambda argument: _reciprocal(_sine(argument)),
+    "asin": _arcsine,
+    "acos": _arccosine,
+    "atan": _arctangent,
+    "acsc": _reciprocal_argument(_arcsine),
+    "asec": _reciprocal_argument(_arccosine),
+    "acot": _reciprocal_argument(_arctangent),
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": lambda argument: _quotient(_sinh(argument), _cosh(argument)),
+    "coth": lambda argument: _quotient(_cosh(argument), _sinh(argument)),
+    "sech": lambda argument: _reciprocal(_cosh(argument)),
+    "csch": lambda argument: _reciprocal(_sinh(argument)),
+    "asinh": _arsinh,
+    "acosh": _arcosh,
+    "atanh": _artanh,
+    "acsch": _reciprocal_argument(_arsinh),
+    "asech": _reciprocal_argument(_arcosh),
+    "acoth": _reciprocal_argument(_artanh),
+    "exp": _exponential,
+    "log": lambda value, base: _quotient(_logarithm(value), _logarithm(base)),
 }
 
 
@@ -253,11 +341,14 @@ class UndefinedValueError(ArithmeticError):
     """An expression has no value at a point, or one beyond 1e100."""
 
 
-def evaluate_exactly(table: ExpressionTable, expression: int, variables: Sequence[complex]) -> Any:
+def evaluate_exactly(
+    table: ExpressionTable, expression: int, variables: Sequence[complex], *, real: bool = False
+) -> Any:
     """Return the value of ``expression`` where ``var_i`` is ``variables[i]``, to 50 digits, as an ``mpf`` or ``mpc``.
 
     Raises:
-        UndefinedValueError: a division by zero, or a number beyond 1e100 within.
+        UndefinedValueError: a division by zero, or a number beyond 1e100 within; with ``real``, also a number that is
+            not real.
     """
     with mpmath.workdps(_DIGITS):
         known: dict[int, Any] = {}
@@ -267,6 +358,8 @@ def evaluate_exactly(table: ExpressionTable, expression: int, variables: Sequenc
                 label = table.label[node]
                 value = _exact_function(label, operands) if operands else _exact_leaf(label, variables)
                 known[node] = _checked_exactly(value)
+                if real and isinstance(known[node], mpmath.mpc):
+                    raise UndefinedValueError
         return known[expression]
 
 
@@ -276,6 +369,10 @@ def _exact_leaf(label: str, variables: Sequence[complex]) -> Any:
         return mpmath.mpf(point.real) if point.imag == 0 else mpmath.mpc(point)
     if label == "Pi:pi":
         return +mpmath.pi
+    if label == "Exp1:E":
+        return +mpmath.e
+    if label not in _FRACTIONS:
+        raise UndefinedValueError
     return mpmath.mpf(_FRACTIONS[label].numerator) / _FRACTIONS[label].denominator
 
 
@@ -296,6 +393,8 @@ def _exact_function(label: str, operands: list[Any]) -> Any:
         return first * last
     if label == "Pow":
         return _exact_power(first, last)
+    if label not in TRIGONOMETRIC_FUNCTIONS:
+        return _exact_other_function(label, first, last)
     sine, cosine = (_zero_below(function(first), 1 + abs(first)) for function in (mpmath.sin, mpmath.cos))
     numerator, denominator = {
         "sin": (sine, 1),
@@ -308,6 +407,20 @@ def _exact_function(label: str, operands: list[Any]) -> Any:
     if denominator == 0:
         raise UndefinedValueError
     return numerator / denominator
+
+
+def _exact_other_function(label: str, first: Any, last: Any) -> Any:
+    """Return a logarithm, or an exponential, hyperbolic or inverse function."""
+    if label in ("exp", "sinh", "cosh", "tanh", "coth", "sech", "csch") and abs(mpmath.re(first)) > 1000:
+        raise UndefinedValueError
+    try:
+        if label == "log":
+            value, scale = mpmath.log(first) / mpmath.log(last), 1
+        else:
+            value, scale = getattr(mpmath, label)(first), 1 + abs(first)
+    except (ZeroDivisionError, ValueError) as error:
+        raise UndefinedValueError from error
+    return _zero_below(value, scale)
 
 
 def _zero_below(value: Any, scale: Any) -> Any:

@@ -164,15 +164,15 @@ class ExpressionTable:
     def canonical_equation(self, equation: int) -> tuple[int, int]:
         """Return a key that is equal for equations that differ only in names of variables and order of sides."""
         left, right = self.children[equation]
-        forward = self._renumbered(left, right)
-        backward = self._renumbered(right, left)
+        forward = self.renumbered(left, right)
+        backward = self.renumbered(right, left)
         return min(forward, backward)
 
     def canonical_equations(self, forest: Forest) -> set[tuple[int, int]]:
         """Return the keys of the equations of ``forest``."""
         return {self.canonical_equation(equation) for equation in self.from_forest(forest)}
 
-    def _renumbered(self, first: int, second: int) -> tuple[int, int]:
+    def renumbered(self, first: int, second: int) -> tuple[int, int]:
         """Return both expressions with their variables renamed in order of appearance, left to right."""
         both = self.variables[first] | self.variables[second]
         order: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ _EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
 _SMALL = 1e-9
 """Smaller sides cannot be compared relatively; only exact zeros are equal."""
 
-_UNUSABLE, _EQUAL, _BETWEEN, _DIFFERENT, _DOUBTFUL = range(5)
+UNUSABLE, EQUAL, BETWEEN, DIFFERENT, DOUBTFUL = range(5)
+"""How the sides compare at a point. Sides that differ by less than 0.1 % are ``BETWEEN``."""
 
 
 def verify(
@@ -52,45 +54,45 @@ def verify(
     sides = [side for equation in equations for side in table.children[equation]]
     values = evaluate(table, sides)
     left, right = values.take(np.s_[0::2]), values.take(np.s_[1::2])
-    comparison = _compare(left, right)
+    comparison = compare(left, right)
     is_real = np.arange(POINTS.shape[1]) < NUM_REAL
     for row in np.flatnonzero(_needs_digits(comparison, is_real, least_different)).tolist():
         _settle(table, equations[row], comparison[row])
     verdict = _judge(comparison, is_real, least_different)
-    on_cut = ((left.on_cut | right.on_cut) & (comparison != _UNUSABLE)).any(1)
+    on_cut = ((left.on_cut | right.on_cut) & (comparison != UNUSABLE)).any(1)
     hanging = np.flatnonzero(on_cut & (verdict == TRUE))
     alike = _meet_cuts_alike(table, [equations[row] for row in hanging.tolist()])
     verdict[hanging[~alike]] = UNDECIDED
     return verdict
 
 
-def _compare(left: Values, right: Values) -> NDArray[np.int8]:
+def compare(left: Values, right: Values) -> NDArray[np.int8]:
     """Return how the sides compare at each point: ``[equations, points]`` of the codes above."""
     magnitude = np.maximum(np.abs(left.value), np.abs(right.value))
     difference = np.abs(left.value - right.value)
     error = left.error + right.error
-    comparison = np.full(magnitude.shape, _BETWEEN, dtype=np.int8)
-    comparison[difference <= _EQUAL_BELOW * magnitude] = _EQUAL
-    comparison[difference > _DIFFERENT_ABOVE * magnitude + error] = _DIFFERENT
-    comparison[(error > _EQUAL_BELOW * magnitude) & (comparison != _DIFFERENT)] = _DOUBTFUL
-    comparison[magnitude < _SMALL] = _DOUBTFUL
-    comparison[(magnitude == 0) & (error == 0)] = _EQUAL
+    comparison = np.full(magnitude.shape, BETWEEN, dtype=np.int8)
+    comparison[difference <= _EQUAL_BELOW * magnitude] = EQUAL
+    comparison[difference > _DIFFERENT_ABOVE * magnitude + error] = DIFFERENT
+    comparison[(error > _EQUAL_BELOW * magnitude) & (comparison != DIFFERENT)] = DOUBTFUL
+    comparison[magnitude < _SMALL] = DOUBTFUL
+    comparison[(magnitude == 0) & (error == 0)] = EQUAL
     status = np.maximum(left.status, right.status)
-    comparison[status == evaluation.DOUBTFUL] = _DOUBTFUL
-    comparison[status == evaluation.UNDEFINED] = _UNUSABLE
+    comparison[status == evaluation.DOUBTFUL] = DOUBTFUL
+    comparison[status == evaluation.UNDEFINED] = UNUSABLE
     return comparison
 
 
 def _judge(comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float) -> NDArray[np.int8]:
     """Return the verdicts, without the points in doubt."""
-    usable = (comparison != _UNUSABLE) & (comparison != _DOUBTFUL)
-    true = ((comparison == _EQUAL) | (comparison == _UNUSABLE)).all(1)
+    usable = (comparison != UNUSABLE) & (comparison != DOUBTFUL)
+    true = ((comparison == EQUAL) | (comparison == UNUSABLE)).all(1)
     false = np.ones(len(comparison), dtype=bool)
     enough = np.ones(len(comparison), dtype=bool)
     for sort in (is_real, ~is_real):
         num_usable = usable[:, sort].sum(1)
         enough &= num_usable >= LEAST_USABLE
-        false &= (comparison[:, sort] == _DIFFERENT).sum(1) >= least_different * num_usable
+        false &= (comparison[:, sort] == DIFFERENT).sum(1) >= least_different * num_usable
     return np.where(enough & true, TRUE, np.where(enough & false, FALSE, UNDECIDED)).astype(np.int8)
 
 
@@ -98,10 +100,10 @@ def _needs_digits(
     comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float
 ) -> NDArray[np.bool_]:
     """Return which equations have a verdict that may depend on points in doubt."""
-    doubtful = comparison == _DOUBTFUL
+    doubtful = comparison == DOUBTFUL
     verdicts = [
         _judge(np.where(doubtful, code, comparison).astype(np.int8), is_real, least_different)
-        for code in (_EQUAL, _DIFFERENT, _UNUSABLE)
+        for code in (EQUAL, DIFFERENT, UNUSABLE)
     ]
     return doubtful.any(1) & ~((verdicts[0] == verdicts[1]) & (verdicts[1] == verdicts[2]))
 
@@ -109,20 +111,23 @@ def _needs_digits(
 def _settle(table: ExpressionTable, equation: int, comparison: NDArray[np.int8]) -> None:
     """Compare the sides of an equation at its points in doubt with 50 digits; changes ``comparison``."""
     left, right = table.children[equation]
-    for point in np.flatnonzero(comparison == _DOUBTFUL).tolist():
+    for point in np.flatnonzero(comparison == DOUBTFUL).tolist():
         variables = POINTS[:, point].tolist()
         try:
             first, second = (evaluate_exactly(table, side, variables) for side in (left, right))
         except UndefinedValueError:
-            comparison[point] = _UNUSABLE
+            comparison[point] = UNUSABLE
             continue
-        magnitude, difference = max(abs(first), abs(second)), abs(first - second)
-        if magnitude < _SMALL:
-            comparison[point] = _BETWEEN
-        elif difference <= _EQUAL_BELOW * magnitude:
-            comparison[point] = _EQUAL
-        else:
-            comparison[point] = _DIFFERENT if difference > _DIFFERENT_ABOVE * magnitude else _BETWEEN
+        magnitude = max(abs(first), abs(second))
+        comparison[point] = BETWEEN if magnitude < _SMALL else compare_exactly(first, second)
+
+
+def compare_exactly(left: Any, right: Any) -> int:
+    """Return how two numbers of 50 digits compare: ``EQUAL``, ``BETWEEN`` or ``DIFFERENT``."""
+    magnitude, difference = max(abs(left), abs(right)), abs(left - right)
+    if difference <= _EQUAL_BELOW * magnitude:
+        return EQUAL
+    return DIFFERENT if difference > _DIFFERENT_ABOVE * magnitude else BETWEEN
 
 
 def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -14,10 +15,13 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.runs.results_page import write_page
+from treemem.runs.study_file import StudyFolder, run_study_file
 from treemem.tasks.constituency import evaluate_trees, induce_trees, score_trees
 from treemem.tasks.constituency.__main__ import main
 from treemem.tasks.constituency.gold import gold_trees
 from treemem.tasks.language_modeling import LanguageModeling
+from treemem.tasks.sentiment import Sentiment
 from treemem.trees import parse_brackets
 from treemem.trees.tree import Tree
 
@@ -79,7 +83,7 @@ def test_every_layer_and_every_baseline_is_scored() -> None:
 def test_a_network_with_one_distance_has_one_row() -> None:
     gold = [Tree("S", [Tree(word) for word in words]) if len(words) > 1 else Tree(words[0]) for words in SENTENCES]
     model = Model(TASK, NetworkConfig("PRPN", {"hidden_size": 8, "slots": 3}))
-    assert [score.trees for score in evaluate_trees(model, gold)][:2] == ["distances", "left-branching"]
+    assert [score.trees for score in evaluate_trees(model, gold)][:2] == ["induced", "left-branching"]
 
 
 def test_unknown_words_keep_their_place_if_the_vocabulary_has_an_unknown_word(tmp_path: Path) -> None:
@@ -94,7 +98,33 @@ def test_unknown_words_keep_their_place_if_the_vocabulary_has_an_unknown_word(tm
         induce_trees(model_of(), [["boy"], ["the", "boi"]])
 
 
+@pytest.fixture
+def treebank(tmp_path: Path) -> Path:
+    place = tmp_path / "treebank"
+    place.mkdir()
+    for name in ("train", "dev", "test"):
+        (place / f"{name}.txt").write_text(
+            "(3 (2 The) (3 (2 (2 boy) (2 laughs)) (2 .)))\n(1 (2 (2 The) (2 girls)) (1 (2 (2 do) (2 not)) (2 sleep)))\n"
+        )
+    return place
+
+
+def test_networks_without_layers_are_scored_on_the_words_that_they_read(treebank: Path) -> None:
+    task = Sentiment(path=str(treebank), lower=True)
+    torch.manual_seed(0)
+    model = Model(task, NetworkConfig("OrderedMemory", {"hidden_size": 6, "slots": 4}))
+    gold = gold_trees(treebank / "test.txt", "nowhere")
+    assert [str(tree) for tree in gold] == ["(3 the (3 (2 boy laughs) .))", "(1 (2 the girls) (1 (2 do not) sleep))"]
+    scores = evaluate_trees(model, gold)
+    assert [score.trees for score in scores] == ["induced", "left-branching", "right-branching", "balanced", "random"]
+    trees = induce_trees(model, [["the", "boys", "laughs", "."], ["laughs"]])  # "boys" is read as <unk>
+    assert [leaf.label for leaf in trees[0].leaves()] == ["the", "boys", "laughs", "."]
+    assert trees[1] == Tree("laughs")
+
+
 def test_what_cannot_be_scored_is_told() -> None:
+    with pytest.raises(RecipeError, match="this OrderedMemory reads more tokens than words"):
+        induce_trees(Model(TASK, NetworkConfig("OrderedMemory", {"hidden_size": 4, "form": "brackets"})), [["boy"]])
     with pytest.raises(RecipeError, match="induces no trees; train a LanguageModel with cell='ON-LSTM'"):
         evaluate_trees(model_of(cell="LSTM"), [Tree("boy")])
     with pytest.raises(GraphError, match="other words"):
@@ -142,3 +172,47 @@ def test_the_command_scores_a_run_on_its_own_test_and_on_files(
     capsys.readouterr()
     assert main(["run/own", "--gold", "gold.jsonl"]) == 0
     assert "15 sentences" in capsys.readouterr().out
+
+
+def test_the_command_scores_models_of_a_treebank_on_its_test_trees(
+    treebank: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    memory = "OrderedMemory, options: {hidden_size: 4}"
+    layers = "LanguageModel, options: {hidden_size: 4, num_layers: 3, chunk_size: 2}"
+    for task, options, network, row in (
+        ("sentiment", "", memory, "| induced "),
+        ("language_modeling", ", treebank: true", layers, "| layer 3 "),
+    ):
+        Path("recipe.yaml").write_text(
+            f"task: {task}\ntask_options: {{path: {treebank}{options}}}\n"
+            f"networks: {{own: {{network: {network}}}}}\ntraining: {{epochs: 1}}\n"
+        )
+        assert treemem_command(["train", "recipe.yaml", "-o", task]) == 0
+        capsys.readouterr()
+        assert main([f"{task}/own"]) == 0
+        printed = capsys.readouterr().out
+        assert "2 sentences" in printed
+        assert row in printed
+
+
+def test_the_study_of_a_treebank_has_a_page_with_the_trees_of_each_layer(treebank: Path, tmp_path: Path) -> None:
+    folder = StudyFolder.find("language_modeling/treebank")
+    study = folder.study("sst")
+    assert [run.training.seed for run in study.runs(treebank)] == [1111, 1112, 1113]
+    smaller = dataclasses.replace(
+        study,
+        recipe=None,
+        networks={"ON-LSTM": {"hidden_size": 4, "num_layers": 3, "chunk_size": 2}},
+        seeds=[1, 2],
+        training={"epochs": 1, "batch_size": 2},
+        task_options={"path": "{data}", "treebank": True, "words": 8000},
+    )
+    places = {"results": tmp_path / "results", "page": tmp_path / "constituency.md"}
+    run_study_file(smaller, runs=tmp_path / "runs", data=treebank, **places)
+    write_page(folder, **places)
+    page = places["page"].read_text()
+    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
+    assert all(rows.count(f"ON-LSTM, layer {layer}") == 1 for layer in (1, 2, 3))
+    assert rows.count("right-branching") == 1
+    assert "The trees of the 2 test sentences" in page

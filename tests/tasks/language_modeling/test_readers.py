@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treemem.errors import ParseError, RecipeError, VocabularyError
-from treemem.tasks.language_modeling.readers import LONGEST_LINE, corpus_files, read_corpus
+from treemem.tasks.language_modeling.readers import LONGEST_LINE, corpus_files, read_corpus, read_treebank
 
 
 def corpus(folder: Path, train: str = "a b\n", valid: str = "a\n", test: str = "b\n") -> Path:
@@ -87,3 +87,28 @@ def test_bytes_that_are_not_utf_8_are_told_with_their_line(tmp_path: Path) -> No
     (tmp_path / "ptb.train.txt").write_bytes(b"a\nb \xff\n")
     with pytest.raises(ParseError, match=r"ptb\.train\.txt, line 2.*byte 0xff is not UTF-8"):
         read_corpus(tmp_path)
+
+
+TREES = "(3 (2 The) (2 (2 cat) (2 35)))\n(2 (2 a) (2 cat))\n"
+
+
+def test_a_treebank_is_its_trees_and_the_words_of_its_training_trees(tmp_path: Path) -> None:
+    corpus(tmp_path, TREES, "(2 cat)\n", "(S (NP (DT The)\n (NN dog)) (VBZ is))\n")
+    forest, vocabulary = read_treebank(tmp_path, 3)
+    assert vocabulary.leaves == ("<eos>", "<unk>", "the", "cat")
+    assert [str(tree) for tree in forest] == [
+        "(3 the (2 cat <unk>))",
+        "(2 <unk> cat)",
+        "cat",
+        "(S (NP the <unk>) <unk>)",
+    ]
+    assert forest.tree_data["split"].tolist() == ["train", "train", "validation", "test"]
+
+
+def test_an_unknown_word_of_a_treebank_is_told_with_its_file_and_sentence(tmp_path: Path) -> None:
+    corpus(tmp_path, TREES, "(2 cat)\n", "(2 (2 a) (2 cats))\n")
+    with pytest.raises(
+        VocabularyError,
+        match=r"ptb\.test\.txt, column 3: sentence 1: the word 'cats' .*did you mean cat.*limit the vocab",
+    ):
+        read_treebank(tmp_path)

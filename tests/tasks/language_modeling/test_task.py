@@ -128,7 +128,7 @@ def test_the_published_recipe_has_the_published_networks_and_training() -> None:
     assert (recipe.task_options["steps"], training.average_after, training.average_again) == (70, 5, 500)
 
 
-@pytest.mark.parametrize(("name", "networks"), [("small", 3), ("wikitext", 2), ("prpn", 1)])
+@pytest.mark.parametrize(("name", "networks"), [("small", 3), ("wikitext", 2), ("prpn", 1), ("treebank", 1)])
 def test_other_recipes_can_be_read(name: str, networks: int) -> None:
     assert len(load_recipe(f"language_modeling/{name}").networks) == networks
 

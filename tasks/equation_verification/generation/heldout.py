@@ -1,0 +1,64 @@
+"""Recognises equations of the held-out half of the textbook equations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from itertools import permutations
+
+from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.textbook import textbook_equations
+from treemem.trees.equation_parser import parse_equation
+
+_COMMUTATIVE = ("Equality", "Add", "Mul")
+_Counts = frozenset[tuple[str, int]]
+
+
+class HeldOut:
+    """The held-out equations, up to renaming, swapping of sides, and the order of terms and factors."""
+
+    def __init__(self) -> None:
+        table = ExpressionTable()
+        equations = [table.from_tree(parse_equation(each.equation)) for each in textbook_equations("heldout")]
+        self._sizes = {table.size[equation] for equation in equations}
+        self._counts = {_counts(table, equation) for equation in equations}
+        self._forms = {form for equation in equations for form in _forms(table, equation)}
+
+    def has(self, table: ExpressionTable, equation: int) -> bool:
+        """Return whether ``equation`` is one of them."""
+        if table.size[equation] not in self._sizes or _counts(table, equation) not in self._counts:
+            return False
+        return not self._forms.isdisjoint(_forms(table, equation))
+
+
+@lru_cache
+def held_out() -> HeldOut:
+    """Return the held-out equations."""
+    return HeldOut()
+
+
+def _counts(table: ExpressionTable, equation: int) -> _Counts:
+    labels = [table.label[node] for node in table.postorder(equation)]
+    return frozenset(Counter("x" if label in VARIABLES else label for label in labels).items())
+
+
+def _forms(table: ExpressionTable, equation: int) -> set[str]:
+    """Return the equation as text with sorted operands, for each order of its variables."""
+    present = [VARIABLES[index] for index in table.variable_indexes(equation)]
+    return {_sorted_text(table, equation, dict(zip(order, VARIABLES, strict=False))) for order in permutations(present)}
+
+
+def _sorted_text(table: ExpressionTable, node: int, names: dict[str, str]) -> str:
+    label = table.label[node]
+    parts = _operands(table, node, label) if label in ("Add", "Mul") else table.children[node]
+    texts = [_sorted_text(table, part, names) for part in parts]
+    if label in _COMMUTATIVE:
+        texts.sort()
+    return f"({' '.join([names.get(label, label), *texts])})"
+
+
+def _operands(table: ExpressionTable, node: int, label: str) -> list[int]:
+    """Return the terms of a sum of sums, or the factors of a product of products."""
+    if table.label[node] != label:
+        return [node]
+    return [part for child in table.children[node] for part in _operands(table, child, label)]

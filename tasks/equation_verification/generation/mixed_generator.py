@@ -1,0 +1,342 @@
+"""Generated equations, version 2: by the published procedure, and like those of textbooks."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from treemem.checked_options import checked_count
+from treemem.errors import RecipeError
+from treemem.reading_processes import reading_processes
+from treemem.tasks.equation_verification.generation.corruption import GROW, REPLACE, SHRINK
+from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import EquationData, in_split, joined
+from treemem.tasks.equation_verification.generation.heldout import held_out
+from treemem.tasks.equation_verification.generation.infinity import infinite_equation
+from treemem.tasks.equation_verification.generation.mistakes import MISTAKE, SIBLING, MistakeMaker
+from treemem.tasks.equation_verification.generation.published_procedure import published_equations
+from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, depth_quotas, split_by_depth
+from treemem.tasks.equation_verification.generation.real_verification import verify_real
+from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
+from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE
+from treemem.trees.forest import Forest
+
+_LOG = logging.getLogger(__name__)
+
+VERSION = "2"
+
+TEXTBOOK_SHARE = 0.45
+"""Share of the training equations that are like those of textbooks. The deeper ones are all published-style."""
+
+_SHARD = 20_000
+"""Equations made together. Each shard has its own random numbers, so the number of processes changes nothing."""
+
+_SURPLUS = 1.06
+"""Equations made, as a multiple of those wanted, because shards have some in common."""
+
+_MOST_ROUNDS = 12
+_PUBLISHED_KINDS = {GROW: 0.3, SHRINK: 0.35, REPLACE: 0.35, SIBLING: 0.06, MISTAKE: 0.06}
+_TEXTBOOK_KINDS = {GROW: 0.15, SHRINK: 0.2, REPLACE: 0.45, SIBLING: 0.1, MISTAKE: 0.25}
+_FROM_MISTAKES = 0.3
+"""Share of the false textbook equations that start from a classic mistake, not from a true equation."""
+
+_INFINITE_SHARE = 0.012
+"""Number of equations with infinity or nan, as a share of the textbook equations of either label."""
+
+_RENAMED_SHARE = 0.06
+_LEAST_DIFFERENT = 0.9
+_LARGEST_TEXTBOOK = 41
+_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Equations to make together.
+
+    Attributes:
+        seed: of all random choices.
+        published: depth to the number of true published-style equations, and of false ones.
+        textbook: number of true textbook equations, and of false ones.
+    """
+
+    seed: str
+    published: Mapping[int, int]
+    textbook: int
+
+
+def make_shard(shard: Shard) -> Forest:
+    """Return the equations of a shard, with ``label``, ``depth``, ``edit`` and ``digest`` in their ``tree_data``."""
+    rng, table = random.Random(shard.seed), ExpressionTable()
+    keys: set[tuple[int, int]] = set()
+    walks = TextbookWalks(table, rng)
+    records: list[tuple[int, int, int]] = []  # equation, label, edit
+
+    by_depth = published_equations(table, rng, shard.published, keys, held_out())
+    true = [equation for found in by_depth.values() for equation in found]
+    maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
+    wanted = Counter({depth: len(found) for depth, found in by_depth.items()})
+    records += [(equation, 1, -1) for equation in true]
+    records += _false_equations(table, maker, true, wanted, keys, rng)
+
+    for label in (1, 0):
+        infinite = _infinite(table, rng, round(_INFINITE_SHARE * shard.textbook), keys, true=label == 1)
+        records += [(equation, label, -1 if label else REPLACE) for equation in infinite]
+    true = _verified(table, walks.true_candidate, TRUE, shard.textbook, keys)
+    textbook = [(equation, 1, -1) for equation in true]
+    num_mistakes = int(_FROM_MISTAKES * len(true))
+    mistakes = _verified(table, walks.false_candidate, FALSE, num_mistakes, keys)
+    textbook += [(equation, 0, MISTAKE) for equation in mistakes]
+    maker = MistakeMaker(table, walks, true, _TEXTBOOK_KINDS, rng, depths_change=True)
+    depths = [table.height[equation] for equation in rng.sample(true, len(true) - num_mistakes)]
+    textbook += _false_equations(table, maker, true, Counter(depths), keys, rng)
+    records += [(_renamed(table, equation, rng), label, edit) for equation, label, edit in textbook]
+    return _shard_forest(table, records)
+
+
+def _renamed(table: ExpressionTable, equation: int, rng: random.Random) -> int:
+    """Return ``equation``, in a small share of the calls with other variables, so that all ten occur."""
+    if rng.random() >= _RENAMED_SHARE:
+        return equation
+    indexes = table.variable_indexes(equation)
+    names = rng.sample(VARIABLES, len(indexes))
+    bindings = {table.make(VARIABLES[old]): table.make(new) for old, new in zip(indexes, names, strict=True)}
+    return table.substitute(equation, bindings)
+
+
+def _infinite(
+    table: ExpressionTable, rng: random.Random, count: int, keys: set[tuple[int, int]], *, true: bool
+) -> list[int]:
+    tries = [infinite_equation(table, rng, true=true) for _ in range(40 * count)]
+    return _new(table, [equation for equation in tries if equation is not None], keys)[:count]
+
+
+def _verified(
+    table: ExpressionTable, candidate: Callable[[], int], wanted: int, count: int, keys: set[tuple[int, int]]
+) -> list[int]:
+    """Return ``count`` of the equations that ``candidate`` draws whose verdict is ``wanted``, or fewer."""
+    heldout = held_out()
+    found: list[int] = []
+    for _ in range(_ROUNDS):
+        if len(found) >= count:
+            break
+        candidates = [candidate() for _ in range(int(1.4 * (count - len(found))) + 64)]
+        fresh = _new(table, candidates, keys)
+        verdicts = verify_real(table, fresh, _LEAST_DIFFERENT, branches=True).tolist()
+        correct = [equation for equation, verdict in zip(fresh, verdicts, strict=True) if verdict == wanted]
+        found += [equation for equation in correct if not heldout.has(table, equation)]
+    return found[:count]
+
+
+def _new(table: ExpressionTable, candidates: Sequence[int], keys: set[tuple[int, int]]) -> list[int]:
+    """Return the candidates that are not too deep, too large, trivial or known. Adds their keys to ``keys``."""
+    fresh = []
+    for equation in candidates:
+        left, right = table.children[equation]
+        if left == right or table.height[equation] > TRAINING_DEPTH or table.size[equation] > _LARGEST_TEXTBOOK:
+            continue
+        key = table.canonical_equation(equation)
+        if key not in keys:
+            keys.add(key)
+            fresh.append(equation)
+    return fresh
+
+
+def _false_equations(
+    table: ExpressionTable,
+    maker: MistakeMaker,
+    sources: Sequence[int],
+    wanted: Mapping[int, int],
+    keys: set[tuple[int, int]],
+    rng: random.Random,
+) -> list[tuple[int, int, int]]:
+    """Return false equations made from ``sources``, as many at each depth as wanted: (equation, 0, kind)."""
+    heldout, missing = held_out(), Counter(wanted)
+    by_depth: dict[int, list[int]] = {}
+    for equation in sources:
+        by_depth.setdefault(table.height[equation], []).append(equation)
+    found: list[tuple[int, int, int]] = []
+    for _ in range(_ROUNDS):
+        if not +missing:
+            break
+        candidates: list[tuple[int, int]] = []
+        for depth, count in (+missing).items():
+            for source in rng.choices(by_depth[depth], k=int(1.4 * count) + 8):
+                made = maker.candidate(source, TRAINING_DEPTH)
+                if made is not None and (key := table.canonical_equation(made[0])) not in keys:
+                    keys.add(key)
+                    candidates.append(made)
+        verdicts = verify_real(table, [equation for equation, _ in candidates], _LEAST_DIFFERENT)
+        for (equation, kind), verdict in zip(candidates, verdicts.tolist(), strict=True):
+            depth = table.height[equation]
+            if verdict == FALSE and missing[depth] > 0 and not heldout.has(table, equation):
+                found.append((equation, 0, kind))
+                missing[depth] -= 1
+    return found
+
+
+def _shard_forest(table: ExpressionTable, records: Sequence[tuple[int, int, int]]) -> Forest:
+    equations = [equation for equation, _, _ in records]
+    tree_data = {
+        "label": np.array([label for _, label, _ in records], np.int8),
+        "depth": np.array([table.height[equation] for equation in equations], np.int8),
+        "edit": np.array([edit for _, _, edit in records], np.int8),
+        "digest": _digests(table, equations),
+    }
+    return table.to_forest(equations, tree_data)
+
+
+def _digests(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.int64]:
+    """Return a hash of each equation, equal for those that differ only in names of variables and order of sides."""
+    known: dict[int, bytes] = {}
+
+    def digest(node: int) -> bytes:
+        found = known.get(node)
+        if found is None:
+            below = b"".join(digest(child) for child in table.children[node])
+            found = known[node] = hashlib.blake2b(table.label[node].encode() + below, digest_size=8).digest()
+        return found
+
+    def of_equation(equation: int) -> bytes:
+        left, right = table.children[equation]
+        orders = (table.renumbered(left, right), table.renumbered(right, left))
+        return min(digest(first) + digest(last) for first, last in orders)
+
+    joint = b"".join(hashlib.blake2b(of_equation(equation), digest_size=8).digest() for equation in equations)
+    return np.frombuffer(joint, np.int64)
+
+
+def generate_mixed(
+    size: int, *, seed: int = 0, max_depth: int = 13, processes: int | None = None, progress: bool | None = False
+) -> EquationData:
+    """Generate as many true equations as false ones, with the published shares by depth among the published-style ones.
+
+    Args:
+        size: number of equations. There may be fewer if the greatest depths are exhausted; the log says so.
+        seed: of all random choices.
+        max_depth: the greatest depth, 2 to 20.
+        processes: number of processes; by default one for each processor that this process may use. It does not change
+            the equations.
+        progress: whether to show a progress bar; None shows one on a terminal.
+
+    Raises:
+        RecipeError: a size or depth that is not a whole number or out of range.
+    """
+    name = f"mixed equations {VERSION} {seed}"
+    forest = _without_digest(_generated(size, name, max_depth, np.empty(0, np.int64), processes, progress))
+    split = split_by_depth(forest.tree_data["depth"], forest.tree_data["label"], random.Random(f"split {name}"))
+    return EquationData(forest.with_data(tree_data={**forest.tree_data, "split": split}), VERSION, int(seed))
+
+
+def with_more_mixed_training(
+    forest: Forest, size: int, *, seed: int = 0, processes: int | None = None, progress: bool | None = False
+) -> Forest:
+    """Return the equations of ``forest``, followed by new ones of depth 1 to 7 until ``size`` are for training.
+
+    No new equation equals an old one, whatever its split. The ``tree_data`` are those of ``forest``.
+
+    Raises:
+        RecipeError: ``forest`` has more than ``size`` equations for training already.
+    """
+    num_training = int((forest.tree_data["split"] == "train").sum())
+    if checked_count("size", size, least=0) < num_training:
+        raise RecipeError(f"{num_training} equations are for training already; size must be that or more, not {size}")
+    table = ExpressionTable()
+    known = _digests(table, table.from_forest(forest))
+    name = f"more mixed equations {VERSION} {seed}"
+    more = _generated(size - num_training, name, TRAINING_DEPTH, known, processes, progress)
+    return joined(forest, in_split(_without_digest(more), "train"))
+
+
+def _generated(
+    size: int, name: str, max_depth: int, known: NDArray[np.int64], processes: int | None, progress: bool | None
+) -> Forest:
+    """Return ``size`` distinct equations, none of those whose digests are ``known``, sorted by depth."""
+    off = None if progress is None else not progress
+    forests: list[Forest] = []
+    places = np.empty(0, np.int64)
+    with tqdm(total=size, desc="equations", unit="", disable=off) as bar:
+        for _ in range(_MOST_ROUNDS):
+            for made in _made(_shards(size - len(places), name, max_depth, len(forests)), processes):
+                forests.append(made)
+                digest = np.concatenate([each.tree_data["digest"] for each in forests])
+                places = _new_places(digest, known)
+                bar.update(min(size, len(places)) - bar.n)
+            if len(places) >= size:
+                break
+    forest = Forest.concatenate(forests)
+    if len(places) < size:
+        _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)
+    rng = np.random.default_rng(list(name.encode()))
+    if len(places) < size:
+        _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)
+    chosen = _balanced(rng, places, forest.tree_data["label"], size)
+    order = np.lexsort((rng.random(len(chosen)), forest.tree_data["depth"][chosen]))
+    return forest[chosen[order]]
+
+
+def _new_places(digest: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of the first equation of each digest that is not known."""
+    _, first = np.unique(digest, return_index=True)
+    first.sort()
+    return first[~np.isin(digest[first], known)]
+
+
+def _shards(size: int, name: str, max_depth: int, begin: int) -> list[Shard]:
+    """Return the parts of the work, numbered from ``begin`` on."""
+    num_made = int(_SURPLUS * size) + 40
+    count = -(-num_made // _SHARD)
+    histogram = depth_quotas(num_made, max_depth)
+    shallow = sum(sum(pair) for depth, pair in histogram.items() if depth <= TRAINING_DEPTH)
+    shares = {
+        depth: sum(pair) * (1 - TEXTBOOK_SHARE if depth <= TRAINING_DEPTH else 1) / 2 / count
+        for depth, pair in histogram.items()
+    }
+    textbook = TEXTBOOK_SHARE * shallow / 2 / count
+    return [
+        Shard(
+            f"{name} {begin + number}",
+            {depth: _portion(share, number) for depth, share in shares.items()},
+            _portion(textbook, number),
+        )
+        for number in range(count)
+    ]
+
+
+def _portion(share: float, number: int) -> int:
+    """Return how many of ``share`` for each part the part ``number`` makes, so that the sum is right."""
+    return int(share * (number + 1)) - int(share * number)
+
+
+def _made(shards: Sequence[Shard], processes: int | None) -> Iterator[Forest]:
+    count = min(len(shards), processes or len(os.sched_getaffinity(0)))
+    if count <= 1:
+        yield from map(make_shard, shards)
+        return
+    with reading_processes(count) as submit:
+        for future in [submit(make_shard, shard) for shard in shards]:
+            yield future.result()
+
+
+def _balanced(
+    rng: np.random.Generator, places: NDArray[np.int64], label: NDArray[np.int8], size: int
+) -> NDArray[np.int64]:
+    """Return ``size`` of ``places`` or all, half of either label as far as there are enough."""
+    parts = [rng.permutation(places[label[places] == value]) for value in (1, 0)]
+    half = min(size // 2, len(parts[0]))
+    taken = [parts[0][:half], parts[1][: size - half]]
+    rest = size - len(taken[0]) - len(taken[1])
+    return np.sort(np.concatenate([*taken, parts[0][half : half + rest]]))
+
+
+def _without_digest(forest: Forest) -> Forest:
+    data = {name: value for name, value in forest.tree_data.items() if name != "digest"}
+    return forest.with_data(tree_data={**data, "source": np.full(len(forest), -1, np.int64)})

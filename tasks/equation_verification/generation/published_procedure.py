@@ -1,0 +1,165 @@
+"""True equations by the procedure of Arabshahi et al. 2018, without the steps that are not sound."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+
+from treemem.tasks.equation_verification.generation.derivation import deepened
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.heldout import HeldOut
+from treemem.tasks.equation_verification.generation.identities import BRANCHES, IDENTITIES
+from treemem.tasks.equation_verification.generation.real_verification import verify_real
+from treemem.tasks.equation_verification.generation.rule_book import RuleBook
+from treemem.tasks.equation_verification.generation.verification import TRUE, UNDECIDED
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.tree import Tree
+
+_SIZES = (500, 1000, 1500)
+"""Numbers of equations of a population. In larger ones, leaves are rewritten more often than in the published data."""
+
+_ROUND = 256
+_IDLE_ROUNDS = 20
+_TRIES_AT_A_PARENT = 10
+_LARGEST_REPLACEMENT = 13
+"""Derived equations with a larger side are not used as rules. Their results are nearly always too deep."""
+
+_GROWN_SHARE = 0.03
+"""Share of steps that grow both sides, beside those whose node is the root."""
+
+_BRANCH_SHARE = 0.2
+"""Share of steps from equations that hold for one sign of a root only. A later step may make them true everywhere."""
+
+_KEPT_CONSTANT_SHARE = 0.4
+"""Share of the steps at a constant that are drawn again, so that fewer constants grow into large expressions."""
+
+_DEEPEST_FOUND = 9
+"""Populations have few deeper equations; these are made by further steps from shallower ones."""
+
+
+class Population:
+    """A set of true equations that grows by random steps from its members, which are also its rules.
+
+    A step takes a known equation and one of its nodes. At the root it grows both sides; elsewhere it replaces the node
+    by an equal expression, by any known equation in either direction.
+
+    Args:
+        table: holds the expressions.
+        rng: source of all choices.
+        most_depth: deeper equations are discarded.
+
+    Attributes:
+        found: the equations, without the identities at the start.
+    """
+
+    def __init__(self, table: ExpressionTable, rng: random.Random, most_depth: int) -> None:
+        self.table = table
+        self.rules = RuleBook(table)
+        self.found: list[int] = []
+        self._rng = rng
+        self._most_depth = most_depth
+        self._keys: set[tuple[int, int]] = set()
+        identities, branches = ([table.from_tree(tree) for tree in trees] for trees in _seeds())
+        self._known, self._partly_true = list(identities), list(branches)
+        for equation in (*identities, *branches):
+            self._keys.add(table.canonical_equation(equation))
+            self.rules.add_equation(equation)
+
+    def grow_to(self, size: int) -> None:
+        """Take steps until there are ``size`` equations, or no new ones are found."""
+        idle = 0
+        while len(self.found) < size and idle < _IDLE_ROUNDS:
+            before = len(self.found)
+            self._add([self._step() for _ in range(_ROUND)])
+            idle = idle + 1 if len(self.found) == before else 0
+
+    def _step(self) -> int:
+        rng, table = self._rng, self.table
+        parents = self._partly_true if rng.random() < _BRANCH_SHARE else self._known
+        equation = parents[int(rng.random() * len(parents))]
+        for _ in range(_TRIES_AT_A_PARENT):
+            position = int(rng.random() * table.size[equation])
+            if not position or rng.random() < _GROWN_SHARE:
+                return self.rules.grow(equation, rng)
+            node = table.path_to(equation, position)[-1][0]
+            if not table.children[node] and not table.variables[node] and rng.random() < _KEPT_CONSTANT_SHARE:
+                continue
+            result = self.rules.rewrite(equation, position, rng)
+            if result != equation:
+                return result
+        return equation
+
+    def _add(self, candidates: list[int]) -> None:
+        """Keep the candidates that are new, not too deep, and true at all points or at some."""
+        table = self.table
+        fresh = []
+        for equation in candidates:
+            if table.height[equation] > self._most_depth:
+                continue
+            key = table.canonical_equation(equation)
+            if key not in self._keys:
+                self._keys.add(key)
+                fresh.append(equation)
+        for equation, verdict in zip(fresh, verify_real(table, fresh).tolist(), strict=True):
+            if verdict == UNDECIDED and len(self._partly_true) < len(self._known):
+                self._partly_true.append(equation)
+            if verdict == TRUE:
+                self._known.append(equation)
+                self.found.append(equation)
+                if max(table.size[side] for side in table.children[equation]) <= _LARGEST_REPLACEMENT:
+                    self.rules.add_equation(equation)
+
+
+@lru_cache
+def _seeds() -> tuple[list[Tree], list[Tree]]:
+    return [parse_equation(text) for text in IDENTITIES], [parse_equation(text) for text in BRANCHES]
+
+
+def published_equations(
+    table: ExpressionTable,
+    rng: random.Random,
+    quota: Mapping[int, int],
+    taken: set[tuple[int, int]],
+    heldout: HeldOut,
+) -> dict[int, list[int]]:
+    """Return true equations by depth, from as many populations as it takes.
+
+    Args:
+        table: holds the expressions.
+        rng: source of all choices.
+        quota: depth to the number of equations. There are fewer if a depth has no more.
+        taken: canonical forms of the equations that must not be made; those of new equations are added.
+        heldout: equations that must not be made.
+    """
+    found: dict[int, list[int]] = {depth: [] for depth in quota}
+    population, in_vain = Population(table, rng, max(quota)), 0
+
+    def add(equation: int) -> bool:
+        depth = table.height[equation]
+        left, right = table.children[equation]
+        if len(found.get(depth, ())) >= quota.get(depth, 0) or (left == right and depth > 1):
+            return False
+        key = table.canonical_equation(equation)
+        if key in taken or heldout.has(table, equation):
+            return False
+        taken.add(key)
+        found[depth].append(equation)
+        return True
+
+    while in_vain < 3 and any(len(found[depth]) < count for depth, count in quota.items() if depth <= _DEEPEST_FOUND):
+        population = Population(table, rng, max(quota))
+        population.grow_to(_SIZES[int(rng.random() * len(_SIZES))])
+        new = [add(equation) for equation in rng.sample(population.found, len(population.found))]
+        in_vain = 0 if any(new) else in_vain + 1
+    for depth in sorted(quota):
+        for _ in range(20):
+            missing = quota[depth] - len(found[depth])
+            if depth <= _DEEPEST_FOUND or missing <= 0:
+                break
+            drawn = (deepened(population.rules, rng.choice(population.found), depth, rng) for _ in range(missing + 8))
+            deep = [equation for equation in drawn if equation is not None]
+            for equation, verdict in zip(deep, verify_real(table, deep).tolist(), strict=True):
+                if verdict == TRUE:
+                    add(equation)
+    return found

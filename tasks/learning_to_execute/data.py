@@ -1,0 +1,141 @@
+"""The programs of a data set: drawn by a curriculum, or read from a file."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from treemem.checked_options import checked_choice, checked_count
+from treemem.data.examples import TaskData
+from treemem.tasks.learning_to_execute.programs import draw_program, printed
+from treemem.tasks.transduction.readers import forest_of_pairs
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
+
+Curriculum = Literal["none", "naive", "mix", "combined"]
+
+
+@dataclass(frozen=True)
+class ProgramDataOptions:
+    """How many programs, and how difficult.
+
+    A level is a length of numbers and a nesting. The levels are ordered by nesting, then by length, up to the target
+    level. Training programs come from the levels that the curriculum says; the stages of ``training.curriculum`` count
+    levels.
+
+    Attributes:
+        training_size, validation_size, test_size: numbers of programs.
+        length, nesting: the target level: digits of numbers, and operations of a program.
+        curriculum: ``"none"``: training has programs of the target level alone. ``"naive"``: as many of each level; a
+            stage up to n has the first n levels. ``"mix"``: programs of random levels, all from the start.
+            ``"combined"``: half of each.
+        seed: of all choices.
+        path: use the programs of this file instead. Its field ``split`` (train, validation, test) divides them.
+
+    Raises:
+        RecipeError: a number out of its range, or an unknown curriculum.
+    """
+
+    training_size: int = 100_000
+    validation_size: int = 1000
+    test_size: int = 3000
+    length: int = 3
+    nesting: int = 1
+    curriculum: Curriculum = "combined"
+    seed: int = 12093
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("training_size", "validation_size", "test_size", "length", "nesting"):
+            checked_count(f"data.{name}", getattr(self, name))
+        checked_count("data.seed", self.seed, least=0)
+        checked_choice("data.curriculum", self.curriculum, get_args(Curriculum))
+
+    @property
+    def levels(self) -> list[tuple[int, int]]:
+        """The levels ``(length, nesting)``, the easiest first."""
+        return [(length + 1, nesting + 1) for nesting in range(self.nesting) for length in range(self.length)]
+
+
+class Program(NamedTuple):
+    """A drawn program.
+
+    Attributes:
+        text: of the program.
+        length, nesting: of its level.
+        stage: the stage of the curriculum in which it comes, from 1.
+    """
+
+    text: str
+    length: int
+    nesting: int
+    stage: int
+
+
+def split_of_program(text: str) -> str:
+    """Return the split that a program belongs to, so that no program is in two."""
+    return SPLITS[zlib.crc32(text.encode()) % 3]
+
+
+def drawn_programs(split: str, levels: Sequence[tuple[int, int, int]], generator: random.Random) -> list[Program]:
+    """Return a program of a split for each level ``(length, nesting, stage)``."""
+    found = []
+    for length, nesting, stage in levels:
+        text = draw_program(length, nesting, generator)
+        while split_of_program(text) != split:
+            text = draw_program(length, nesting, generator)
+        found.append(Program(text, length, nesting, stage))
+    return found
+
+
+def _training_levels(options: ProgramDataOptions, generator: random.Random) -> list[tuple[int, int, int]]:
+    levels, size = options.levels, options.training_size
+    if options.curriculum == "none":
+        return [(*levels[-1], 1)] * size
+    found = []
+    for place in range(size):
+        number = generator.randrange(len(levels))
+        is_mixed = options.curriculum == "mix" or (options.curriculum == "combined" and place % 2 == 0)
+        found.append((*levels[number], 1 if is_mixed else number + 1))
+    return found
+
+
+def make_programs(options: ProgramDataOptions, read: Callable[[str], Forest]) -> TaskData:
+    """Return programs with what they print, their levels and splits.
+
+    Validation has the target level; the test has as many programs of each level.
+
+    Args:
+        options: what to generate or read.
+        read: reads a file of programs.
+
+    Raises:
+        RecipeError: the file has no programs.
+        ParseError, VocabularyError: a record of the file is not an example.
+    """
+    if options.path is not None:
+        forest = read(options.path)
+        return TaskData(forest, f"# Learning to execute\n\n{len(forest)} programs of {options.path}.\n")
+    generator = random.Random(options.seed)
+    levels = options.levels
+    tested = [(*levels[place % len(levels)], 1) for place in range(options.test_size)]
+    parts = {
+        "train": _training_levels(options, generator),
+        "validation": [(*levels[-1], 1)] * options.validation_size,
+        "test": tested,
+    }
+    programs = [each for split, own in parts.items() for each in drawn_programs(split, own, generator)]
+    card = (
+        f"# Learning to execute\n\nPrograms up to length {options.length} and nesting {options.nesting}, curriculum "
+        f"`{options.curriculum}`, seed {options.seed}.\n\n| split | programs |\n|---|---|\n"
+        + "".join(f"| {split} | {len(own)} |\n" for split, own in parts.items())
+    )
+    forest = forest_of_pairs([([*each.text], [*str(printed(each.text))]) for each in programs])
+    numbers = {name: np.array([getattr(each, name) for each in programs]) for name in ("length", "nesting", "stage")}
+    split = np.repeat(list(parts), [len(own) for own in parts.values()])
+    return TaskData(forest.with_data(tree_data={"split": split, **numbers}), card)

@@ -1,0 +1,148 @@
+"""The task: write what a program prints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.data.examples import TaskData
+from treemem.errors import ParseError, VocabularyError, near_names
+from treemem.metrics.score import Monitor, Score, scores_by_group
+from treemem.networks import NetworkConfig
+from treemem.nn.sequence_to_sequence import BETWEEN, END
+from treemem.tasks.learning_to_execute.data import ProgramDataOptions, make_programs
+from treemem.tasks.learning_to_execute.programs import OUTPUTS, SYMBOLS
+from treemem.tasks.transduction.pair_task import PairTask
+from treemem.tasks.transduction.readers import read_pairs
+from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.record_reader import SPLITS
+from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
+
+LEVEL_FIELDS = ("length", "nesting", "stage")
+_BASE = 100  # a group is _BASE * nesting + length
+
+
+def _networks() -> dict[str, NetworkConfig]:
+    size = {"hidden_size": 400, "embedding_size": 64}
+    return {
+        "LSTM, 2 layers": NetworkConfig("SequenceToSequence", {**size, "num_layers": 2}),
+        "LSTM, 1 layer": NetworkConfig("SequenceToSequence", size),
+        "GRU, 1 layer": NetworkConfig("SequenceToSequence", {**size, "cell": "GRU"}),
+        "LSTM+attention": NetworkConfig("SequenceToSequence", {**size, "encoder": "separate", "attention": "bilinear"}),
+        "LSTM+stack": NetworkConfig("SequenceToSequence", {**size, "memory": "stack", "memory_size": 64}),
+        "LSTM+register": NetworkConfig("SequenceToSequence", {**size, "memory": "register", "memory_size": 64}),
+    }
+
+
+@dataclass(frozen=True)
+class LearningToExecute(PairTask):
+    """Read a program character by character and write what it prints (Zaremba & Sutskever 2014).
+
+    Scores are by level: the length of the numbers, and the nesting. See
+    :class:`~treemem.tasks.transduction.pair_task.PairTask` for the data; ``tree_data`` has ``length``, ``nesting`` and
+    ``stage`` besides.
+    """
+
+    name: ClassVar[str] = "learning_to_execute"
+    version: ClassVar[str] = "1"
+    group: ClassVar[str] = "level"
+    monitor: ClassVar[Monitor] = Monitor("digit accuracy", keeps_last=True)
+    networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
+    data_options: ClassVar[type] = ProgramDataOptions
+    separator: ClassVar[str] = ""
+    record_fields: ClassVar[Mapping[str, str]] = {
+        "source": "a program; lines end with a newline, or with a backslash and n",
+        "target": "what it prints; treemem predict does not need it",
+        "length": "digits of its numbers; may be left out",
+        "nesting": "number of its operations; may be left out",
+        "stage": "the stage of the curriculum in which it comes; may be left out",
+        "split": "train, validation or test; may be left out",
+    }
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """``</s>`` (id 0), ``|||`` (id 1) and the characters of programs."""
+        return Vocabulary([END, BETWEEN, *SYMBOLS], [])
+
+    def make_data(self, options: ProgramDataOptions, *, progress: bool | None = None) -> TaskData:
+        """Return drawn or read programs; see :func:`~treemem.tasks.learning_to_execute.data.make_programs`."""
+        return make_programs(options, self.read_examples)
+
+    def group_name(self, group: int) -> str:
+        """Return the length and nesting of a level, or ``"unknown"``."""
+        return f"length {group % _BASE}, nesting {group // _BASE}" if group else "unknown"
+
+    def groups(self, data: Forest, length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        digits, nesting, stage = (
+            np.asarray(data.tree_data.get(name, np.zeros(len(data), np.int64)), np.int64) for name in LEVEL_FIELDS
+        )
+        return _BASE * nesting + digits, stage
+
+    def parse(self, text: str) -> Tree:
+        """Return a program as a flat tree of its characters. It need not be a correct program.
+
+        Raises:
+            ParseError: an empty text.
+            VocabularyError: a character that programs do not have.
+        """
+        return Tree(SEQUENCE, [Tree(character) for character in characters_of(text)])
+
+    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
+        """Yield records with ``source``, ``target``, ``split``, ``length``, ``nesting`` and ``stage``."""
+        examples = self.examples(data)
+        sides = data.split_roots().tokens("leaves").strings()
+        for place, (source, target) in enumerate(zip(sides[::2], sides[1::2], strict=True)):
+            split = {} if examples.split is None else {"split": SPLITS[examples.split[place]]}
+            level = {name: int(data.tree_data[name][place]) for name in LEVEL_FIELDS if name in data.tree_data}
+            yield {"source": "".join(source), "target": "".join(target[:-1]), **split, **level}
+
+    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+        """Return the programs of a file; see :func:`~treemem.tasks.transduction.readers.read_pairs`."""
+        return read_pairs(source, characters_of, numbers=LEVEL_FIELDS, format=format)
+
+    def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
+        """Return digit and answer accuracy by level.
+
+        Digit accuracy: the share of the characters of the answers, their end included, that stand at their place in
+        what was written. Answer accuracy: the share of answers that are written without an error.
+        """
+        found = np.array([_correct_characters(written, gold) for written, gold in kept])
+        size = np.array([len(gold) + 1 for _, gold in kept])
+        whole = self.correct(kept, targets)
+
+        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+            return {
+                "digit accuracy": float(found[chosen].sum() / size[chosen].sum()),
+                "answer accuracy": float(whole[chosen].mean()),
+            }
+
+        return scores_by_group(group, metrics)
+
+
+def _correct_characters(written: list[int], gold: list[int]) -> int:
+    end = -1
+    return sum(one == other for one, other in zip([*written, end], [*gold, end], strict=False))
+
+
+def characters_of(text: str, side: str = "source") -> list[str]:
+    """Return the characters of a program (``"source"``), or of what it prints (``"target"``).
+
+    Raises:
+        ParseError: an empty text.
+        VocabularyError: a character that these do not have.
+    """
+    text = text.replace("\\n", "\n")
+    if not text:
+        raise ParseError(f"the {side} is empty", text, 0, "a program" if side == "source" else "a number")
+    known = SYMBOLS if side == "source" else OUTPUTS
+    for place, character in enumerate(text):
+        if character not in known:
+            problem = f"unknown character {character!r} in the {side}{near_names(character, known)}"
+            raise VocabularyError(problem, text, place)
+    return list(text)

@@ -1,0 +1,1 @@
+"""Minimal pairs from templates."""

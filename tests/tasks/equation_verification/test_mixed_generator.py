@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.tasks.equation_verification import EquationVerification
+from treemem.tasks.equation_verification.data import EquationDataOptions
+from treemem.tasks.equation_verification.generation import mixed_generator
+from treemem.tasks.equation_verification.generation.exactness import wrong_labels
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.generator import EquationData
+from treemem.tasks.equation_verification.generation.heldout import held_out
+from treemem.tasks.equation_verification.generation.infinity import holds
+from treemem.tasks.equation_verification.generation.mixed_generator import (
+    generate_mixed,
+    make_shard,
+    with_more_mixed_training,
+)
+from treemem.tasks.equation_verification.generation.real_verification import verify_real
+from treemem.tasks.equation_verification.generation.textbook import HALVES, textbook_equations
+from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, UNDECIDED
+from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, UNARY_FUNCTIONS, UNIFIED_LABELS
+from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
+
+SIZE = 2500
+
+
+@pytest.fixture(scope="module")
+def data() -> EquationData:
+    return generate_mixed(SIZE, seed=5, processes=1)
+
+
+def verdict(text: str, *, branches: bool = True) -> int:
+    table = ExpressionTable()
+    return int(verify_real(table, [table.from_tree(parse_equation(text))], branches=branches)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x*(y + z) = x*y + x*z", TRUE),
+        ("(x + y)^2 = x^2 + y^2", FALSE),
+        ("2 + 3 = 5", TRUE),
+        ("sin(pi) = 0", TRUE),
+        ("log(x*y) = log(x) + log(y)", TRUE),
+        ("log(x + y) = log(x) + log(y)", FALSE),
+        ("sqrt(x^2) = x", UNDECIDED),
+        ("acosh(x) = log(x + sqrt(x^2 - 1))", TRUE),
+        ("x/0 = x/0", UNDECIDED),
+        ("oo + 1 = oo", UNDECIDED),
+    ],
+)
+def test_functions_are_those_of_textbooks(text: str, expected: int) -> None:
+    assert verdict(text) == expected
+
+
+def test_an_identity_of_logarithms_does_not_hold_at_all_complex_points() -> None:
+    assert verdict("log(x*y) = log(x) + log(y)", branches=False) == UNDECIDED
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_textbook_equations_have_sources_and_the_verdict_of_the_numerical_test(half: str) -> None:
+    equations = textbook_equations(half)
+    assert sum(each.is_true for each in equations) >= 150
+    assert sum(not each.is_true for each in equations) >= 150
+    assert all(each.source for each in equations)
+    table = ExpressionTable()
+    numbers = [table.from_tree(parse_equation(each.equation)) for each in equations]
+    verdicts = verify_real(table, numbers, branches=True)
+    wrong = [each for each, verdict in zip(equations, verdicts, strict=True) if verdict != each.is_true]
+    assert not wrong
+
+
+def test_the_halves_have_no_equation_in_common() -> None:
+    heldout, table = held_out(), ExpressionTable()
+    for each in textbook_equations("development"):
+        assert not heldout.has(table, table.from_tree(parse_equation(each.equation))), each.equation
+
+
+@pytest.mark.parametrize("text", ["a*(y + z) = z*a + y*a", "(x + y)^2 = x^2 + y^2"])
+def test_held_out_equations_are_recognised_in_any_order(text: str) -> None:
+    table = ExpressionTable()
+    heldout = held_out()
+    for each in textbook_equations("heldout"):
+        tree = parse_equation(each.equation)
+        swapped = table.make("Equality", (table.from_tree(tree.children[1]), table.from_tree(tree.children[0])))
+        assert heldout.has(table, swapped)
+    assert not heldout.has(table, table.from_tree(parse_equation(text)))
+
+
+def test_labels_hold_with_50_digits(data: EquationData) -> None:
+    wrong, counts = wrong_labels(data.forest, range(0, len(data), 5))
+    assert not wrong
+    assert counts["undefined"] < 0.02 * counts["right"]
+
+
+def test_equations_are_balanced_distinct_and_not_held_out(data: EquationData) -> None:
+    forest, table, heldout = data.forest, ExpressionTable(), held_out()
+    assert len(forest) == SIZE
+    assert abs(int(forest.tree_data["label"].sum()) - SIZE / 2) < 0.05 * SIZE
+    equations = table.from_forest(forest)
+    assert len(table.canonical_equations(forest)) == SIZE
+    assert not any(heldout.has(table, equation) for equation in equations)
+    depth = forest.tree_data["depth"]
+    assert (depth == forest.height()[forest.begin[1:] - 1]).all()
+    assert set(forest.tree_data["split"][depth > 7]) == {"test"}
+
+
+def test_all_labels_occur_for_training() -> None:
+    shard = mixed_generator.Shard("labels", {3: 10}, 1600)
+    forest = make_shard(shard)
+    used = {forest.labels[label] for label in np.unique(forest.label)}
+    assert {*LEAF_LABELS, *UNARY_FUNCTIONS, *BINARY_FUNCTIONS} - {*UNIFIED_LABELS} <= used
+
+
+def test_the_number_of_processes_does_not_change_the_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed_generator, "_SHARD", 400)
+    one, two = (generate_mixed(500, seed=3, max_depth=5, processes=count) for count in (1, 2))
+    assert one.digest == two.digest
+
+
+def test_more_training_equations_are_new(data: EquationData) -> None:
+    num_training = int((data.forest.tree_data["split"] == "train").sum())
+    forest = with_more_mixed_training(data.forest, num_training + 500, seed=6, processes=1)
+    assert len(forest) == SIZE + 500
+    assert len(ExpressionTable().canonical_equations(forest)) == SIZE + 500
+    assert set(forest.tree_data["split"][SIZE:]) == {"train"}
+
+
+def test_a_recipe_chooses_the_version() -> None:
+    task = EquationVerification()
+    assert "version 2" in task.make_data(EquationDataOptions(size=400, version="2")).card
+    with pytest.raises(RecipeError, match=r"data\.version"):
+        EquationDataOptions(version="3")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("oo + x = oo", True), ("exp(-oo) = 0", True), ("oo*oo = 2", False), ("nan = nan", False), ("oo - oo = 0", False)],
+)
+def test_infinity_and_nan_are_those_of_floating_point_numbers(text: str, expected: bool) -> None:
+    table = ExpressionTable()
+    assert holds(table, table.from_tree(parse_equation(text))) == expected
+
+
+def test_a_wrong_label_is_found() -> None:
+    forest = Forest.from_trees([parse_equation("x + x = 2*x"), parse_equation("x + x = x^2")])
+    assert wrong_labels(forest.with_data(tree_data={"label": np.array([0, 0])}))[0] == [0]
