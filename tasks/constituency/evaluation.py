@@ -56,11 +56,7 @@ def evaluate_trees(
     """Return the scores of the induced trees, of each layer if there are layers, and then of the four baselines.
 
     Args:
-<<<<<<< HEAD
-        model: a language model of ON-LSTM layers or a PRPN, or another one that reads words and induces trees.
-=======
         model: one that reads words and induces trees.
->>>>>>> wt/ml
         gold: a tree for each sentence; a node with one child counts for the recall of its label only.
         gate: of ON-LSTM layers, whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
         seed: of the random baseline.
@@ -85,14 +81,8 @@ def evaluate_trees(
 def _inducing_encoder(model: Model) -> Any:
     name, encoder = model.network.network, model.encoder
     if not getattr(encoder, "can_induce_trees", False):
-<<<<<<< HEAD
-        raise RecipeError(
-            f"this {name} induces no trees; train a LanguageModel with cell='ON-LSTM', a PRPN, or OrderedMemory"
-        )
-=======
         networks = "a LanguageModel with cell='ON-LSTM', a PRPN, or OrderedMemory"
         raise RecipeError(f"this {name} induces no trees; train {networks} on sentences")
->>>>>>> wt/ml
     if getattr(encoder, "form", "leaves") != "leaves":
         raise RecipeError(f"this {name} reads more tokens than words; give a model of sentences")
     return encoder
@@ -102,11 +92,7 @@ def induce_trees(model: Model, sentences: Sequence[Sequence[str]], **options: An
     """Return the tree that a model induces over each sentence, read alone; a language model reads ``<eos>`` before it.
 
     Args:
-<<<<<<< HEAD
-        model: a language model of ON-LSTM layers or a PRPN, or another one that reads words and induces trees.
-=======
         model: one that reads words and induces trees.
->>>>>>> wt/ml
         sentences: the words of each, at least one. Unknown words are read as the vocabulary's unknown one.
         options: of the encoder's ``induced_trees``, such as ``layer`` and ``gate`` of
             :meth:`treemem.nn.LanguageModel.induced_trees`.
