@@ -115,7 +115,8 @@ class Learner:
             RecipeError: the options weight an auxiliary loss that the network does not have.
         """
         chosen = self.optimizers[optimizer]
-        chosen.zero_grad()
+        for each in self.optimizers:  # gradients that are left would be summed over the processes again
+            each.zero_grad()
         total = self.summed(losses)
         of_network = getattr(self.model.encoder, "auxiliary_loss_weights", {})
         weights = {MAIN_LOSS: 1.0, **of_network, **self.options.auxiliary_losses}
