@@ -109,6 +109,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "SPINN",
             "SequenceToSequence",
             "LanguageModel",
+            "WordByWordAttention",
         )
     },
 )
