@@ -28,6 +28,7 @@ from treemem.nn import (
     LSTMCell,
     Memory,
     MemoryCell,
+    MemoryRNN,
     NeuralDeque,
     NeuralQueue,
     NeuralStack,
@@ -44,6 +45,7 @@ from treemem.nn import (
     TreeLSTM,
     TreeNetwork,
     UniversalTransformer,
+    WordByWordAttention,
 )
 from treemem.nn.step_cells import run_cell
 from treemem.ops import State
@@ -252,12 +254,17 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         "Ordered Memory, left": lambda: OrderedMemory(SIZE, VOCABULARY, slots=3, padding="left", skip=0.1),
         "ON-LSTM of two layers": lambda: ONLSTM(SIZE, VOCABULARY, chunk_size=2, num_layers=2),
         "LSTM of both directions": lambda: LSTM(SIZE, VOCABULARY, num_layers=2, bidirectional=True),
+        "RNN with a superposition stack": lambda: MemoryRNN(
+            SIZE, VOCABULARY, cell="RNN", memory="superposition", memory_options={"depth": 4}
+        ),
         "LSTM, loop": lambda: LSTM(SIZE, VOCABULARY, update_dropout=1e-30),
         "Universal Transformer with ACT": lambda: UniversalTransformer(SIZE, VOCABULARY, num_heads=2, act=True),
         "Tree-LSTM, both ways": lambda: TreeLSTM(SIZE, VOCABULARY, direction="both"),
         "own cell": user_network,
     }
     named |= {name: partial(network_case, make) for name, make in makes.items()}
+    attention = lambda: WordByWordAttention(SIZE, VOCABULARY)  # noqa: E731
+    named["word-by-word attention"] = partial(network_case, attention, trees_per_example=2)
     featured = lambda: TreeLSTM(SIZE, VOCABULARY, input_size=3, node_features=True)  # noqa: E731
     named["Tree-LSTM with features"] = partial(network_case, featured, share_subtrees=False)
     named["Tree-LSTM, part by part"] = parts_case

@@ -112,6 +112,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "SequenceToSequence",
             "LanguageModel",
             "PRPN",
+            "WordByWordAttention",
         )
     },
 )

@@ -451,6 +451,7 @@ TASKS: Registry[type[Task]] = Registry(
         "formal_languages": "treemem.tasks.formal_languages.task:FormalLanguages",
         "learning_to_execute": "treemem.tasks.learning_to_execute.task:LearningToExecute",
         "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
+        "entailment": "treemem.tasks.entailment.task:Entailment",
         "sentiment": "treemem.tasks.sentiment.task:Sentiment",
     },
 )

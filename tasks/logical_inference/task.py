@@ -50,6 +50,7 @@ def _networks() -> dict[str, NetworkConfig]:
         "LSTM": NetworkConfig("LSTM", {"hidden_size": 200, **words}),
         "Transformer": NetworkConfig("Transformer", {**attention, "num_layers": 12}),
         "Universal Transformer": NetworkConfig("UniversalTransformer", {**attention, "num_steps": 12}),
+        "word-by-word attention": NetworkConfig("WordByWordAttention", {"hidden_size": 200, **words}),
     }
 
 

@@ -36,6 +36,7 @@ from treemem.nn.tree_network import TreeLayer, TreeNetwork
 from treemem.nn.tree_rnn import TreeRNN
 from treemem.nn.tree_states import TreeStates
 from treemem.nn.universal_transformer import UniversalTransformer
+from treemem.nn.word_by_word_attention import WordByWordAttention
 from treemem.nn.word_vectors import WordVectors
 
 __all__ = [
@@ -93,5 +94,6 @@ __all__ = [
     "TreeStates",
     "UniversalTransformer",
     "VanillaCell",
+    "WordByWordAttention",
     "WordVectors",
 ]

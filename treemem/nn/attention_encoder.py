@@ -152,7 +152,7 @@ class AttentionEncoder(SequenceEncoder):
                 f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
             )
         output = self.read(self.embed(tokens), lengths, trace=trace)
-        together = to_device(_pair_lengths(lengths), output.encoding.device)
+        together = to_device(pair_lengths(lengths), output.encoding.device)
         return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace, output.auxiliary_losses)
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
@@ -174,7 +174,7 @@ class AttentionEncoder(SequenceEncoder):
             raise GraphError(f"joint=True reads pairs of sequences, one after the other, and these are {len(inputs)}")
         lengths = checked_lengths(lengths, inputs, self.hidden_size)
         longest = inputs.shape[1]
-        source = _pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
+        source = pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
         present = source >= 0
         marks = [] if self.marks is None else [self.marks.weight.to(inputs.dtype)]
         bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
@@ -265,13 +265,13 @@ def _source(lengths: torch.Tensor, longest: int, extract: bool) -> torch.Tensor:
     return torch.where(ends, len(lengths) * longest + _EXTRACT, source)
 
 
-def _pair_lengths(lengths: torch.Tensor) -> torch.Tensor:
+def pair_lengths(lengths: torch.Tensor) -> torch.Tensor:
     return lengths.view(-1, 2).sum(1) + _NUM_MARKS
 
 
-def _pair_source(lengths: torch.Tensor, longest: int) -> torch.Tensor:
+def pair_source(lengths: torch.Tensor, longest: int) -> torch.Tensor:
     """The same for pairs, as ``start s1 delimiter s2 extract``."""
-    together = _pair_lengths(lengths)[:, None]
+    together = pair_lengths(lengths)[:, None]
     num_tokens, left = len(lengths) * longest, lengths.view(-1, 2)[:, :1]
     place = torch.arange(int(together.max()) if len(together) else _NUM_MARKS).expand(len(together), -1)
     of_pair = torch.arange(len(together))[:, None] * 2 * longest

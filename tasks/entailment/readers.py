@@ -1,0 +1,149 @@
+"""Read pairs of sentences from files in SNLI's format."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.records import read_records
+from treemem.trees.bracketed_lines import forest_of_bracketed
+from treemem.trees.forest import Forest
+from treemem.trees.postorder_nodes import Node, tree_nodes
+from treemem.trees.record_reader import RecordReader, split_of, text_of
+from treemem.trees.tree import Tree
+
+CLASSES = ("entailment", "neutral", "contradiction")
+PAIR = "pair"
+"""Label of the root that joins the two sentences of a pair."""
+SIDES = (
+    ("sentence1_binary_parse", "sentence2_binary_parse"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+)
+"""Names of the two sentences; the first pair of fields that a record has counts."""
+_LABELS = ("gold_label", "label")
+_UNDECIDED = "-"
+_WORD = re.compile(r"\w+|[^\w\s()]")
+_FILES = {"train": "train", "validation": "dev", "test": "test"}
+
+
+def bracketed(text: str) -> str:
+    """Return a sentence as a binary tree in brackets: as it is, or with its words branching to the right.
+
+    Raises:
+        ParseError: there is no word.
+    """
+    if text.lstrip()[:1] == "(":
+        return text
+    words = _WORD.findall(text)
+    if not words:
+        raise ParseError("the sentence is empty", text, 0, "words, or a binary tree in brackets")
+    return "".join(f"( {word} " for word in words[:-1]) + words[-1] + " )" * (len(words) - 1)
+
+
+def sides_of(fields: Mapping[str, Any]) -> list[str]:
+    """Return premise and hypothesis of a record as trees in brackets.
+
+    Raises:
+        ParseError: one of them is missing or empty.
+    """
+    names = next((names for names in SIDES if fields.get(names[0]) is not None), SIDES[-1])
+    return [bracketed(text_of(fields, [name])) for name in names]
+
+
+def pair_tree(premise: str, hypothesis: str) -> Tree:
+    """Return a pair as a tree whose root joins the two sentences."""
+    return Tree(PAIR, list(forest_of_bracketed([bracketed(premise), bracketed(hypothesis)])))
+
+
+def read_pairs(path: str | os.PathLike[str], *, split: str | None = None, format: str | None = None) -> Forest:
+    """Return the sentences of a file, two a pair, adjacent.
+
+    ``tree_data`` has one entry a sentence, the same for both of a pair: ``label``, an index into ``CLASSES`` (-1 if the
+    record has none), and ``split`` if there is one. Pairs that the annotators did not agree on, whose label is ``-``,
+    are left out.
+
+    Args:
+        path: a file with the fields ``gold_label`` (or ``label``) and those of ``SIDES``, or of lines
+            ``PREMISE<TAB>HYPOTHESIS<TAB>LABEL``.
+        split: of all pairs; by default the field ``split``.
+        format: as :func:`~treemem.records.read_records` takes it.
+
+    Raises:
+        RecipeError: there is no such file, or no pair in it.
+        ParseError: a record without a sentence, or with another label; with its line.
+    """
+    name = os.fspath(path)
+    texts: list[str] = []
+    lines, labels, splits = [], [], []
+    one_of = tuple(itertools.chain.from_iterable(SIDES))
+    for record in read_records(path, format=format, text_fields=(*SIDES[-1], "label"), one_of=one_of):
+        try:
+            label = next((record.fields[each] for each in _LABELS if record.fields.get(each) is not None), None)
+            if label == _UNDECIDED:
+                continue
+            if label not in (None, *CLASSES):
+                near = near_names(str(label), CLASSES)
+                raise ParseError(f"the label is {label!r:.50}{near}", expected=f"one of {', '.join(CLASSES)}")
+            texts += sides_of(record.fields)
+            splits.append(split or split_of(record.fields))
+        except (ParseError, VocabularyError) as error:
+            raise error.at(record.line, name) from error
+        labels.append(-1 if label is None else CLASSES.index(label))
+        lines += [record.line, record.line]
+    if not texts:
+        raise RecipeError(f"there are no pairs in {name}")
+    forest = forest_of_bracketed(texts, source=name, lines=lines)
+    data: dict[str, Any] = {"label": np.repeat(np.array(labels, np.int64), 2)}
+    if any(splits):
+        data["split"] = np.repeat(splits, 2)
+    return forest.with_data(tree_data=data)
+
+
+def read_folder(folder: str | os.PathLike[str]) -> Forest:
+    """Return the pairs of the files ``*train.jsonl``, ``*dev.jsonl`` and ``*test.jsonl`` of a folder, with ``split``.
+
+    Raises:
+        RecipeError: a file is missing, or two have the same ending.
+        ParseError: as :func:`read_pairs`.
+    """
+    parts = []
+    for split, ending in _FILES.items():
+        found = sorted(Path(folder).glob(f"*{ending}.jsonl"))
+        if len(found) != 1:
+            raise RecipeError(
+                f"{folder} has {len(found)} files *{ending}.jsonl and must have one; give the folder of SNLI's "
+                "snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl, or of files like them"
+            )
+        parts.append(read_pairs(found[0], split=split))
+    data = {name: np.concatenate([part.tree_data[name] for part in parts]) for name in ("label", "split")}
+    return Forest.concatenate(parts).with_data(tree_data=data)
+
+
+@dataclass
+class PairRecords(RecordReader):
+    """Reads pairs of sentences from records, with or without labels. A text line is ``PREMISE<TAB>HYPOTHESIS``."""
+
+    text_fields: ClassVar[tuple[str, ...]] = (*SIDES[-1], "label")
+    example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(SIDES))
+
+    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
+        return tree_nodes(pair_tree(*sides_of(fields)))
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        if tree.label != PAIR or tree.arity != 2:
+            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {PAIR!r} with 2")
+        return tree
+
+    def joined(self, trees: Sequence[Tree]) -> Tree:
+        if len(trees) != 2:
+            raise GraphError(f"a pair is two sentences, not {len(trees)}")
+        return Tree(PAIR, trees)

@@ -1,0 +1,103 @@
+"""Pairs of sentences in SNLI's format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import treemem
+from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.explore import explore
+from treemem.model import Model
+from treemem.networks import NetworkConfig
+from treemem.records import write_records
+from treemem.runs import TrainingOptions, fit
+from treemem.tasks.entailment import Entailment, EntailmentDataOptions
+from treemem.tasks.entailment.readers import CLASSES
+from treemem.trees.forest import Forest
+
+ATTENTION = NetworkConfig("WordByWordAttention", {"hidden_size": 8})
+PAIRS: list[Mapping[str, Any]] = [
+    {
+        "gold_label": "entailment",
+        "sentence1_binary_parse": "( ( A man ) ( plays ( a guitar ) ) )",
+        "sentence2_binary_parse": "( Someone plays )",
+        "sentence1": "A man plays a guitar",
+        "sentence2": "Someone plays",
+    },
+    {"gold_label": "contradiction", "sentence1": "A man plays.", "sentence2": "Nobody plays."},
+    {"label": "neutral", "premise": "A dog runs", "hypothesis": "A dog plays"},
+    {"gold_label": "-", "sentence1": "A man plays.", "sentence2": "A dog runs."},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("snli_1.0_train", "snli_1.0_dev", "snli_1.0_test"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
+    return tmp_path
+
+
+def test_pairs_are_trees_with_their_classes_and_splits(folder: Path) -> None:
+    task = Entailment(str(folder))
+    forest = task.make_data(EntailmentDataOptions()).forest
+    assert [str(tree) for tree in forest[:4]] == [
+        "(X (X A man) (X plays (X a guitar)))",
+        "(X Someone plays)",
+        "(X A (X man (X plays .)))",
+        "(X Nobody (X plays .))",
+    ]
+    examples = task.examples(forest)
+    assert [CLASSES[label] for label in examples.targets["label"][:3]] == ["entailment", "contradiction", "neutral"]
+    assert [len(examples.part(split)) for split in ("train", "validation", "test")] == [3, 3, 3]
+    assert examples.difficulty is not None
+    assert examples.difficulty[:3].tolist() == [7, 7, 6]
+    assert {*task.vocabulary.leaves} == {"<unk>", "A", "man", "plays", ".", "dog"}
+
+
+def test_what_is_written_is_read_back(folder: Path, tmp_path: Path) -> None:
+    task = Entailment(str(folder))
+    forest = task.make_data(EntailmentDataOptions()).forest
+    for name in ("pairs.jsonl", "pairs.csv"):
+        write_records(tmp_path / name, list(task.records_of(forest)))
+        assert task.examples(task.read_examples(tmp_path / name)).digest() == task.examples(forest).digest()
+
+
+@pytest.mark.parametrize("name", Entailment.networks)
+def test_every_network_reads_pairs(name: str, folder: Path) -> None:
+    model = Model(Entailment(str(folder)), Entailment.networks[name])
+    assert model.predict(["A man plays\tA cat", "A dog .\t( A ( dog runs ) )"]).shape == (2, 3)
+
+
+def test_attention_is_trained_saved_predicts_and_is_explored(folder: Path, tmp_path: Path) -> None:
+    task = Entailment(str(folder))
+    options = TrainingOptions(epochs=2, batch_size=2, learning_rate=0.01, threads=1)
+    fit(task, ATTENTION, task.make_data(EntailmentDataOptions()), options, output=tmp_path / "run")
+    model = treemem.load(tmp_path / "run")
+    assert model.task == Entailment()
+    record = {"sentence1": "A man plays", "sentence2": "A dog"}
+    explore(model, ["A man plays\tA dog"], tmp_path / "page.html")
+    assert '"attention"' in (tmp_path / "page.html").read_text()
+    assert (model.predict([record]) == model.predict(["A man plays\tA dog"])).all()
+
+
+def test_wrong_pairs_are_told(folder: Path, tmp_path: Path) -> None:
+    task = Entailment(str(folder))
+    with pytest.raises(ParseError, match="the text has 0 tabs"):
+        task.parse("A man plays")
+    with pytest.raises(ParseError, match="the sentence is empty"):
+        task.parse("A man plays\t ")
+    with pytest.raises(GraphError, match="1 sentences make no pairs"):
+        task.examples(Forest.from_trees(["(X A man)"]))
+    (tmp_path / "wrong.jsonl").write_text('{"gold_label": "entails", "sentence1": "a", "sentence2": "b"}\n')
+    with pytest.raises(ParseError, match=r"wrong\.jsonl, line 1: the label is 'entails'.*one of entailment"):
+        task.read_examples(tmp_path / "wrong.jsonl")
+    with pytest.raises(RecipeError, match=r"entailment needs a folder of pairs"):
+        Entailment().make_data(EntailmentDataOptions())
+    (folder / "more_dev.jsonl").touch()
+    with pytest.raises(RecipeError, match=r"has 2 files \*dev\.jsonl and must have one"):
+        _ = Entailment(str(folder)).vocabulary
