@@ -35,6 +35,15 @@ _BRANCH_SHARE = 0.2
 _KEPT_CONSTANT_SHARE = 0.4
 """Share of the steps at a constant that are drawn again, so that fewer constants grow into large expressions."""
 
+_SQUARED_BRANCHES = (
+    "sin(a)^2 = ((1 - cos(a)^2)^(1/2))^2",
+    "sin(a)^2 = (-(1 - cos(a)^2)^(1/2))^2",
+    "cos(a)^2 = ((1 - sin(a)^2)^(1/2))^2",
+    "cos(a)^2 = (-(1 - sin(a)^2)^(1/2))^2",
+)
+"""What two steps by the identities of one sign of a root make of an even power. It holds everywhere, and the published
+equations have it often."""
+
 _NUM_POPULATIONS, _DEEPENING_ROUNDS = 6, 20
 _DEEPEST_FOUND = 9
 """Populations have few deeper equations; these are made by further steps from shallower ones."""
@@ -115,7 +124,9 @@ class Population:
 
 @lru_cache
 def _seeds() -> tuple[list[Tree], list[Tree]]:
-    return [parse_equation(text) for text in IDENTITIES], [parse_equation(text) for text in BRANCHES]
+    return [parse_equation(text) for text in (*IDENTITIES, *_SQUARED_BRANCHES)], [
+        parse_equation(text) for text in BRANCHES
+    ]
 
 
 def published_equations(
