@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +203,7 @@ def _false_equations(
 
 def _shard_forest(table: ExpressionTable, records: Sequence[tuple[int, int, int]]) -> Forest:
     equations = [equation for equation, _, _ in records]
-    tree_data = {
+    tree_data: dict[str, NDArray[Any]] = {
         "label": np.array([label for _, label, _ in records], np.int8),
         "depth": np.array([table.height[equation] for equation in equations], np.int8),
         "edit": np.array([edit for _, _, edit in records], np.int8),
