@@ -27,8 +27,6 @@ class EquationDataOptions:
 
     Attributes:
         size: number of equations to generate.
-        version: of the generator. ``"1"`` derives equations from the published identities; ``"2"`` also makes equations
-            like those of textbooks, of all functions and constants.
         seed: of the generator.
         max_depth: the greatest depth generated.
         training_size: generate further equations of depth 1-7, with the next seed, until this number is for training;
@@ -38,13 +36,14 @@ class EquationDataOptions:
         numeric: number of numeric equations to add to all splits; the task must be numeric.
         path: use these equations instead: a folder of a saved forest, or a file of labelled equations. Their field
             ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
+        version: of the generator. ``"1"`` derives equations from the published identities; ``"2"`` also makes equations
+            like those of textbooks, of all functions and constants.
 
     Raises:
         RecipeError: an option is out of range or contradicts another.
     """
 
     size: int = 20_000
-    version: str = "1"
     seed: int = 12093
     max_depth: int = 13
     training_size: int | None = None
@@ -52,6 +51,7 @@ class EquationDataOptions:
     branches: bool = False
     numeric: int = 0
     path: str | None = None
+    version: str = "1"
 
     def __post_init__(self) -> None:
         checked_count("data.numeric", self.numeric, least=0)

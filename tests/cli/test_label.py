@@ -23,4 +23,4 @@ def test_unlabelled_equations_get_the_verdict_of_the_numerical_test(folder: Path
 def test_records_that_are_no_equations_are_left_out(folder: Path) -> None:
     (folder / "own.txt").write_text("x = x\nx + = y\nx = 2\n")
     assert main(["label", "own.txt", "-o", "labelled.csv"]) == 0
-    assert (folder / "labelled.csv").read_text().splitlines()[1:] == ["1,x = x,1,true,", "3,x = 2,0,false,x = 3"]
+    assert (folder / "labelled.csv").read_text().splitlines()[1:] == ["1,x = x,1,true,", "3,x = 2,0,false,x = 0.5"]

@@ -94,7 +94,7 @@ def test_parquet_has_one_type_for_a_column(tmp_path: Path, predictor: TreePredic
         source.write_text("".join(json.dumps({"id": each, "equation": "x ="}) + "\n" for each in ids))
         predict_file(predictor, source, tmp_path / "out.parquet", overwrite=True)
         table = parquet.read_table(tmp_path / "out.parquet")
-        assert [str(column) for column in table.schema.types] == [kind, "int64", "double", "string"]
+        assert [str(column) for column in table.schema.types] == [kind, "int64", "double", "string", "string"]
         assert [str(each) for each in table["id"].to_pylist()] == [str(each) for each in ids]
 
 

@@ -265,3 +265,10 @@ def test_a_reader_of_the_running_program_reads_in_its_process(monkeypatch: pytes
 def test_a_model_can_be_named() -> None:
     predictor = TreePredictor("equation_verification")
     assert [answer["prediction"] for answer in predictor.predict(["x + y = y + x", "x = -x"])] == [1, 0]
+
+
+def test_labels_that_no_training_example_had_are_warned_of() -> None:
+    model = small_model()
+    model.unseen = ("Infinity:oo", "sinh")
+    answers = list(TreePredictor(model).predict(["x = x", "sinh(oo) = x", "x ="]))
+    assert [answer["warning"] for answer in answers] == [None, "no training example had Infinity:oo, sinh", None]

@@ -124,9 +124,8 @@ class Population:
 
 @lru_cache
 def _seeds() -> tuple[list[Tree], list[Tree]]:
-    return [parse_equation(text) for text in (*IDENTITIES, *_SQUARED_BRANCHES)], [
-        parse_equation(text) for text in BRANCHES
-    ]
+    known = (*IDENTITIES, *_SQUARED_BRANCHES)
+    return [parse_equation(text) for text in known], [parse_equation(text) for text in BRANCHES]
 
 
 def published_equations(
