@@ -85,6 +85,13 @@ def test_a_loaded_model_predicts_what_the_saved_one_did(saved: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(["(f x y)"]), model.predict(["(f x y)"]))
 
 
+def test_a_model_remembers_which_labels_training_did_not_have(tmp_path: Path) -> None:
+    model = new_model()
+    model.unseen = ("a", "b")
+    checkpoint.save(tmp_path / "saved", model)
+    assert treemem.load(tmp_path / "saved").unseen == ("a", "b")
+
+
 def test_the_precision_of_the_weights_is_kept(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "model", new_model().double())
     assert {parameter.dtype for parameter in treemem.load(tmp_path / "model").parameters()} == {torch.float64}
