@@ -7,6 +7,7 @@ three of its steps are one step of the machine.
 """
 
 import argparse
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -109,6 +110,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tape", default="", help="symbols 0 and 1 from the head on (an empty tape)")
     parser.add_argument("--steps", type=int, default=1000, help="most steps of the machine (%(default)s)")
     options = parser.parse_args(arguments)
+    if not re.fullmatch(r"([A-Z][01]:[01][LR][A-Z]\s*)+", options.machine):
+        parser.error(f"--machine is {options.machine!r}; give rules such as A0:1RB, separated by spaces")
+    if not re.fullmatch("[01]*", options.tape):
+        parser.error(f"--tape is {options.tape!r}; give symbols 0 and 1")
     network = Network(options.machine)
     hidden, steps = network.initial(options.tape), 0
     while steps < options.steps and not network.halted(hidden):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from treemem.errors import RecipeError
 from treemem.records import check_writable, write_records
 from treemem.task import Verdict
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
@@ -89,12 +90,14 @@ def label_file(
         The number of equations by verdict.
 
     Raises:
-        RecipeError: a file cannot be read or written, or a format is unknown.
+        RecipeError: a file cannot be read or written, a format is unknown, or there is no equation.
         ParseError: the file as a whole is damaged.
     """
     if os.fspath(target) != "-":
         check_writable(target, overwrite=overwrite)
     file = read_equations(source, format=format)
+    if not len(file.forest):
+        raise RecipeError(f"there is no equation in {os.fspath(source)}; give one on each line, such as x + y = y + x")
     found = verdicts(file.forest)
     write_records(target, _records(file.forest, file.ids, found), format=output_format, fields=FIELDS)
     return Counter(each.verdict for each in found)

@@ -229,9 +229,9 @@ class Outputs(NamedTuple):
     length: int
 
     def share_correct(self, num_outputs: int) -> float:
-        """Return the share of correct outputs; ids from ``num_outputs`` on are not asked."""
+        """Return the share of correct outputs, 0 without any; ids from ``num_outputs`` on are not asked."""
         is_asked = self.gold < num_outputs
-        return float((self.said == self.gold)[is_asked].mean())
+        return float((self.said == self.gold)[is_asked].sum() / max(1, is_asked.sum()))
 
 
 class SymbolHead(nn.Module):

@@ -12,11 +12,14 @@ import numpy as np
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.examples import TaskData
-from treemem.tasks.learning_to_execute.programs import draw_program, printed
+from treemem.errors import RecipeError
+from treemem.tasks.learning_to_execute.programs import MAX_NESTING, draw_program, printed
 from treemem.tasks.transduction.readers import forest_of_pairs
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
+MAX_LENGTH = 99
+"""The group of a program's scores has two decimal places for its length."""
 Curriculum = Literal["none", "naive", "mix", "combined"]
 
 
@@ -30,7 +33,7 @@ class ProgramDataOptions:
 
     Attributes:
         training_size, validation_size, test_size: numbers of programs.
-        length, nesting: the target level: digits of numbers, and operations of a program.
+        length, nesting: the target level: digits of numbers, at most 99, and operations of a program, at most 10.
         curriculum: ``"none"``: training has programs of the target level alone. ``"naive"``: as many of each level; a
             stage up to n has the first n levels. ``"mix"``: programs of random levels, all from the start.
             ``"combined"``: half of each.
@@ -53,6 +56,9 @@ class ProgramDataOptions:
     def __post_init__(self) -> None:
         for name in ("training_size", "validation_size", "test_size", "length", "nesting"):
             checked_count(f"data.{name}", getattr(self, name))
+        for name, most in (("length", MAX_LENGTH), ("nesting", MAX_NESTING)):
+            if getattr(self, name) > most:
+                raise RecipeError(f"data.{name} must be at most {most}, not {getattr(self, name)}")
         checked_count("data.seed", self.seed, least=0)
         checked_choice("data.curriculum", self.curriculum, get_args(Curriculum))
 

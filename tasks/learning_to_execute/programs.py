@@ -19,6 +19,8 @@ OUTPUTS = (*string.digits, "-")
 """The characters of what a program prints."""
 OPERATIONS = ("add", "subtract", "multiply", "conditional", "assign", "loop")
 _NAMES = "abcdefghij"
+MAX_NESTING = len(_NAMES)
+"""Each operation may need a variable of its own."""
 _TOKEN = re.compile(r"[0-9]+|[a-z]+|[-+]=|[-+*()<>=:]")
 
 
@@ -30,7 +32,7 @@ def draw_program(length: int, nesting: int, generator: random.Random) -> str:
     Args:
         length: numbers have at most this many digits; the factor of a product, and the number of rounds of a loop, is
             at most ``4 * length``.
-        nesting: number of operations.
+        nesting: number of operations, at most ``MAX_NESTING``.
         generator: draws operations, numbers and names.
     """
     names = iter(generator.sample(_NAMES, len(_NAMES)))
@@ -79,16 +81,14 @@ def printed(program: str) -> int:
         25011
     """
     values: dict[str, int] = {}
-    lines = program.split("\n")
-    for number, line in enumerate(lines, start=1):
-        reader = _Line(line, number, values)
-        if number == len(lines):
-            reader.take("print", "(")
-            value = reader.expression()
-            reader.take(")", "")
-            return value
-        reader.statement()
-    raise AssertionError  # a text has a last line
+    *statements, last = program.split("\n")
+    for number, line in enumerate(statements, start=1):
+        _Line(line, number, values).statement()
+    reader = _Line(last, len(statements) + 1, values)
+    reader.take("print", "(")
+    value = reader.expression()
+    reader.take(")", "")
+    return value
 
 
 class _Line:

@@ -15,7 +15,7 @@ from treemem.errors import ParseError, VocabularyError, near_names
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.nn.sequence_to_sequence import BETWEEN, END
-from treemem.tasks.learning_to_execute.data import ProgramDataOptions, make_programs
+from treemem.tasks.learning_to_execute.data import MAX_LENGTH, ProgramDataOptions, make_programs
 from treemem.tasks.learning_to_execute.programs import OUTPUTS, SYMBOLS
 from treemem.tasks.transduction.pair_task import PairTask
 from treemem.tasks.transduction.readers import read_pairs
@@ -25,7 +25,7 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 LEVEL_FIELDS = ("length", "nesting", "stage")
-_BASE = 100  # a group is _BASE * nesting + length
+_BASE = MAX_LENGTH + 1  # a group is _BASE * nesting + length
 
 
 def _networks() -> dict[str, NetworkConfig]:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from treemem.cli import main
 from treemem.tasks.equation_verification import read_equations
 
@@ -18,6 +20,14 @@ def test_unlabelled_equations_get_the_verdict_of_the_numerical_test(folder: Path
     assert [record["witness"] for record in records] == [None, "x = 2, y = 3", None, None, None, None]
     read = read_equations(folder / "labelled.jsonl").forest
     assert read.tree_data["label"].tolist() == [1, 0, -1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("text", ["", "x + = y\n"])
+def test_a_file_without_equations_is_an_error(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "own.txt").write_text(text)
+    assert main(["label", "own.txt", "-o", "labelled.csv"]) == 2
+    assert "there is no equation in own.txt" in capsys.readouterr().err
+    assert not (folder / "labelled.csv").exists()
 
 
 def test_records_that_are_no_equations_are_left_out(folder: Path) -> None:

@@ -38,8 +38,8 @@ COMMAND = Command(
     usage="INPUT -o OUTPUT [options]",
     description=(
         "A record has the fields id, equation, label (1, 0 or nothing), verdict (true, false or undecided) and\n"
-        "witness, a point where a false equation fails. Functions are real functions. The output is training data:\n"
-        "name it in data.path."
+        "witness, a point where a false equation fails. Functions are real functions. Without its undecided\n"
+        "equations, the output is training data: name it in data.path."
     ),
     examples=(
         "treemem label equations.jsonl -o labelled.jsonl",

@@ -89,7 +89,7 @@ class Examples:
         """Raise ``RecipeError`` if one of the examples has no label."""
         if not self.labelled[chosen].all():
             first = int(chosen[np.argmin(self.labelled[chosen])]) + 1
-            raise RecipeError(f"example {first} of {len(self)} has no label to learn from or compare with")
+            raise RecipeError(f"example {first} of {len(self)} has no label; add one, or leave it out")
 
     def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the targets of some examples, in their order; those of nodes one example after the other.

@@ -3,11 +3,12 @@
 ``python -m treemem.tasks.equation_verification.generation.exactness FILE`` checks a file of labelled equations.
 
 The points are others than those of the generator. A true equation must hold at each point where both sides are defined,
-to 40 digits; a false one must fail at one of them. Equations with infinity or nan are left out.
+to 40 digits; a false one must fail at one of them. Equations with infinity or nan, or without a label, are left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 
 import mpmath
 
+from treemem.errors import TreememError
 from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS
@@ -32,7 +34,7 @@ _WANTED = 4
 def wrong_labels(
     forest: Forest, trees: Sequence[int] | None = None, *, seed: int = 0
 ) -> tuple[list[int], Counter[str]]:
-    """Return which equations have a wrong label, and how many were ``right``, ``wrong`` or ``undefined`` everywhere.
+    """Return which equations have a wrong label, and how many are ``correct``, ``wrong`` or ``undefined`` everywhere.
 
     Args:
         forest: equations with ``label`` in their ``tree_data``.
@@ -40,16 +42,17 @@ def wrong_labels(
         seed: of the points.
     """
     table, rng = ExpressionTable(), random.Random(f"exactness {seed}")
+    label = forest.tree_data["label"]
     wrong, counts = [], Counter[str]()
     for tree in range(len(forest)) if trees is None else trees:
         equation = table.from_tree(forest[tree])
-        if any(table.label[node] in INFINITE_LABELS for node in table.postorder(equation)):
+        if label[tree] < 0 or any(table.label[node] in INFINITE_LABELS for node in table.postorder(equation)):
             continue
         agreement = _agreement(table, equation, rng)
         if not agreement:
             counts["undefined"] += 1
-        elif all(agreement) == bool(forest.tree_data["label"][tree]):
-            counts["right"] += 1
+        elif all(agreement) == bool(label[tree]):
+            counts["correct"] += 1
         else:
             counts["wrong"] += 1
             wrong.append(tree)
@@ -73,9 +76,17 @@ def _agreement(table: ExpressionTable, equation: int, rng: random.Random) -> lis
     return found
 
 
-def main(path: str) -> int:
-    """Check all equations of a file. Return 1 if a label is wrong."""
-    forest = read_equations(path, strict=True).forest
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check all equations of a file. Return 1 if a label is wrong, 2 if the file cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__package__}.exactness", description="Check the labels of equations with 50 digits."
+    )
+    parser.add_argument("file", metavar="FILE", help="labelled equations")
+    try:
+        forest = read_equations(parser.parse_args(arguments).file, strict=True).forest
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     wrong, counts = wrong_labels(forest)
     for tree in wrong[:20]:
         print(f"label {forest.tree_data['label'][tree]}: {format_equation(forest[tree])}")
@@ -84,4 +95,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

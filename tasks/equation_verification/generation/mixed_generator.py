@@ -291,8 +291,6 @@ def _generated(
             if len(places) >= size:
                 break
     forest = Forest.concatenate(forests)
-    if len(places) < size:
-        _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)
     rng = np.random.default_rng(list(name.encode()))
     if len(places) < size:
         _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)

@@ -47,7 +47,7 @@ class TextbookWalks:
         self._identities = [self._equation(each.equation) for each in development if each.is_true]
         self._mistakes = [self._equation(each.equation) for each in development if not each.is_true]
         self._axioms = [self._equation(text) for text in IDENTITIES]
-        self._substitutes = [table.from_tree(parse_expression(f"{text}", variables="indexed")) for text in _SUBSTITUTES]
+        self._substitutes = [table.from_tree(parse_expression(text, variables="indexed")) for text in _SUBSTITUTES]
         self._others = [table.make(VARIABLES[index]) for index in range(4)]
         self.rules = RuleBook(table, self._leaf_of, growth_constant_share=0.6)
         for equation in (*self._identities, *self._axioms):

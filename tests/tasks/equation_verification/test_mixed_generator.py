@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.data import EquationDataOptions
-from treemem.tasks.equation_verification.generation import mixed_generator
+from treemem.tasks.equation_verification.generation import exactness, mixed_generator
 from treemem.tasks.equation_verification.generation.exactness import wrong_labels
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData
@@ -93,7 +95,7 @@ def test_held_out_equations_are_recognised_in_any_order(text: str) -> None:
 def test_labels_hold_with_50_digits(data: EquationData) -> None:
     wrong, counts = wrong_labels(data.forest, range(0, len(data), 5))
     assert not wrong
-    assert counts["undefined"] < 0.02 * counts["right"]
+    assert counts["undefined"] < 0.02 * counts["correct"]
 
 
 def test_equations_are_balanced_distinct_and_not_held_out(data: EquationData) -> None:
@@ -148,3 +150,11 @@ def test_infinity_and_nan_are_those_of_floating_point_numbers(text: str, expecte
 def test_a_wrong_label_is_found() -> None:
     forest = Forest.from_trees([parse_equation("x + x = 2*x"), parse_equation("x + x = x^2")])
     assert wrong_labels(forest.with_data(tree_data={"label": np.array([0, 0])}))[0] == [0]
+
+
+def test_labels_of_a_file_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.csv").write_text("equation,label\nx + x = 2*x,1\nx = 2,1\nx = 3,\n")
+    assert exactness.main([str(tmp_path / "own.csv")]) == 1
+    assert capsys.readouterr().out == "label 1: x = 2\n1 correct, 1 wrong\n"
+    assert exactness.main([str(tmp_path / "other.jsonl")]) == 2
+    assert "other.jsonl" in capsys.readouterr().err
