@@ -74,8 +74,13 @@ def make_examples(
         ("test", options.test_size, options.test_lengths),
     )
     examples, rows = [], []
-    for split, count, (shortest, longest) in parts:
-        words = drawn_words(language, language.lengths(shortest, longest), count, generator)
+    for split, count, bounds in parts:
+        lengths = language.lengths(*bounds)
+        if not lengths:
+            name = "test_lengths" if split == "test" else "train_lengths"
+            known = ", ".join(str(language.shortest + number * language.step) for number in range(3))
+            raise RecipeError(f"data.{name}={list(bounds)} has no length of {kind}, whose lengths are {known}, ...")
+        words = drawn_words(language, lengths, count, generator)
         examples += [language.example(each) for each in words]
         found = [len(each) for each in words]
         rows.append(f"| {split} | {count} | {min(found)} | {max(found)} |\n")

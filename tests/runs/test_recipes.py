@@ -253,6 +253,11 @@ def test_a_printed_recipe_is_an_equal_recipe(name: str, tmp_path: Path) -> None:
     assert load_recipe(path) == recipe
 
 
+def test_a_whole_number_is_read_as_a_text_where_a_text_is_wanted() -> None:
+    _, data = load_task_data("equation_verification", ["data.version=2", "data.path=2024"])
+    assert (data.version, data.path) == ("2", "2024")
+
+
 def test_options_of_a_tasks_data_are_at_their_defaults_but_for_the_overrides() -> None:
     assert load_task_data("more_x") == (MoreX(), ToyDataOptions())
     found = load_task_data("more_x", ["data.count=7", "task_options.strict=true"])

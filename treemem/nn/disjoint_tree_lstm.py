@@ -61,10 +61,10 @@ class DisjointTreeLSTM(SequenceEncoder):
 
     The outputs at the tokens are ``h`` of the leaves of the composition. The trace has ``"joined"``, ``[sequences,
     longest]``: the step, from 1, at which the constituent that begins at a token is joined with what is before it; 0 at
-    the first token. In training it always has ``"log_probability"`` of the choices and their ``"entropy"``, each a sum
-    over the steps, ``[sequences]``, and ``"places"``, ``[sequences, longest - 1]``: which pair each step chose, from 0.
-    The entropy of a step is divided by the logarithm of the number of pairs, and the sum by the number of steps with
-    more than one.
+    the first token. In training it always has the ``"log_probability"`` of the tree and the ``"entropy"`` of the
+    choices, ``[sequences]``, and ``"places"``, ``[sequences, longest - 1]``: which pair each step chose, from 0. The
+    entropy of a step is divided by the logarithm of the number of pairs; ``"entropy"`` is the mean over the steps with
+    more than one pair.
 
     Args:
         hidden_size: width of ``h``.

@@ -63,7 +63,7 @@ class PRPN(SequenceEncoder):
         lookback: how many tokens before it the parsing network reads.
         resolution: the difference of distances that closes a slot.
         hard: whether gates become exactly 0 and 1.
-        residual_blocks: layers ``x = relu(x + norm(W norm(relu(V x))))`` on ``[h; m]``.
+        residual_blocks: layers ``x = relu(x + norm(W relu(norm(V x))))`` on ``[h; m]``.
         input_dropout: probability that an entry is dropped of the vectors that the first layer reads.
         dropout: the same of what the parsing network, further layers, keys and predictions read.
         output_dropout: the same of ``y``.

@@ -35,11 +35,11 @@ class RRNet(TransitionEncoder):
     ``e`` is the node ``LSTM(e, 0)``, which begins a constituent. A reduce takes the two topmost nodes ``l`` and ``r``,
     and the LSTM goes on from the state ``l``::
 
-        h, c = LSTM(e, (h_l, c_l))       if r is a token
+        h, c = LSTM(e_r, (h_l, c_l))     if r is a token
         h, c = LSTM(h_r, (h_l, c_l))     if r is a constituent
 
-    with the same weights. Without constituents this is an LSTM over the tokens. Before each transition the policy reads
-    the next token ``e`` and ``h`` of the two topmost nodes, 0 where there is none::
+    with the same weights. Over left-branching trees this is an LSTM over the tokens. Before each transition the policy
+    reads the next token ``e`` and ``h`` of the two topmost nodes, 0 where there is none::
 
         P(shift), P(reduce) = softmax(W tanh(LN(V [e; h_1; h_2] + a)) + b)
 

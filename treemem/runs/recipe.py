@@ -270,9 +270,11 @@ def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _read_value(declared: Any, value: Any, place: str) -> Any:
-    """Return a value in its declared type: ``"1e-2"`` as a number, a list as a tuple."""
+    """Return a value in its declared type: ``"1e-2"`` as a number, the version 2 as a text, a list as a tuple."""
     from jsonargparse import ArgumentError, ArgumentParser
 
+    if type(value) is int and declared in (str, str | None):
+        value = str(value)
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=declared)
     try:

@@ -238,7 +238,7 @@ def generate_mixed(
     """Generate as many true equations as false ones, with the published shares by depth among the published-style ones.
 
     Args:
-        size: number of equations. There may be fewer if the greatest depths are exhausted; the log says so.
+        size: number of equations. There are fewer if some depths do not have so many; the log says so.
         seed: of all random choices.
         max_depth: the greatest depth, 2 to 20.
         processes: number of processes; by default one for each processor that this process may use. It does not change
@@ -293,7 +293,7 @@ def _generated(
     forest = Forest.concatenate(forests)
     rng = np.random.default_rng(list(name.encode()))
     if len(places) < size:
-        _LOG.warning("there are only %d equations of %d; the smallest depths have no more", len(places), size)
+        _LOG.warning("there are only %d equations of %d; some depths have no more", len(places), size)
     chosen = _balanced(rng, places, forest.tree_data["label"], size)
     order = np.lexsort((rng.random(len(chosen)), forest.tree_data["depth"][chosen]))
     return forest[chosen[order]]

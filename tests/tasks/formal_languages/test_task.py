@@ -171,7 +171,9 @@ def test_data_have_all_lengths_and_are_the_same_for_a_seed_and_from_a_file(kind:
 
 
 def test_no_input_of_the_lengths_is_told() -> None:
-    with pytest.raises(RecipeError, match="lengths of inputs are 2, and more by 2"):
+    with pytest.raises(
+        RecipeError, match=r"data\.train_lengths=\[3, 3\] has no length of dyck, whose lengths are 2, 4, 6"
+    ):
         FormalLanguages("dyck").make_data(FormalDataOptions(train_lengths=(3, 3)))
     with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest input"):
         FormalDataOptions(train_lengths=(9, 8))
