@@ -109,8 +109,8 @@ class LearningToExecute(PairTask):
     def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         """Return digit and answer accuracy by level.
 
-        Digit accuracy: the share of the characters of the answers, their end included, that stand at their place in
-        what was written. Answer accuracy: the share of answers that are written without an error.
+        Digit accuracy: the share of the characters of the correct answers, ends included, that are written at the same
+        place. Answer accuracy: the share of answers that are written without an error.
         """
         found = np.array([_correct_characters(written, gold) for written, gold in kept])
         size = np.array([len(gold) + 1 for _, gold in kept])
