@@ -231,6 +231,11 @@ def test_every_network_writes_an_output_at_each_blank_whatever_the_padding(name:
     )
 
 
+@pytest.mark.filterwarnings("error")
+def test_nothing_asked_is_nothing_correct() -> None:
+    assert Outputs(np.array([0, 1]), np.array([3, 3]), 2).share_correct(2) == 0
+
+
 def test_wrong_inputs_are_told(tmp_path: Path) -> None:
     task = FormalLanguages("parity")
     with pytest.raises(ParseError, match="the source is empty"):
