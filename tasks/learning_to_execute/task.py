@@ -21,6 +21,7 @@ from treemem.tasks.transduction.pair_task import PairTask
 from treemem.tasks.transduction.readers import read_pairs
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.record_reader import SPLITS
+from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -88,10 +89,10 @@ class LearningToExecute(PairTask):
         """Return a program as a flat tree of its characters. It need not be a correct program.
 
         Raises:
-            ParseError: an empty text.
+            ParseError: an empty text, or no text.
             VocabularyError: a character that programs do not have.
         """
-        return Tree(SEQUENCE, [Tree(character) for character in characters_of(text)])
+        return Tree(SEQUENCE, [Tree(character) for character in characters_of(decode_source(text))])
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Yield records with ``source``, ``target``, ``split``, ``length``, ``nesting`` and ``stage``."""
