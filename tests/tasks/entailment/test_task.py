@@ -67,8 +67,8 @@ def test_what_is_written_is_read_back(folder: Path, tmp_path: Path) -> None:
         assert task.examples(task.read_examples(tmp_path / name)).digest() == task.examples(forest).digest()
 
 
-@pytest.mark.parametrize("name", Entailment.networks)
-def test_every_network_reads_pairs(name: str, folder: Path) -> None:
+@pytest.mark.parametrize("name", ["Tree-LSTM", "LSTM", "word-by-word attention"])
+def test_networks_of_each_kind_read_pairs(name: str, folder: Path) -> None:
     model = Model(Entailment(str(folder)), Entailment.networks[name])
     assert model.predict(["A man plays\tA cat", "A dog .\t( A ( dog runs ) )"]).shape == (2, 3)
 

@@ -222,7 +222,7 @@ def test_wrong_sources_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "pairs.txt").write_text("the en1\tdas gn1\nwe0\twgg\n")
     with pytest.raises(VocabularyError, match=r"pairs\.txt, line 2, column 1: unknown symbol 'wgg' in the target"):
         task.read_examples(tmp_path / "pairs.txt")
-    with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest source"):
+    with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest input"):
         TransductionDataOptions(train_lengths=(9, 8))
     out = tmp_path / "pairs.jsonl"
     arguments = ["task_options.kind=svo_sov", "data.training_size=3", "data.validation_size=1", "data.test_size=1"]
