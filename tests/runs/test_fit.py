@@ -216,6 +216,16 @@ def test_data_without_splits_are_all_trained_on_and_the_last_epoch_is_kept(tmp_p
     assert result.validation == []
 
 
+def test_a_model_knows_the_labels_that_only_other_splits_had(tmp_path: Path) -> None:
+    data = toy_data(60)
+    has_g = np.array(["g" in str(tree) for tree in data])
+    assert 0 < has_g.sum() < len(data)
+    data = data.with_data(tree_data={**data.tree_data, "split": np.where(has_g, "validation", "train")})
+    fit(MoreX(), NETWORK, data, dataclasses.replace(OPTIONS, epochs=1), output=tmp_path)
+    assert treemem.load(tmp_path).unseen == ("g",)
+    assert run(tmp_path / "all").model.unseen == ()
+
+
 def test_threads_are_as_asked_for_during_the_run_and_as_before_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
