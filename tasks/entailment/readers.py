@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.records import read_records
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
+from treemem.trees.pairs import PAIR, PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, split_of, text_of
+from treemem.trees.record_reader import split_of, text_of
 from treemem.trees.tree import Tree
 
 CLASSES = ("entailment", "neutral", "contradiction")
-PAIR = "pair"
 """Label of the root that joins the two sentences of a pair."""
 SIDES = (
     ("sentence1_binary_parse", "sentence2_binary_parse"),
@@ -129,21 +129,12 @@ def read_folder(folder: str | os.PathLike[str]) -> Forest:
 
 
 @dataclass
-class PairRecords(RecordReader):
+class PairRecords(PairReader):
     """Reads pairs of sentences from records, with or without labels. A text line is ``PREMISE<TAB>HYPOTHESIS``."""
 
+    unit: ClassVar[str] = "sentences"
     text_fields: ClassVar[tuple[str, ...]] = (*SIDES[-1], "label")
     example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(SIDES))
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         return tree_nodes(pair_tree(*sides_of(fields)))
-
-    def checked_tree(self, tree: Tree) -> Tree:
-        if tree.label != PAIR or tree.arity != 2:
-            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {PAIR!r} with 2")
-        return tree
-
-    def joined(self, trees: Sequence[Tree]) -> Tree:
-        if len(trees) != 2:
-            raise GraphError(f"a pair is two sentences, not {len(trees)}")
-        return Tree(PAIR, trees)

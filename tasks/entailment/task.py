@@ -14,13 +14,14 @@ from torch import nn
 
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
-from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.errors import ParseError, RecipeError
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
-from treemem.tasks.entailment.readers import CLASSES, PAIR, SIDES, PairRecords, pair_tree, read_folder, read_pairs
+from treemem.tasks.entailment.readers import CLASSES, SIDES, PairRecords, pair_tree, read_folder, read_pairs
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
+from treemem.trees.pairs import separate_pairs
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
@@ -168,14 +169,7 @@ class Entailment(ClassificationTask):
             GraphError: a sentence without a second one.
             RecipeError: an unknown split.
         """
-        joins = PAIR in data.labels and bool((data.label[data.begin[1:] - 1] == data.labels.index(PAIR)).all())
-        tree_data = data.tree_data
-        if joins and len(data):
-            data = data.split_roots()
-        elif len(data) % 2:
-            raise GraphError(f"{len(data)} sentences make no pairs; the two of a pair must be adjacent")
-        else:
-            tree_data = {name: array[::2] for name, array in tree_data.items()}
+        data, tree_data = separate_pairs(data, PairRecords.unit)
         label = label_numbers(tree_data.get("label"), len(data) // 2, len(CLASSES), _LABEL)
         length = np.add.reduceat(data.arity == 0, data.begin[:-1:2], dtype=np.int64)
         split = split_numbers(tree_data.get("split"))

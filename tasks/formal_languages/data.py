@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.formal_languages.languages import Kind, Language, drawn_words
+from treemem.tasks.transduction.data import check_sizes_and_lengths
 from treemem.tasks.transduction.readers import forest_of_pairs
 from treemem.trees.forest import Forest
 
@@ -40,14 +40,7 @@ class FormalDataOptions:
     path: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size"):
-            checked_count(f"data.{name}", getattr(self, name))
-        checked_count("data.seed", self.seed, least=0)
-        for name in ("train_lengths", "test_lengths"):
-            value = tuple(getattr(self, name))
-            if len(value) != 2 or not 1 <= value[0] <= value[1]:
-                raise RecipeError(f"data.{name} are the shortest and the longest input, from 1 up, not {list(value)}")
-            object.__setattr__(self, name, value)
+        check_sizes_and_lengths(self, least=1)
 
 
 def make_examples(

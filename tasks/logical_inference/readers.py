@@ -19,15 +19,14 @@ from treemem.tasks.logical_inference.generation.relations import RELATIONS, rela
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
+from treemem.trees.pairs import PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import SPLITS, RecordReader, split_of, text_of
+from treemem.trees.record_reader import SPLITS, split_of, text_of
 from treemem.trees.source_text import shorten
-from treemem.trees.tree import Tree
 
 MOST_OPERATIONS = 12
 """Larger numbers of operations count as this one."""
 
-PAIR = "pair"
 """Label of the root that joins the two formulas of a pair."""
 
 _HEADER = ("n_ops", "label", "left", "right")
@@ -163,7 +162,7 @@ def _lacks_right_side(parts: Sequence[str]) -> bool:
 
 
 @dataclass
-class LogicRecords(RecordReader):
+class LogicRecords(PairReader):
     """Reads pairs of formulas from records, with or without labels.
 
     A text line is ``LEFT<TAB>RIGHT``, optionally after a label, or after a number of operations and a label. Records
@@ -173,6 +172,7 @@ class LogicRecords(RecordReader):
         form: of the trees.
     """
 
+    unit: ClassVar[str] = "formulas"
     text_fields: ClassVar[tuple[str, ...]] = _HEADER
     example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(_SIDES))
 
@@ -198,16 +198,6 @@ class LogicRecords(RecordReader):
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         sides = [parse_logic(text_of(fields, [name]), form=self.form) for name in _side_names(fields)]
         return tree_nodes(self.joined(sides))
-
-    def checked_tree(self, tree: Tree) -> Tree:
-        if tree.label != PAIR or tree.arity != 2:
-            raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {PAIR!r} with 2")
-        return tree
-
-    def joined(self, trees: Sequence[Tree]) -> Tree:
-        if len(trees) != 2:
-            raise GraphError(f"a pair is two formulas, not {len(trees)}")
-        return Tree(PAIR, trees)
 
 
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:

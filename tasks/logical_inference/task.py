@@ -13,7 +13,7 @@ from torch import nn
 
 from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
-from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.errors import ParseError, RecipeError
 from treemem.metrics.score import PublishedFigure
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn.heads import ClassifierHead, RelationHead
@@ -22,10 +22,11 @@ from treemem.tasks.logical_inference.data import LogicDataOptions, make_logic_da
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.tasks.logical_inference.generation.relations import RELATIONS
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.readers import PAIR, LogicRecords, pair_operations, read_logic
+from treemem.tasks.logical_inference.readers import LogicRecords, pair_operations, read_logic
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
+from treemem.trees.pairs import PAIR, separate_pairs
 from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -153,14 +154,7 @@ class LogicalInference(ClassificationTask):
             GraphError: a formula without a second one.
             RecipeError: an unknown split.
         """
-        joins = PAIR in data.labels and bool((data.label[data.begin[1:] - 1] == data.labels.index(PAIR)).all())
-        tree_data = data.tree_data
-        if joins and len(data):
-            data = data.split_roots()
-        elif len(data) % 2:
-            raise GraphError(f"{len(data)} formulas make no pairs; the two of a pair must be adjacent")
-        else:
-            tree_data = {name: array[::2] for name, array in tree_data.items()}
+        data, tree_data = separate_pairs(data, LogicRecords.unit)
         num_pairs = len(data) // 2
         label = label_numbers(tree_data.get("label"), num_pairs, len(RELATIONS), _LABEL)
         operations = tree_data.get("operations")

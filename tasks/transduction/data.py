@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,14 +43,27 @@ class TransductionDataOptions:
     path: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size"):
-            checked_count(f"data.{name}", getattr(self, name))
-        checked_count("data.seed", self.seed, least=0)
-        for name in ("train_lengths", "test_lengths"):
-            value = tuple(getattr(self, name))
-            if len(value) != 2 or not 3 <= value[0] <= value[1]:
-                raise RecipeError(f"data.{name} are the shortest and the longest source, from 3 up, not {list(value)}")
-            object.__setattr__(self, name, value)
+        check_sizes_and_lengths(self, least=3)
+
+
+def check_sizes_and_lengths(options: Any, *, least: int) -> None:
+    """Check options of generated sources; makes the lengths tuples.
+
+    Args:
+        options: with the fields of :class:`TransductionDataOptions`.
+        least: the shortest source that there can be.
+
+    Raises:
+        RecipeError: a number out of its range.
+    """
+    for name in ("training_size", "validation_size", "test_size"):
+        checked_count(f"data.{name}", getattr(options, name))
+    checked_count("data.seed", options.seed, least=0)
+    for name in ("train_lengths", "test_lengths"):
+        value = tuple(getattr(options, name))
+        if len(value) != 2 or not least <= value[0] <= value[1]:
+            raise RecipeError(f"data.{name} are the shortest and the longest input, from {least} up, not {list(value)}")
+        object.__setattr__(options, name, value)
 
 
 def make_pairs(kind: Kind, alphabet: int, options: TransductionDataOptions, read: Callable[[str], Forest]) -> TaskData:
