@@ -16,7 +16,7 @@ from treemem.tasks.equation_verification.generation import mixed_generator
 from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
 from treemem.tasks.equation_verification.generation.generator import generate_equations, with_more_training
 from treemem.tasks.equation_verification.generation.numeric import SYMBOLIC, generate_numeric
-from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, split_by_depth
+from treemem.tasks.equation_verification.generation.quotas import DEEPEST, TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
@@ -31,6 +31,7 @@ class EquationDataOptions:
         max_depth: the greatest depth generated.
         training_size: generate further equations of depth 1-7, with the next seed, until this number is for training;
             validation and test stay the same. None adds nothing.
+        training_depth: the greatest depth of those further equations, with version 2.
         derived_share, branches: how those further equations are derived; see
             :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
         numeric: number of numeric equations to add to all splits; the task must be numeric.
@@ -52,6 +53,7 @@ class EquationDataOptions:
     numeric: int = 0
     path: str | None = None
     version: str = "1"
+    training_depth: int = TRAINING_DEPTH
 
     def __post_init__(self) -> None:
         checked_count("data.numeric", self.numeric, least=0)
@@ -69,6 +71,10 @@ class EquationDataOptions:
                 f"make it at least {TRAINING_DEPTH}"
             )
         checked_choice("data.version", self.version, ("1", "2"))
+        if self.training_depth != TRAINING_DEPTH and (self.version == "1" or not adds):
+            raise RecipeError("data.training_depth needs data.version 2 and data.training_size; set those too")
+        if not TRAINING_DEPTH <= checked_count("data.training_depth", self.training_depth) <= DEEPEST:
+            raise RecipeError(f"data.training_depth must be {TRAINING_DEPTH} to {DEEPEST}, not {self.training_depth}")
         if self.derivation != BY_IDENTITIES and self.version != "1":
             raise RecipeError("data.derived_share and data.branches are options of data.version 1; leave them out")
         if self.derivation != BY_IDENTITIES and not adds:
@@ -121,10 +127,14 @@ def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
     if options.training_size is not None:
         size, seed = options.training_size, options.seed + 1
         if mixed:
-            forest = mixed_generator.with_more_mixed_training(forest, size, seed=seed, progress=progress)
+            deepest = options.training_depth
+            forest = mixed_generator.with_more_mixed_training(
+                forest, size, seed=seed, max_depth=deepest, progress=progress
+            )
         else:
             forest = with_more_training(forest, size, seed=seed, derivation=options.derivation, progress=progress)
-        card += f"\nBeside them, {len(forest) - len(data)} equations of depth 1-7, all for training.\n"
+        added = f"{len(forest) - len(data)} equations of depth 1-{options.training_depth}"
+        card += f"\nBeside them, {added}, all for training.\n"
     if not options.numeric:
         return TaskData(forest, card)
     numeric = generate_numeric(options.numeric, seed=options.seed)

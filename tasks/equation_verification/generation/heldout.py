@@ -45,13 +45,14 @@ def _counts(table: ExpressionTable, equation: int) -> _Counts:
 def _forms(table: ExpressionTable, equation: int) -> set[str]:
     """Return the equation as text with sorted operands, for each order of its variables."""
     present = [VARIABLES[index] for index in table.variable_indexes(equation)]
-    return {_sorted_text(table, equation, dict(zip(order, VARIABLES, strict=False))) for order in permutations(present)}
+    return {sorted_text(table, equation, dict(zip(order, VARIABLES, strict=False))) for order in permutations(present)}
 
 
-def _sorted_text(table: ExpressionTable, node: int, names: dict[str, str]) -> str:
+def sorted_text(table: ExpressionTable, node: int, names: dict[str, str]) -> str:
+    """Return an expression as text, the terms of sums and the factors of products sorted, with ``names`` replaced."""
     label = table.label[node]
     parts = _operands(table, node, label) if label in ("Add", "Mul") else table.children[node]
-    texts = [_sorted_text(table, part, names) for part in parts]
+    texts = [sorted_text(table, part, names) for part in parts]
     if label in _COMMUTATIVE:
         texts.sort()
     return f"({' '.join([names.get(label, label), *texts])})"

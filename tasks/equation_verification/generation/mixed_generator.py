@@ -29,6 +29,7 @@ from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH
 from treemem.tasks.equation_verification.generation.real_verification import verify_real
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE
+from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ _FROM_MISTAKES = 0.3
 _INFINITE_SHARE = 0.012
 """Number of equations with infinity or nan, as a share of the textbook equations of either label."""
 
-_RENAMED_SHARE = 0.06
+_NUMBERED_SHARE, _RENAMED_SHARE = 0.64, 0.06
 _LEAST_DIFFERENT = 0.9
 _LARGEST_TEXTBOOK = 41
 _ROUNDS = 40
@@ -97,8 +98,7 @@ def make_shard(shard: Shard) -> Forest:
     maker = MistakeMaker(table, walks, true, _TEXTBOOK_KINDS, rng, depths_change=True)
     depths = [table.height[equation] for equation in rng.sample(true, len(true) - num_mistakes)]
     textbook += _false_equations(table, maker, true, Counter(depths), keys, rng)
-    records += [(_renamed(table, equation, rng), label, edit) for equation, label, edit in textbook]
-    return _shard_forest(table, records)
+    return _shard_forest(table, _renamed(table, records + textbook, rng))
 
 
 def _published_false(
@@ -117,12 +117,24 @@ def with_false_equations(
     records = [(equation, 1, -1) for equation in equations]
     records += _published_false(table, TextbookWalks(table, rng), equations, keys, rng)
     records.sort(key=lambda record: table.height[record[0]])
-    return _without_digest(_shard_forest(table, records))
+    return _without_digest(_shard_forest(table, _renamed(table, records, rng)))
 
 
-def _renamed(table: ExpressionTable, equation: int, rng: random.Random) -> int:
-    """Return ``equation``, in a small share of the calls with other variables, so that all ten occur."""
-    if rng.random() >= _RENAMED_SHARE:
+def _renamed(
+    table: ExpressionTable, records: Sequence[tuple[int, int, int]], rng: random.Random
+) -> list[tuple[int, int, int]]:
+    """Return the records with most equations' variables numbered in order of appearance, as a parsed text has them.
+
+    A few have random ones of the ten variables, so that all occur, and the others stay as they were made.
+    """
+    return [(_with_other_names(table, equation, rng), label, edit) for equation, label, edit in records]
+
+
+def _with_other_names(table: ExpressionTable, equation: int, rng: random.Random) -> int:
+    drawn = rng.random()
+    if drawn < _NUMBERED_SHARE:
+        return table.make(EQUALITY, table.renumbered(*table.children[equation]))
+    if drawn >= _NUMBERED_SHARE + _RENAMED_SHARE:
         return equation
     indexes = table.variable_indexes(equation)
     names = rng.sample(VARIABLES, len(indexes))
@@ -255,9 +267,15 @@ def generate_mixed(
 
 
 def with_more_mixed_training(
-    forest: Forest, size: int, *, seed: int = 0, processes: int | None = None, progress: bool | None = False
+    forest: Forest,
+    size: int,
+    *,
+    seed: int = 0,
+    max_depth: int = TRAINING_DEPTH,
+    processes: int | None = None,
+    progress: bool | None = False,
 ) -> Forest:
-    """Return the equations of ``forest``, followed by new ones of depth 1 to 7 until ``size`` are for training.
+    """Return the equations of ``forest``, followed by new ones to ``max_depth`` until ``size`` are for training.
 
     No new equation equals an old one, whatever its split. The ``tree_data`` are those of ``forest``.
 
@@ -270,7 +288,7 @@ def with_more_mixed_training(
     table = ExpressionTable()
     known = _digests(table, table.from_forest(forest))
     name = f"more mixed equations {VERSION} {seed}"
-    more = _generated(size - num_training, name, TRAINING_DEPTH, known, processes, progress)
+    more = _generated(size - num_training, name, max_depth, known, processes, progress)
     return joined(forest, in_split(_without_digest(more), "train"))
 
 
@@ -285,9 +303,8 @@ def _generated(
         for _ in range(_MOST_ROUNDS):
             for made in _made(_shards(size - len(places), name, max_depth, len(forests)), processes):
                 forests.append(made)
-                digest = np.concatenate([each.tree_data["digest"] for each in forests])
-                places = _new_places(digest, known)
-                bar.update(min(size, len(places)) - bar.n)
+                bar.update(min(len(made), size - bar.n))
+            places = _new_places(np.concatenate([each.tree_data["digest"] for each in forests]), known)
             if len(places) >= size:
                 break
     forest = Forest.concatenate(forests)

@@ -1,10 +1,11 @@
-"""True and false equations like those of textbooks: an identity or a mistake, substitutions, and a few steps."""
+"""True and false equations like those of textbooks: an identity or a mistake, substitutions, a few steps."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
+from treemem.tasks.equation_verification.generation.equal_expressions import EqualExpressions
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.identities import IDENTITIES
 from treemem.tasks.equation_verification.generation.rule_book import RuleBook
@@ -12,7 +13,7 @@ from treemem.tasks.equation_verification.generation.textbook import school_equat
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.equation_parser import parse_equation, parse_expression
 
-_START_SHARES = (("identity", 0.4), ("school", 0.22), ("axiom", 0.1), ("two", 0.15), ("instance", 0.13))
+_START_SHARES = {"identity": 0.28, "school": 0.2, "axiom": 0.07, "two": 0.1, "instance": 0.1, "equal values": 0.25}
 _SUBSTITUTED_SHARE = 0.6
 _STEP_SHARES = (0.34, 0.24, 0.16, 0.1, 0.07, 0.05, 0.04)
 """Shares of 0, 1, 2, ... steps."""
@@ -49,6 +50,7 @@ class TextbookWalks:
         self._axioms = [self._equation(text) for text in IDENTITIES]
         self._substitutes = [table.from_tree(parse_expression(text, variables="indexed")) for text in _SUBSTITUTES]
         self._others = [table.make(VARIABLES[index]) for index in range(4)]
+        self._equal_expressions = EqualExpressions(table, rng)
         self.rules = RuleBook(table, self._leaf_of, growth_constant_share=0.6)
         for equation in (*self._identities, *self._axioms):
             self.rules.add_equation(equation)
@@ -68,7 +70,7 @@ class TextbookWalks:
 
     def true_candidate(self) -> int:
         """Return an equation that is true if its steps are."""
-        kind = self._rng.choices([name for name, _ in _START_SHARES], [share for _, share in _START_SHARES])[0]
+        (kind,) = self._rng.choices(list(_START_SHARES), list(_START_SHARES.values()))
         return self._walked(self._start(kind))
 
     def false_candidate(self) -> int:
@@ -86,6 +88,8 @@ class TextbookWalks:
             return self._drawn(self._axioms)
         if kind == "school":
             return self._equation(school_equation(self._rng))
+        if kind == "equal values":
+            return self._equal_expressions.candidate()
         if kind == "two":
             first, second = (
                 self._substituted(self._start("identity" if self._rng.random() < 0.7 else "school")) for _ in range(2)

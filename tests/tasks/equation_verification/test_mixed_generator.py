@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ from treemem.errors import RecipeError
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.data import EquationDataOptions
 from treemem.tasks.equation_verification.generation import exactness, mixed_generator
+from treemem.tasks.equation_verification.generation.equal_expressions import EqualExpressions
 from treemem.tasks.equation_verification.generation.exactness import wrong_labels
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData
-from treemem.tasks.equation_verification.generation.heldout import held_out
+from treemem.tasks.equation_verification.generation.heldout import held_out, sorted_text
 from treemem.tasks.equation_verification.generation.infinity import holds
 from treemem.tasks.equation_verification.generation.mixed_generator import (
     generate_mixed,
@@ -129,6 +131,36 @@ def test_more_training_equations_are_new(data: EquationData) -> None:
     assert len(forest) == SIZE + 500
     assert len(ExpressionTable().canonical_equations(forest)) == SIZE + 500
     assert set(forest.tree_data["split"][SIZE:]) == {"train"}
+
+
+def test_training_equations_are_as_deep_as_asked() -> None:
+    options = EquationDataOptions(size=400, version="2", training_size=1000, training_depth=10)
+    forest = EquationVerification().make_data(options).forest
+    depth = forest.height()[forest.begin[1:] - 1]
+    is_training = forest.tree_data["split"] == "train"
+    assert is_training.sum() == 1000
+    assert depth[is_training].max() == 10
+    assert set(forest.tree_data["split"][depth > 10]) == {"test"}
+
+
+def test_equal_expressions_are_equal_and_differ_by_more_than_order() -> None:
+    table = ExpressionTable()
+    source = EqualExpressions(table, random.Random(3))
+    equations = [source.candidate() for _ in range(300)]
+    verdicts = verify_real(table, equations, branches=True)
+    assert (verdicts == TRUE).mean() > 0.9  # the others are not defined at enough points
+    assert not (verdicts == FALSE).any()
+    assert len({table.canonical_equation(equation) for equation in equations}) > 250
+    for equation in equations:
+        left, right = (sorted_text(table, side, {}) for side in table.children[equation])
+        assert left != right
+
+
+def test_most_variables_are_numbered_as_a_parsed_text_has_them(data: EquationData) -> None:
+    table = ExpressionTable()
+    equations = [equation for equation in table.from_forest(data.forest) if len(table.variable_indexes(equation)) > 1]
+    numbered = [table.children[equation] == table.renumbered(*table.children[equation]) for equation in equations]
+    assert 0.6 < np.mean(numbered) < 0.95
 
 
 def test_a_recipe_chooses_the_version() -> None:

@@ -312,6 +312,8 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
         ({"derived_share": 0.5}, "set that too"),
         ({"derived_share": 2, "training_size": 400}, "from 0 to 1"),
         ({"training_size": 0}, "at least 1"),
+        ({"training_size": 400, "training_depth": 9}, "needs data.version 2"),
+        ({"training_size": 400, "version": "2", "training_depth": 4}, "must be 7 to 20, not 4"),
         ({"training_size": 400, "max_depth": 4}, "data.max_depth is 4; make it at least 7"),
         ({"training_size": 400, "path": "own.csv"}, "set only one of them"),
         ({"numeric": 50, "path": "own.csv"}, "data.numeric adds to generated equations, but data.path is set"),
