@@ -31,6 +31,12 @@ from treemem.trees.forest import Forest
 CARD = "CARD.md"
 METRICS = ("accuracy", "precision", "recall")
 _ALWAYS_LISTED = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
+_TITLES = {
+    "general_deep": "published-style, depth 8-13",
+    "general_deeper": "published-style, depth 14-20",
+    "textbook_development": "textbooks, rules of the training",
+    "textbook_heldout": "textbooks, held out",
+}
 _FEW = 1000  # a rarer label is hardly learnt
 
 
@@ -69,8 +75,10 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     common = [label for label, count in learnt.items() if count >= _FEW and label != EQUALITY]
     rare = [f"{label} ({count})" for label, count in learnt.items() if count < _FEW]
     labels = ", ".join(common) + (f"; rarely also (with counts) {', '.join(rare)}" if rare else "")
-    files = {"test": "generated, depth 8-13", "deeper": "generated, depth 14-20"}
-    files |= {name: name.replace("_", " ") for name in record["scores"] if name.startswith("published")}
+    deepest = int(training_part.height()[training_part.begin[1:] - 1].max())
+    others = [name for name in record["scores"] if name.startswith(("general", "textbook", "published"))]
+    files = {"test": "generated, depth 8-13", "deeper": "version 1, depth 14-20"}
+    files |= {name: _TITLES.get(name, name.replace("_", " ")) for name in others}
     rows = [
         [title, str(score.examples), *_cells(score)]
         for name, title in files.items()
@@ -86,12 +94,12 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     }
     return f"""# A trained model for equation verification
 
-It predicts whether the two sides of an equation are equal, for equations like the published ones.
+It predicts whether the two sides of an equation are equal.
 
 - Network: {record["network"]["network"]}, {_listed(record["network"]["options"])}; {record["parameters"]:,} parameters,
   stored in half precision. Read-out: {record["task"]["read_out"]} of the sides.
-- Trained on generated equations of depth 1-7, the set "{record["data"]["name"]}" of the studies (SHA-256 of trees,
-  labels and splits: `{record["data"]["hash"]}`).
+- Trained on generated equations of depth 1-{deepest}, the set "{record["data"]["name"]}" of the studies
+  (SHA-256 of trees, labels and splits: `{record["data"]["hash"]}`).
 - Training: {_listed(training)}.
   The weights are those of epoch {record["best_epoch"]}, which has the best validation accuracy.
 - Made by `treemem reproduce equation_verification {record["run"].partition("/")[0]}`:
@@ -105,7 +113,7 @@ Scores in percent, computed in single precision, before the weights were rounded
 
 The model can judge equations like those that it was trained on. They have these labels: {labels}.
 For equations with other labels of the vocabulary, its answers mean nothing, even with a high probability.
-An answer is not a proof. For equations from other sources, it calls many true ones false, and some false ones true.
+An answer is not a proof. The model errs more often on equations of other kinds and on deeper ones.
 """
 
 
