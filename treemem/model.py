@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from treemem.data.examples import Examples
 from treemem.data.loader import Batch, BatchOptions, Loader
@@ -281,9 +282,22 @@ def weights_of(
     made_of = (network.constructor(networks), type(task))
     with torch.random.fork_rng(devices=[]):
         try:
-            with torch.device("meta"):
+            with torch.device("meta"), _WithoutNormalNumbers():
                 return Model(task, network, vocabulary, networks=networks).state_dict()
         except (RecipeError, RuntimeError, TypeError):
             if all(each.__module__.startswith("treemem.") for each in made_of):
                 raise
         return Model(task, network, vocabulary, networks=networks).state_dict()
+
+
+class _WithoutNormalNumbers(TorchFunctionMode):
+    """Leaves out ``normal_``, which changes nothing without memory, but makes torch import its compiler.
+
+    That takes longer than everything else before a prediction.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.normal_, nn.init.normal_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
