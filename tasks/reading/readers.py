@@ -161,7 +161,7 @@ def read_folder(folder: str | os.PathLike[str], markers: Sequence[str]) -> Fores
         files = sorted((Path(folder) / name).glob(f"*{_SUFFIX}"))
         if not files:
             raise RecipeError(
-                f"{Path(folder) / name} has no files *{_SUFFIX}; give the folder of the CNN or Daily Mail questions, with "
+                f"{Path(folder) / name} has no files *{_SUFFIX}; give the folder of the published questions, with "
                 f"{', '.join(FOLDERS)}, or a file with document, query, answer and split"
             )
         for file in files:
