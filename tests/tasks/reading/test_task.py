@@ -88,14 +88,17 @@ def test_most_queries_need_the_relation_and_the_other_entity() -> None:
 
 
 def test_the_baselines_by_hand() -> None:
-    document = "@entity1 met @entity2 . @entity3 saw @entity2 and @entity1 .".split()
-    assert guesses(document, "@placeholder met @entity2 .".split()) == {
+    document = ["@entity1", "met", "@entity2", ".", "@entity3", "saw", "@entity2", "and", "@entity1", "."]
+    assert guesses(document, ["@placeholder", "met", "@entity2", "."]) == {
         "maximum frequency": "@entity1",
         "exclusive frequency": "@entity1",
         "nearest": "@entity1",
     }
-    assert guesses(document, "@placeholder met @entity1 and @entity2 .".split())["exclusive frequency"] == "@entity3"
-    assert guesses(document, "@placeholder slept .".split())["nearest"] is None
+    assert (
+        guesses(document, ["@placeholder", "met", "@entity1", "and", "@entity2", "."])["exclusive frequency"]
+        == "@entity3"
+    )
+    assert guesses(document, ["@placeholder", "slept", "."])["nearest"] is None
 
 
 def test_questions_are_in_one_split_alone_whatever_their_entities_are_called() -> None:
