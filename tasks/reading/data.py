@@ -13,7 +13,7 @@ import numpy as np
 from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.tasks.reading.documents import Question, draw_question, guesses, most_facts
+from treemem.tasks.reading.documents import RELATIONS, Question, draw_question, guesses, most_facts
 from treemem.tasks.reading.readers import forest_of_questions
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -31,6 +31,7 @@ class ReadingDataOptions:
             of each number.
         test_facts: of the test.
         entities: from which the facts of a document are drawn, at least 3.
+        relations: how many relations there are, 2 to 10.
         seed: of all choices.
 
     Raises:
@@ -43,6 +44,7 @@ class ReadingDataOptions:
     train_facts: tuple[int, int] = (2, 8)
     test_facts: tuple[int, int] = (2, 32)
     entities: int = 6
+    relations: int = len(RELATIONS)
     seed: int = 12093
 
     def __post_init__(self) -> None:
@@ -50,13 +52,15 @@ class ReadingDataOptions:
             checked_count(f"data.{name}", getattr(self, name))
         checked_count("data.entities", self.entities, least=3)
         checked_count("data.seed", self.seed, least=0)
-        most = most_facts(self.entities)
+        if checked_count("data.relations", self.relations, least=2) > len(RELATIONS):
+            raise RecipeError(f"data.relations must be at most {len(RELATIONS)}, not {self.relations}")
+        most = most_facts(self.entities, self.relations)
         for name in ("train_facts", "test_facts"):
             value = tuple(getattr(self, name))
             if len(value) != 2 or not 1 <= value[0] <= value[1] <= most:
                 raise RecipeError(
                     f"data.{name} are the fewest and the most facts of a document, from 1 to {most} with "
-                    f"data.entities={self.entities}, not {list(value)}"
+                    f"data.entities={self.entities} and data.relations={self.relations}, not {list(value)}"
                 )
             object.__setattr__(self, name, value)
 
@@ -81,7 +85,12 @@ def split_of_question(question: Question) -> str:
 
 
 def drawn_questions(
-    split: str, count: int, bounds: tuple[int, int], entities: int, markers: Sequence[str], generator: random.Random
+    split: str,
+    count: int,
+    bounds: tuple[int, int],
+    options: ReadingDataOptions,
+    markers: Sequence[str],
+    generator: random.Random,
 ) -> list[Asked]:
     """Return questions of a split whose entities have random markers.
 
@@ -93,12 +102,12 @@ def drawn_questions(
     for place in range(count):
         facts = fewest + place % (most - fewest + 1)
         for _ in range(_TRIES):
-            question = draw_question(facts, entities, generator)
+            question = draw_question(facts, options.entities, options.relations, generator)
             if split_of_question(question) == split:
                 break
         else:
             raise RecipeError(f"there are too few different documents of {facts} facts for the split {split!r}")
-        found.append(Asked(*question.renamed(generator.sample(markers, entities))))
+        found.append(Asked(*question.renamed(generator.sample(markers, options.entities))))
     return found
 
 
@@ -119,7 +128,7 @@ def make_questions(options: ReadingDataOptions, markers: Sequence[str]) -> TaskD
         )
     generator = random.Random(options.seed)
     parts = {
-        split: drawn_questions(split, count, bounds, options.entities, markers, generator)
+        split: drawn_questions(split, count, bounds, options, markers, generator)
         for split, count, bounds in (
             ("train", options.training_size, options.train_facts),
             ("validation", options.validation_size, options.train_facts),
@@ -135,8 +144,8 @@ def make_questions(options: ReadingDataOptions, markers: Sequence[str]) -> TaskD
     forest = forest_of_questions([each[:2] for each in questions]).with_data(tree_data=data)
     train, test = ("-".join(map(str, bounds)) for bounds in (options.train_facts, options.test_facts))
     about = (
-        f"Facts about {options.entities} entities, seed {options.seed}: {train} facts a document in training and "
-        f"validation, {test} in the test."
+        f"Facts of {options.relations} relations between {options.entities} entities, seed {options.seed}: {train} "
+        f"facts a document in training and validation, {test} in the test."
     )
     return TaskData(forest, reading_card(about, parts))
 

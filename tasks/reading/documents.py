@@ -57,12 +57,12 @@ class Question(NamedTuple):
         return document, query, names[self.answer]
 
 
-def most_facts(entities: int) -> int:
-    """Return how many different facts there may be about some entities beside each query's own."""
-    return len(RELATIONS) * entities * (entities - 1) - (entities - 2)
+def most_facts(entities: int, relations: int) -> int:
+    """Return the most facts of a document, all different, of which one alone answers the query."""
+    return relations * entities * (entities - 1) - (entities - 2)
 
 
-def draw_question(facts: int, entities: int, generator: random.Random) -> Question:
+def draw_question(facts: int, entities: int, relations: int, generator: random.Random) -> Question:
     """Return a document and a query, a paraphrase of one of its facts with one entity left out.
 
     The query's other entity has no such relation in the same role to a third entity, so there is one answer. A second
@@ -70,13 +70,14 @@ def draw_question(facts: int, entities: int, generator: random.Random) -> Questi
     direction; all others are drawn at random. Entities are numbered as they first occur.
 
     Args:
-        facts: of the document, at most ``most_facts(entities)``.
+        facts: of the document, at most ``most_facts(entities, relations)``.
         entities: from which facts are drawn, at least 3.
+        relations: the first of ``RELATIONS`` from which facts are drawn, at least 2.
         generator: of all choices.
     """
     asked, known, other, *_ = generator.sample(range(entities), 3)
     leaves_out_subject = generator.random() < 0.5
-    relation = generator.randrange(len(RELATIONS))
+    relation = generator.randrange(relations)
     fact = Fact(relation, asked, known) if leaves_out_subject else Fact(relation, known, asked)
     found = {fact}
 
@@ -86,14 +87,14 @@ def draw_question(facts: int, entities: int, generator: random.Random) -> Questi
             found.add(one)
 
     if facts > 1:
-        own = (relation + generator.randrange(1, len(RELATIONS))) % len(RELATIONS)
+        own = (relation + generator.randrange(1, relations)) % relations
         add(Fact(own, *generator.sample((known, other), 2)))
     if facts > 2:
         pair = [each for each in range(entities) if each != known]
         ends = generator.sample(pair, 2) if generator.random() < 0.5 else [known, generator.choice(pair)]
         add(Fact(relation, *(ends if leaves_out_subject else ends[::-1])))
     while len(found) < facts:
-        add(Fact(generator.randrange(len(RELATIONS)), *generator.sample(range(entities), 2)))
+        add(Fact(generator.randrange(relations), *generator.sample(range(entities), 2)))
     order = sorted(found)
     generator.shuffle(order)
     document: list[str | int] = []

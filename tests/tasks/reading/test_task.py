@@ -64,7 +64,7 @@ def test_a_query_is_a_paraphrase_of_one_fact_and_has_one_answer(facts: int) -> N
     generator = random.Random(facts)
     names = [f"@entity{number}" for number in range(9, 4, -1)]
     for _ in range(60):
-        document, query, answer = draw_question(facts, 5, generator).renamed(names)
+        document, query, answer = draw_question(facts, 5, 10, generator).renamed(names)
         said = [facts_of(sentence) for sentence in sentences(document)]
         assert [len(each) for each in said] == [1] * facts
         assert len(set.union(*said)) == facts
@@ -80,7 +80,7 @@ def test_a_query_is_a_paraphrase_of_one_fact_and_has_one_answer(facts: int) -> N
 def test_most_queries_need_the_relation_and_the_other_entity() -> None:
     generator = random.Random(1)
     questions = [
-        draw_question(6, 6, generator).renamed([f"@entity{number}" for number in range(6)]) for _ in range(300)
+        draw_question(6, 6, 10, generator).renamed([f"@entity{number}" for number in range(6)]) for _ in range(300)
     ]
     for name in ("maximum frequency", "exclusive frequency", "nearest"):
         correct = np.mean([guesses(document, query)[name] == answer for document, query, answer in questions])
@@ -120,7 +120,7 @@ def test_questions_are_in_one_split_alone_whatever_their_entities_are_called() -
     assert len({record["answer"] for record in records}) == task.num_entities
     assert "| validation | 20 |" in data.card
     assert task.examples(data.forest).digest() == task.examples(task.make_data(SMALL).forest).digest()
-    question = draw_question(3, 4, random.Random(1))
+    question = draw_question(3, 4, 10, random.Random(1))
     assert split_of_question(question) in ("train", "validation", "test")
 
 
@@ -202,5 +202,7 @@ def test_wrong_questions_and_options_are_told(tmp_path: Path) -> None:
         task.make_data(ReadingDataOptions())
     with pytest.raises(RecipeError, match=r"data\.test_facts are the fewest and the most .* from 1 to 59"):
         ReadingDataOptions(entities=3, test_facts=(2, 60))
+    with pytest.raises(RecipeError, match=r"data\.relations must be at most 10"):
+        ReadingDataOptions(relations=11)
     with pytest.raises(RecipeError, match=r"data\.entities"):
         ReadingDataOptions(entities=2)
