@@ -19,11 +19,14 @@ from treemem.nn import (
     LSTM,
     ONLSTM,
     PRPN,
+    AttentiveReader,
     ClassifierHead,
     ComparisonHead,
+    DeepLSTMReader,
     DoublyLinkedList,
     EqualityHead,
     GRUCell,
+    ImpatientReader,
     LanguageModel,
     LSTMCell,
     Memory,
@@ -263,8 +266,8 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         "own cell": user_network,
     }
     named |= {name: partial(network_case, make) for name, make in makes.items()}
-    attention = lambda: WordByWordAttention(SIZE, VOCABULARY)  # noqa: E731
-    named["word-by-word attention"] = partial(network_case, attention, trees_per_example=2)
+    for reader in (WordByWordAttention, AttentiveReader, ImpatientReader, DeepLSTMReader):
+        named[reader.__name__] = partial(network_case, partial(reader, SIZE, VOCABULARY), trees_per_example=2)
     featured = lambda: TreeLSTM(SIZE, VOCABULARY, input_size=3, node_features=True)  # noqa: E731
     named["Tree-LSTM with features"] = partial(network_case, featured, share_subtrees=False)
     named["Tree-LSTM, part by part"] = parts_case

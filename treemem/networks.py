@@ -113,6 +113,9 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
             "LanguageModel",
             "PRPN",
             "WordByWordAttention",
+            "AttentiveReader",
+            "ImpatientReader",
+            "DeepLSTMReader",
         )
     },
 )

@@ -452,6 +452,7 @@ TASKS: Registry[type[Task]] = Registry(
         "learning_to_execute": "treemem.tasks.learning_to_execute.task:LearningToExecute",
         "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
         "entailment": "treemem.tasks.entailment.task:Entailment",
+        "reading": "treemem.tasks.reading.task:Reading",
         "sentiment": "treemem.tasks.sentiment.task:Sentiment",
     },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
+from treemem.nn.cloze_readers import AttentiveReader, DeepLSTMReader, ImpatientReader
 from treemem.nn.crvnn import CRvNN
 from treemem.nn.disjoint_tree_lstm import DisjointTreeLSTM
 from treemem.nn.encoder import Encoder
@@ -45,11 +46,13 @@ __all__ = [
     "PRPN",
     "RNN",
     "SPINN",
+    "AttentiveReader",
     "BeamTreeGRC",
     "CRvNN",
     "ChildSumTreeLSTM",
     "ClassifierHead",
     "ComparisonHead",
+    "DeepLSTMReader",
     "DisjointTreeLSTM",
     "DoublyLinkedList",
     "EfficientBeamTreeGRC",
@@ -58,6 +61,7 @@ __all__ = [
     "EqualityHead",
     "GRUCell",
     "GumbelTreeLSTM",
+    "ImpatientReader",
     "LSTMCell",
     "LanguageModel",
     "LeafEncoder",

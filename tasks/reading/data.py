@@ -1,0 +1,183 @@
+"""The questions of a data set: drawn, or read from files."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from treemem.checked_options import checked_count
+from treemem.data.examples import TaskData
+from treemem.errors import RecipeError
+from treemem.tasks.reading.documents import RELATIONS, Question, draw_question, guesses, most_facts
+from treemem.tasks.reading.readers import forest_of_questions
+from treemem.trees.forest import Forest
+from treemem.trees.record_reader import SPLITS
+
+_TRIES = 1000
+
+
+@dataclass(frozen=True)
+class ReadingDataOptions:
+    """How many questions, and how many facts a document has.
+
+    Attributes:
+        training_size, validation_size, test_size: numbers of questions.
+        train_facts: the fewest and the most facts of a document in training and validation. There are as many documents
+            of each number.
+        test_facts: of the test.
+        entities: from which the facts of a document are drawn, at least 3.
+        relations: how many relations there are, 2 to 10.
+        seed: of all choices.
+
+    Raises:
+        RecipeError: a number out of its range.
+    """
+
+    training_size: int = 20_000
+    validation_size: int = 1000
+    test_size: int = 3000
+    train_facts: tuple[int, int] = (2, 8)
+    test_facts: tuple[int, int] = (2, 32)
+    entities: int = 6
+    relations: int = len(RELATIONS)
+    seed: int = 12093
+
+    def __post_init__(self) -> None:
+        for name in ("training_size", "validation_size", "test_size"):
+            checked_count(f"data.{name}", getattr(self, name))
+        checked_count("data.entities", self.entities, least=3)
+        checked_count("data.seed", self.seed, least=0)
+        if checked_count("data.relations", self.relations, least=2) > len(RELATIONS):
+            raise RecipeError(f"data.relations must be at most {len(RELATIONS)}, not {self.relations}")
+        most = most_facts(self.entities, self.relations)
+        for name in ("train_facts", "test_facts"):
+            value = tuple(getattr(self, name))
+            if len(value) != 2 or not 1 <= value[0] <= value[1] <= most:
+                raise RecipeError(
+                    f"data.{name} are the fewest and the most facts of a document, from 1 to {most} with "
+                    f"data.entities={self.entities} and data.relations={self.relations}, not {list(value)}"
+                )
+            object.__setattr__(self, name, value)
+
+
+class Asked(NamedTuple):
+    """A question with its entities named.
+
+    Attributes:
+        document, query: their tokens.
+        answer: an entity marker.
+    """
+
+    document: list[str]
+    query: list[str]
+    answer: str
+
+
+def split_of_question(question: Question) -> str:
+    """Return the split that a question belongs to, whatever its entities are called, so that it is in one alone."""
+    text = " ".join(map(str, [*question.document, *question.query]))
+    return SPLITS[zlib.crc32(text.encode()) % len(SPLITS)]
+
+
+def drawn_questions(
+    split: str,
+    count: int,
+    bounds: tuple[int, int],
+    options: ReadingDataOptions,
+    markers: Sequence[str],
+    generator: random.Random,
+) -> list[Asked]:
+    """Return questions of a split whose entities have random markers.
+
+    Raises:
+        RecipeError: there are too few different questions.
+    """
+    found = []
+    fewest, most = bounds
+    for place in range(count):
+        facts = fewest + place % (most - fewest + 1)
+        for _ in range(_TRIES):
+            question = draw_question(facts, options.entities, options.relations, generator)
+            if split_of_question(question) == split:
+                break
+        else:
+            raise RecipeError(f"there are too few different documents of {facts} facts for the split {split!r}")
+        found.append(Asked(*question.renamed(generator.sample(markers, options.entities))))
+    return found
+
+
+def make_questions(options: ReadingDataOptions, markers: Sequence[str]) -> TaskData:
+    """Return drawn questions with their splits. The card has the accuracy of baselines without a network.
+
+    Args:
+        options: what to draw.
+        markers: the entity markers.
+
+    Raises:
+        RecipeError: a document has more entities than there are markers.
+    """
+    if options.entities > len(markers):
+        raise RecipeError(
+            f"data.entities={options.entities} is more than the {len(markers)} entity markers; raise "
+            "task_options.num_entities"
+        )
+    generator = random.Random(options.seed)
+    parts = {
+        split: drawn_questions(split, count, bounds, options, markers, generator)
+        for split, count, bounds in (
+            ("train", options.training_size, options.train_facts),
+            ("validation", options.validation_size, options.train_facts),
+            ("test", options.test_size, options.test_facts),
+        )
+    }
+    number = {marker: place for place, marker in enumerate(markers)}
+    questions = [each for own in parts.values() for each in own]
+    data = {
+        "label": np.repeat([number[each.answer] for each in questions], 2),
+        "split": np.repeat(list(parts), [2 * len(own) for own in parts.values()]),
+    }
+    forest = forest_of_questions([each[:2] for each in questions]).with_data(tree_data=data)
+    train, test = ("-".join(map(str, bounds)) for bounds in (options.train_facts, options.test_facts))
+    about = (
+        f"Facts of {options.relations} relations between {options.entities} entities, seed {options.seed}: {train} "
+        f"facts a document in training and validation, {test} in the test."
+    )
+    return TaskData(forest, reading_card(about, parts))
+
+
+def read_questions(forest: Forest, path: str, markers: Sequence[str]) -> TaskData:
+    """Return the questions of files, with the accuracy of the baselines in the card.
+
+    Args:
+        forest: documents and queries, adjacent.
+        path: where they come from.
+        markers: the entity markers.
+    """
+    tokens = forest.tokens("leaves").strings()
+    parts: dict[str, list[Asked]] = {}
+    label, split = forest.tree_data["label"], forest.tree_data.get("split", np.full(len(forest), "all"))
+    for place in range(0, len(tokens), 2):
+        answer = markers[label[place]] if label[place] >= 0 else ""
+        parts.setdefault(str(split[place]), []).append(Asked(tokens[place], tokens[place + 1], answer))
+    return TaskData(forest, reading_card(f"Questions of {path}.", parts))
+
+
+def reading_card(about: str, parts: dict[str, list[Asked]]) -> str:
+    """Return what the data are, with the accuracy of baselines on each split, as Markdown."""
+    names = list(guesses([], []))
+    rows = []
+    for split, questions in parts.items():
+        guessed = [guesses(each.document, each.query) for each in questions]
+        shares = [
+            np.mean([own[name] == each.answer for own, each in zip(guessed, questions, strict=True)]) for name in names
+        ]
+        rows.append(f"| {split} | {len(questions)} | " + " | ".join(f"{100 * share:.1f}" for share in shares) + " |\n")
+    return (
+        f"# Reading\n\n{about} Accuracy of baselines without a network, in percent:\n\n"
+        f"| split | questions | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}\n" + "".join(rows)
+    )

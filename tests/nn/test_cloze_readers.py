@@ -1,0 +1,141 @@
+"""The readers of documents and queries against their equations, one pair at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import AttentiveReader, DeepLSTMReader, ImpatientReader
+from treemem.nn.pair_encoder import PairEncoder
+from treemem.schedule.tree_batch import TreeBatch
+
+LENGTHS = [(5, 4), (1, 1), (5, 2), (3, 5), (2, 1)]
+READERS = [AttentiveReader, ImpatientReader, DeepLSTMReader]
+
+close = partial(torch.testing.assert_close, rtol=0, atol=1e-10)
+
+
+def encoder(kind: type[PairEncoder]) -> PairEncoder:
+    torch.manual_seed(1)
+    return kind(6, VOCABULARY, embedding_size=3).double()  # type: ignore[call-arg, arg-type]
+
+
+def lstm(stack: torch.nn.Module, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs, the last one and the last cell."""
+    (own,) = stack.layers  # type: ignore[union-attr, misc]
+    outputs = []
+    for x in inputs:
+        gates = own.weight_ih_l0 @ x + own.bias_ih_l0 + own.weight_hh_l0 @ hidden + own.bias_hh_l0
+        i, f, u, o = gates.split(len(hidden))
+        cell = f.sigmoid() * cell + i.sigmoid() * u.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        outputs.append(hidden)
+    return torch.stack(outputs), hidden, cell
+
+
+def both_ways(own: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    zero = inputs.new_zeros(3)
+    right, last, _ = lstm(own.rightward, inputs, zero, zero)  # type: ignore[arg-type]
+    left, first, _ = lstm(own.leftward, inputs.flip(0), zero, zero)  # type: ignore[arg-type]
+    return torch.cat([right, left.flip(0)], 1), torch.cat([last, first])
+
+
+def attentive(own: AttentiveReader, document: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+    y, _ = both_ways(own.document, document)
+    _, u = both_ways(own.query, query)
+    m = [torch.tanh(own.of_token.weight @ row + own.of_query.weight @ u) for row in y]
+    s = torch.stack([own.score.weight[0] @ each for each in m]).softmax(0)
+    r = sum(weight * row for weight, row in zip(s, y, strict=True))
+    return torch.tanh(own.last_readout.weight @ r + own.last_query.weight @ u), s[None]
+
+
+def impatient(own: ImpatientReader, document: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+    y, _ = both_ways(own.document, document)
+    y_q, u = both_ways(own.query, query)
+    r = y.new_zeros(6)
+    attention = []
+    for token in y_q:
+        known = own.of_readout.weight @ r + own.of_query.weight @ token
+        scores = [own.score.weight[0] @ torch.tanh(own.of_token.weight @ row + known) for row in y]
+        attention.append(torch.stack(scores).softmax(0))
+        r = sum(weight * row for weight, row in zip(attention[-1], y, strict=True)) + torch.tanh(own.carry.weight @ r)
+    return torch.tanh(own.last_readout.weight @ r + own.last_query.weight @ u), torch.stack(attention)
+
+
+def deep(own: DeepLSTMReader, document: Tensor, query: Tensor) -> tuple[Tensor, None]:
+    tokens = torch.cat([query, own.delimiter.weight, document])
+    inputs, last = tokens, []
+    for layer in own.layers:
+        outputs, hidden, _ = lstm(layer, inputs, tokens.new_zeros(3), tokens.new_zeros(3))
+        inputs = torch.cat([tokens, outputs], 1)
+        last.append(hidden)
+    return torch.cat(last), None
+
+
+BY_HAND = {AttentiveReader: attentive, ImpatientReader: impatient, DeepLSTMReader: deep}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_encodings_attention_and_gradients_are_those_of_the_equations_whatever_the_padding(
+    kind: type[PairEncoder],
+) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(2 * len(LENGTHS), 6, 3, dtype=torch.float64)
+    lengths = torch.tensor(LENGTHS).flatten()
+    ours, theirs = encoder(kind), encoder(kind)
+    padded = inputs.clone()
+    padded[torch.arange(6) >= lengths[:, None]] = 1e3
+    padded.requires_grad_()
+    inputs.requires_grad_()
+    found = ours.read(padded, lengths, trace=True)
+    expected = []
+    for pair, (words, asked) in enumerate(LENGTHS):
+        encoding, attention = BY_HAND[kind](theirs, inputs[2 * pair, :words], inputs[2 * pair + 1, :asked])  # type: ignore[operator]
+        expected.append(encoding)
+        if attention is not None:
+            weights = found.trace["attention"][pair, 0]
+            row = words + 2 if kind is ImpatientReader else words + 2 + asked
+            close(weights[row : row + len(attention), 1 : words + 1], attention.detach())
+            assert weights.sum() == pytest.approx(len(attention))
+        tokens = [*range(1, words + 1), *range(words + 2, words + 2 + asked)]
+        assert found.outputs[pair].any(1).nonzero().flatten().tolist() == tokens
+    close(found.encoding, torch.stack(expected))
+    for encodings in (found.encoding, torch.stack(expected)):
+        (encodings * torch.arange(6)).sin().sum().backward()
+    close(padded.grad, inputs.grad)
+    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        if name != "embedding.weight":
+            assert one.grad is not None
+            close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_pair_is_read_alone_as_among_others(kind: type[PairEncoder]) -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=8, size=9), VOCABULARY, trees_per_example=2)
+    reader = encoder(kind)
+    together = reader(batch).root
+    for pair in range(4):
+        alone = TreeBatch.from_forest(batch.forest[2 * pair : 2 * pair + 2], VOCABULARY, trees_per_example=2)
+        close(reader(alone).root[0], together[pair])
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_empty_texts_have_finite_encodings(kind: type[PairEncoder]) -> None:
+    inputs = torch.randn(6, 3, 3, dtype=torch.float64)
+    found = encoder(kind).read(inputs, torch.tensor([0, 2, 3, 0, 0, 0]))
+    assert found.encoding.isfinite().all()
+
+
+def test_wrong_sizes_and_batches_are_refused() -> None:
+    with pytest.raises(RecipeError, match="hidden_size=5 must be even"):
+        AttentiveReader(5, VOCABULARY)
+    with pytest.raises(RecipeError, match="num_layers=4 does not divide hidden_size=6"):
+        DeepLSTMReader(6, VOCABULARY, num_layers=4)
+    single = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=5), VOCABULARY)
+    with pytest.raises(GraphError, match="ImpatientReader reads pairs of trees"):
+        encoder(ImpatientReader)(single)
