@@ -11,7 +11,7 @@ import numpy as np
 from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair
+from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair, has_length
 from treemem.tasks.transduction.readers import forest_of_pairs
 from treemem.trees.forest import Forest
 
@@ -24,8 +24,9 @@ class TransductionDataOptions:
 
     Attributes:
         training_size, validation_size, test_size: numbers of pairs.
-        train_lengths: the shortest and the longest source of training and validation. All lengths are equally likely;
-            of ``"bigram_flip"`` all even lengths.
+        train_lengths: the shortest and the longest source of training and validation. All lengths are equally likely
+            that the kind has: of ``"bigram_flip"`` and ``"priority_sort"`` even ones, of ``"associative_recall"``
+            multiples of 4 from 12 up.
         test_lengths: of the test.
         seed: of all choices.
         path: use the pairs of this file instead. Its field ``split`` (train, validation, test) divides them.
@@ -91,9 +92,12 @@ def make_pairs(kind: Kind, alphabet: int, options: TransductionDataOptions, read
     seen: set[tuple[str, ...]] = set()
     rows = []
     for split, count, (shortest, longest) in parts:
-        lengths = [each for each in range(shortest, longest + 1) if kind != "bigram_flip" or each % 2 == 0]
+        lengths = [each for each in range(shortest, longest + 1) if has_length(kind, each)]
         if not lengths:
-            raise RecipeError(f"sources of bigram_flip have an even length, and data asks {split} for {shortest} alone")
+            rule = "a multiple of 4, from 12 up" if kind == "associative_recall" else "even"
+            raise RecipeError(
+                f"the length of a source of {kind} is {rule}, and data asks {split} for {shortest} to {longest}"
+            )
         first = len(pairs)
         for _ in range(_DRAWS_PER_PAIR * count):
             pair = DRAWS[kind](lengths[int(generator.integers(len(lengths)))], alphabet, generator)

@@ -1,4 +1,4 @@
-"""The pairs of the task: three functions of a sequence, and two synchronous grammars.
+"""The pairs of the task: functions of a sequence, and two synchronous grammars.
 
 A synchronous grammar derives a source and its target together (inversion transduction grammar, Wu 1997). The grammars
 are our own: Grefenstette et al. 2015 give theirs in an appendix that was not at hand.
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
 
-Kind = Literal["copy", "reversal", "bigram_flip", "svo_sov", "gender"]
+Kind = Literal["copy", "reversal", "bigram_flip", "associative_recall", "priority_sort", "svo_sov", "gender"]
 Pair = tuple[list[str], list[str]]
 _Draw = Callable[[int, int, np.random.Generator], Pair]
+_ITEM = 3  # symbols of an item of associative recall
 
 SVO_SOV = """\
 1.0  sentence  -> [subject predicate]
@@ -205,6 +206,31 @@ def bigram_flip(length: int, alphabet: int, generator: np.random.Generator) -> P
     return source, [symbol for place in range(0, length, 2) for symbol in source[place : place + 2][::-1]]
 
 
+def associative_recall(length: int, alphabet: int, generator: np.random.Generator) -> Pair:
+    """Return items of three symbols and one of them as a query, and the item that follows it (Graves et al. 2014, 4.3).
+
+    ``;`` stands before an item and ``?`` before the query, so the length is four times the number of items and one. If
+    an item occurs twice, its first place counts. At least two items are needed, so 12 symbols.
+    """
+    items = [_symbols(_ITEM, alphabet, generator) for _ in range(length // (_ITEM + 1) - 1)]
+    query = items[int(generator.integers(len(items) - 1))]
+    source = [symbol for item in items for symbol in (";", *item)]
+    return [*source, "?", *query], items[items.index(query) + 1]
+
+
+def priority_sort(length: int, alphabet: int, generator: np.random.Generator) -> Pair:
+    """Return symbols, each with a priority after it, and the symbols of the highest ones (Graves et al. 2014, 4.5).
+
+    Priorities are ``p0`` to ``p(alphabet - 1)``. The target has three quarters of the symbols, rounded up, the highest
+    priority first; of equal priorities, the earlier one.
+    """
+    symbols = _symbols(length // 2, alphabet, generator)
+    priorities = generator.integers(alphabet, size=len(symbols)).tolist()
+    source = [each for symbol, priority in zip(symbols, priorities, strict=True) for each in (symbol, f"p{priority}")]
+    order = sorted(range(len(symbols)), key=lambda place: -priorities[place])
+    return source, [symbols[place] for place in order[: -(-3 * len(symbols) // 4)]]
+
+
 def svo_sov(length: int, alphabet: int, generator: np.random.Generator) -> Pair:
     """Return a sentence, and the same with the verb of its main clause last."""
     return grammar("svo_sov").draw(length, _numbers("svo_sov", alphabet), generator)
@@ -219,9 +245,18 @@ DRAWS: dict[Kind, _Draw] = {
     "copy": copy,
     "reversal": reversal,
     "bigram_flip": bigram_flip,
+    "associative_recall": associative_recall,
+    "priority_sort": priority_sort,
     "svo_sov": svo_sov,
     "gender": gender,
 }
+
+
+def has_length(kind: Kind, length: int) -> bool:
+    """Return whether the function of a kind takes sources of this length; a grammar tells when it draws."""
+    if kind == "associative_recall":
+        return length % (_ITEM + 1) == 0 and length >= 3 * (_ITEM + 1)
+    return kind not in ("bigram_flip", "priority_sort") or length % 2 == 0
 
 
 def symbols_of(kind: Kind, alphabet: int) -> Pair:
@@ -229,4 +264,5 @@ def symbols_of(kind: Kind, alphabet: int) -> Pair:
     if kind in ("svo_sov", "gender"):
         return grammar(kind).words(_numbers(kind, alphabet))
     symbols = [str(symbol) for symbol in range(alphabet)]
-    return symbols, symbols
+    more = {"associative_recall": [";", "?"], "priority_sort": [f"p{place}" for place in range(alphabet)]}
+    return symbols + more.get(kind, []), symbols

@@ -54,7 +54,8 @@ class Transduction(PairTask):
     See :class:`~treemem.tasks.transduction.pair_task.PairTask` for its data.
 
     Args:
-        kind: ``"copy"``, ``"reversal"``, ``"bigram_flip"``, or a synchronous grammar: ``"svo_sov"``, ``"gender"``.
+        kind: ``"copy"``, ``"reversal"``, ``"bigram_flip"``, ``"associative_recall"``, ``"priority_sort"``, or a
+            synchronous grammar: ``"svo_sov"``, ``"gender"``.
         alphabet: number of symbols; of a grammar, about the number of source symbols. The published examples need 128.
 
     Raises:

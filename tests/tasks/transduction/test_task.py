@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -20,7 +21,7 @@ from treemem.networks import NetworkConfig
 from treemem.records import read_records, write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.transduction import Transduction, TransductionDataOptions
-from treemem.tasks.transduction.grammars import DRAWS, GENDER, SVO_SOV, Grammar, Kind, symbols_of
+from treemem.tasks.transduction.grammars import DRAWS, GENDER, SVO_SOV, Grammar, Kind, has_length, symbols_of
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -83,10 +84,27 @@ def agreeing(words: list[str]) -> list[str]:
     return found
 
 
+def recalled(words: list[str]) -> list[str]:
+    *items, query = [each.split() for each in re.split(r"[;?]", " ".join(words))[1:]]
+    return items[items.index(query) + 1]
+
+
+def by_priority(words: list[str]) -> list[str]:
+    """Take the earliest of the highest priorities, again and again."""
+    left = [(int(priority[1:]), symbol) for symbol, priority in zip(words[::2], words[1::2], strict=True)]
+    found = []
+    for _ in range(-(-len(left) * 3 // 4)):
+        best = max(left, key=lambda pair: pair[0])
+        found.append(left.pop(left.index(next(pair for pair in left if pair[0] == best[0])))[1])
+    return found
+
+
 TRANSDUCE = {
     "copy": list,
     "reversal": lambda words: words[::-1],
     "bigram_flip": flipped,
+    "associative_recall": recalled,
+    "priority_sort": by_priority,
     "svo_sov": verb_last,
     "gender": agreeing,
 }
@@ -104,7 +122,7 @@ def test_the_published_pairs_are_pairs_of_the_grammars(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @given(length=st.integers(3, 60), alphabet=st.integers(1, 40), seed=st.integers(0, 10_000))
 def test_source_and_target_of_a_derivation_fit_together(kind: Kind, length: int, alphabet: int, seed: int) -> None:
-    length += length % 2 if kind == "bigram_flip" else 0
+    length = next(each for each in range(length, length + 12) if has_length(kind, each))
     source, target = DRAWS[kind](length, alphabet, np.random.default_rng(seed))
     assert len(source) == length
     assert target == TRANSDUCE[kind](source)
@@ -156,13 +174,26 @@ def test_a_target_counts_up_to_its_first_error() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_are_read_back_from_files(kind: Kind, tmp_path: Path) -> None:
     task = Transduction(kind, alphabet=8)
-    forest = task.make_data(SMALL).forest
+    forest = task.make_data(replace(SMALL, train_lengths=(8, 12), test_lengths=(8, 16))).forest
     for name in ("pairs.jsonl", "pairs.csv"):
         write_records(tmp_path / name, list(task.records_of(forest)))
         found = task.make_data(TransductionDataOptions(path=str(tmp_path / name))).forest
         assert found == forest
         assert task.examples(found).digest() == task.examples(forest).digest()
-    assert all(record["length"] % 2 == 0 for record in task.records_of(forest) if kind == "bigram_flip")
+    assert all(has_length(kind, record["length"]) for record in task.records_of(forest))
+
+
+@pytest.mark.parametrize(
+    ("kind", "lengths", "rule"),
+    [
+        ("bigram_flip", (5, 5), "even, and data asks train for 5 to 5"),
+        ("priority_sort", (7, 7), "even, and data asks train for 7 to 7"),
+        ("associative_recall", (3, 11), "a multiple of 4, from 12 up, and data asks train for 3 to 11"),
+    ],
+)
+def test_lengths_that_a_kind_does_not_have_are_told(kind: Kind, lengths: tuple[int, int], rule: str) -> None:
+    with pytest.raises(RecipeError, match=f"the length of a source of {kind} is {rule}"):
+        Transduction(kind, alphabet=8).make_data(replace(SMALL, train_lengths=lengths))
 
 
 def test_a_file_without_targets_holds_sources(tmp_path: Path) -> None:
