@@ -207,7 +207,7 @@ class DeepLSTMReader(PairEncoder):
     def reset_parameters(self) -> None:
         """Draw new weights."""
         for module in (self.delimiter, *self.layers):
-            module.reset_parameters()  # type: ignore[operator]
+            module.reset_parameters()
         self.reset_embedding()
 
     def run(self, first: Side, second: Side) -> PairOutput:
