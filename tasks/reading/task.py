@@ -41,7 +41,8 @@ class Reading(ClassificationTask):
     """Which entity of a document belongs in place of the query's placeholder (Hermann et al. 2015), by length.
 
     Entities are anonymous: ``@entity0``, ``@entity1``, ..., drawn at random for each document, so that nothing is to be
-    known about them. As in the paper, a network chooses among all markers, not only among those of the document.
+    known about them. A network chooses among all markers, not only among those of the document; in the paper, among
+    all words.
 
     Data are forests of two adjacent binary trees over words, document and query. ``tree_data`` has one entry for each
     text: ``label``, the number of the answer's marker (-1 if it is not known), and ``split`` if they are divided.
