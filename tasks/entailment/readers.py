@@ -22,7 +22,6 @@ from treemem.trees.record_reader import split_of, text_of
 from treemem.trees.tree import Tree
 
 CLASSES = ("entailment", "neutral", "contradiction")
-"""Label of the root that joins the two sentences of a pair."""
 SIDES = (
     ("sentence1_binary_parse", "sentence2_binary_parse"),
     ("sentence1", "sentence2"),

@@ -27,8 +27,6 @@ from treemem.trees.source_text import shorten
 MOST_OPERATIONS = 12
 """Larger numbers of operations count as this one."""
 
-"""Label of the root that joins the two formulas of a pair."""
-
 _HEADER = ("n_ops", "label", "left", "right")
 _SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
 _NUMBERS = ("operations", "n_ops")  # likewise

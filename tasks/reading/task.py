@@ -32,7 +32,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 UNKNOWN = "<unk>"
-_UNIT = "texts"
 _LABEL = "the number of the answer's entity marker, or -1 (not known), for each text"
 
 
@@ -178,7 +177,7 @@ class Reading(ClassificationTask):
             GraphError: a document without a query.
             RecipeError: an unknown split.
         """
-        data, tree_data = separate_pairs(data, _UNIT)
+        data, tree_data = separate_pairs(data, QuestionRecords.unit)
         label = label_numbers(tree_data.get("label"), len(data) // 2, self.num_entities, _LABEL)
         words = (np.diff(data.begin)[::2] + 1) // 2  # a binary tree of n words has 2 n - 1 nodes
         group = 2 ** np.ceil(np.log2(np.maximum(words, 1))).astype(np.int64)

@@ -160,7 +160,7 @@ def test_most_variables_are_numbered_as_a_parsed_text_has_them(data: EquationDat
     table = ExpressionTable()
     equations = [equation for equation in table.from_forest(data.forest) if len(table.variable_indexes(equation)) > 1]
     numbered = [table.children[equation] == table.renumbered(*table.children[equation]) for equation in equations]
-    assert 0.6 < np.mean(numbered) < 0.95
+    assert 0.78 < np.mean(numbered) < 0.95  # without a share that is numbered it is 0.68
 
 
 def test_a_recipe_chooses_the_version() -> None:
