@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from treemem.errors import RecipeError, near_names
 
-_Choice = TypeVar("_Choice", bound=str)
+_Choice = TypeVar("_Choice", bound="str | int")
 
 
 def checked_count(name: str, value: Any, least: int = 1) -> int:
@@ -33,7 +33,8 @@ def checked_choice(name: str, value: _Choice, known: Sequence[_Choice]) -> _Choi
         RecipeError: it is not. The message has the near names.
     """
     if value not in known:
-        raise RecipeError(f"{name}={_shown(value)} is none of {', '.join(known)}{near_names(str(value), known)}")
+        names = list(map(str, known))
+        raise RecipeError(f"{name}={_shown(value)} is none of {', '.join(names)}{near_names(str(value), names)}")
     return value
 
 

@@ -34,16 +34,19 @@ _VECTORS = {
     "END": ("ends.vectors", 1),
     "past_transition_features": ("features.vectors", 0),
     "past_non_transition_features": ("features.vectors", 1),
+    "yes_transition": ("features.vectors", 0),
+    "no_transition": ("features.vectors", 1),
 }
 
 
 def check_crvnn(arrays: Arrays, **options: Any) -> None:
     """The batch as the authors' code runs it, with gradients; each sequence alone on both engines."""
     theirs = dict(arrays)
+    features = [name for name in ("param.past_transition_features", "param.yes_transition") if name in arrays]
     layer = CRvNN(
         arrays["input"].shape[2],
         VOCABULARY,
-        transition_features=arrays.get("param.past_transition_features", arrays["lengths"][:0]).size,
+        transition_features=arrays[features[0]].size if features else 0,
         window=int(arrays.get("window_size", 5)),
         threshold=float(arrays["stop_threshold"]),
         cell_size=len(arrays["param.wcell1.bias" if "param.wcell1.bias" in arrays else "param.wcell1.linear.bias"]),
@@ -52,7 +55,7 @@ def check_crvnn(arrays: Arrays, **options: Any) -> None:
     vectors = {name: place for name, place in _VECTORS.items() if f"param.{name}" in theirs}
     for name, (ours, row) in vectors.items():
         with torch.no_grad():
-            layer.get_parameter(ours)[row] = torch.from_numpy(theirs.pop(f"param.{name}"))
+            layer.get_parameter(ours)[row] = torch.from_numpy(theirs.pop(f"param.{name}")).flatten()
     names = load(layer, theirs, _NAMES)
     lengths = torch.from_numpy(arrays["lengths"])
     inputs = torch.from_numpy(arrays["input"]).clone().requires_grad_()
@@ -70,7 +73,7 @@ def check_crvnn(arrays: Arrays, **options: Any) -> None:
     for name, (ours, row) in vectors.items():
         gradient = layer.get_parameter(ours).grad
         assert gradient is not None
-        same(gradient[row], arrays[f"grad.{name}"], f"gradient of {name}")
+        same(gradient[row], arrays[f"grad.{name}"].flatten(), f"gradient of {name}")
     leaves, ends = layer.leaves(inputs), layer.leaves(layer.ends.vectors)
     for engine in ENGINES:
         alone = continuous_recursion(leaves, ends, lengths, layer.weights(), engine=engine)
@@ -81,5 +84,6 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     "crvnn.npz": check_crvnn,
     "crvnn_halting.npz": check_crvnn,
     "crvnn_plain_options.npz": partial(check_crvnn, modulated=False, activation="relu"),
+    "crvnn_eq6.npz": partial(check_crvnn, equation=6),
     "crvnn_separate_norms.npz": partial(check_crvnn, separate_norms=True),
 }

@@ -53,6 +53,7 @@ NETWORKS = [
     NetworkConfig("GumbelTreeLSTM", {"leaf": "bilstm", "intra_attention": True}),
     NetworkConfig("CRvNN", {"transition_features": 2, "embedding_size": 5, "dropout": 0.1}),
     NetworkConfig("CRvNN", {"window": 3, "modulated": False, "separate_norms": True, "engine": "naive"}),
+    NetworkConfig("CRvNN", {"equation": 6}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 3, "embedding_size": 5, "temperature": 0.5}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 2, "baseline": "value", "engine": "naive"}),
     NetworkConfig("RRNet", {"policy_size": 3, "temperature": 0.5, "baseline": "value"}),

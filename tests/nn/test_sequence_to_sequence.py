@@ -20,6 +20,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"memory": "deque", "cell": "RNN", "num_layers": 2},
     {"encoder": "separate", "memory": "queue"},
     {"memory": "register", "cell": "GRU"},
+    {"memory": "register", "memory_options": {"rows": 5, "similarity": "cosine", "write": "erase-and-add"}},
     {"encoder": "separate", "attention": "dot"},
     {"encoder": "separate", "attention": "bilinear", "fusion": "late", "cell": "GRU"},
     {"encoder": "separate", "attention": "additive", "memory": "superposition", "num_layers": 2},
@@ -164,7 +165,15 @@ def test_a_trace_holds_the_strengths_and_actions_of_a_stack() -> None:
     torch.testing.assert_close(read, push[0].clamp(max=1) * trace["value"][0, 0, 0])
 
 
+def test_options_of_the_memory_reach_it() -> None:
+    network = network_of(memory="register", memory_options={"rows": 5}).eval()
+    trace = network(batch_of(([2, 3], [])), trace=True).trace
+    assert trace["memory"].shape[-2:] == (5, 3)
+
+
 def test_wrong_options_and_batches_are_refused() -> None:
+    with pytest.raises(RecipeError, match="cannot be made with"):
+        network_of(memory="register", memory_options={"columns": 5})
     with pytest.raises(RecipeError, match="set encoder: separate"):
         network_of(attention="dot")
     with pytest.raises(RecipeError, match="set attention to"):

@@ -97,6 +97,8 @@ LAYERS = [
     (GumbelTreeLSTM, {"leaf": "bilstm", "hidden_size": 7}, "hidden_size=7 must be even: each direction has half of it"),
     (GumbelTreeLSTM, {"temperature": 0}, "temperature must be above 0, not 0"),
     (CRvNN, {"window": 4}, "window=4 must be odd: as many neighbours on the left as on the right"),
+    (CRvNN, {"equation": 7}, "equation=7 is none of 5, 6"),
+    (CRvNN, {"equation": 6, "transition_features": 3}, "equation 6 adds them to states of width 8; set 0 or 8"),
     (CRvNN, {"threshold": 2}, "threshold must be a probability"),
     (CRvNN, {"activation": "tanh"}, "activation='tanh' is none of gelu, relu"),
     (CRvNN, {"cell_size": 0}, "cell_size must be at least 1"),

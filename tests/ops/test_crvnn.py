@@ -21,16 +21,19 @@ OPTIONS: list[dict[str, Any]] = [
     {"threshold": 0.3},
     {"features": None, "num_neighbors": 1, "modulated": False, "activation": "relu"},
     {"features": None, "num_neighbors": 3, "threshold": 0.1},
+    {"equation": 6, "threshold": 0.05},
+    {"equation": 6, "features": None, "num_neighbors": 1, "modulated": False},
 ]
 
 
 def tensors(options: dict[str, Any], seed: int = 0) -> list[Tensor]:
     torch.manual_seed(seed)
-    of_features = 0 if "features" in options else FEATURES
-    width = (2 * options.get("num_neighbors", 2) + 1) * SIZE + of_features
+    added = options.get("equation") == 6  # to the states, so of their width
+    features = SIZE if added else FEATURES
+    width = (2 * options.get("num_neighbors", 2) + 1) * SIZE + (0 if added or "features" in options else features)
     maps = [(6, 2 * SIZE), (4 * SIZE, 6), (SIZE, width), (1, SIZE)]
     shapes = [shape for map_shape in maps for shape in (map_shape, map_shape[:1])]
-    return [torch.randn(shape).double() / 2 for shape in [*shapes, (SIZE,), (SIZE,), (2, SIZE), *[(FEATURES,)] * 2]]
+    return [torch.randn(shape).double() / 2 for shape in [*shapes, (SIZE,), (SIZE,), (2, SIZE), *[(features,)] * 2]]
 
 
 def weights(of: list[Tensor], options: dict[str, Any]) -> CRvNNWeights:
@@ -100,3 +103,7 @@ def test_the_penalty_is_zero_if_at_some_step_only_the_last_token_is_left(engine:
     kept = continuous_recursion(leaves, own[10], lengths, weights(own, {"threshold": 1e-9}), engine=engine)
     assert kept.penalty[0] == 0
     assert kept.penalty[1] > 0
+
+    options = {"equation": 6}  # has no exception
+    own = tensors(options)
+    assert continuous_recursion(leaves, own[10], lengths, weights(own, options), engine=engine).penalty[0] > 0

@@ -19,7 +19,13 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
-from treemem.ops.crvnn import CRvNNEngine, CRvNNWeights, TransitionFeatures, continuous_recursion
+from treemem.ops.crvnn import (
+    CRvNNEngine,
+    CRvNNWeights,
+    NeighborEquation,
+    TransitionFeatures,
+    continuous_recursion,
+)
 from treemem.ops.gated_recursive import CellActivation
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
@@ -59,6 +65,12 @@ class CRvNN(SequenceEncoder):
     This is what the authors' code runs on one sequence. In a batch their ``m`` is the largest of the batch, and a
     sequence shorter than the longest can take one step more than it has tokens; here a sequence is read as if alone.
     With ``transition_features=0, separate_norms=True, threshold=0.1`` it is the CRvNN of the authors' code of 2023.
+
+    With ``equation=6``, as the paper's equation 6 and the class ``CRvNN2`` of the authors' code have it, ``R_ij`` is
+    ``e_j`` times the product of ``1 - e_m`` over the positions ``m`` between. Features as wide as a state are added to
+    the states that the score and the neighbours read, the constant is 1e-9 in place of 1e-8, ``"halt"`` has no
+    exception, and the maps start as torch has it.
+
     Weights start uniform as Glorot and Bengio 2010 have it, biases at 0, START, END, ``f_yes`` and ``f_no`` from the
     standard normal distribution.
 
@@ -70,7 +82,9 @@ class CRvNN(SequenceEncoder):
         hidden_size: width of states.
         vocabulary: the labels.
         window: how many positions the score reads, odd, at least 3.
-        transition_features: width of ``f``; 0: the score does not read it.
+        transition_features: width of ``f``; 0: the score does not read it. With ``equation=6`` it is 0 or
+            ``hidden_size``. None: 64, or ``hidden_size``.
+        equation: of the paper, 5 or 6, by which neighbours are computed.
         modulated: whether ``p`` has ``(L a)_i`` and ``(R a)_i``; without them there is ``2e-8`` in place of ``4e-8``.
         threshold: see above.
         separate_norms: whether leaves have a layer norm of their own, not that of the cell.
@@ -104,7 +118,8 @@ class CRvNN(SequenceEncoder):
         vocabulary: Vocabulary,
         *,
         window: int = 5,
-        transition_features: int = 64,
+        transition_features: int | None = None,
+        equation: NeighborEquation = 5,
         modulated: bool = True,
         threshold: float = 0.01,
         separate_norms: bool = False,
@@ -120,7 +135,15 @@ class CRvNN(SequenceEncoder):
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         if checked_count("window", window, least=3) % 2 == 0:
             raise RecipeError(f"window={window} must be odd: as many neighbours on the left as on the right")
+        self.equation: NeighborEquation = checked_choice("equation", equation, get_args(NeighborEquation))
+        if transition_features is None:
+            transition_features = 64 if equation == 5 else hidden_size
         checked_count("transition_features", transition_features, least=0)
+        if equation == 6 and transition_features not in (0, hidden_size):
+            raise RecipeError(
+                f"transition_features={transition_features}: equation 6 adds them to states of width {hidden_size}; "
+                f"set 0 or {hidden_size}"
+            )
         checked_flag("separate_norms", separate_norms)
         self.window = window
         self.modulated = checked_flag("modulated", modulated)
@@ -132,7 +155,8 @@ class CRvNN(SequenceEncoder):
         self.leaf_map = torch.nn.Linear(self.embedding_size, hidden_size)
         self.leaf_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON) if separate_norms else None
         self.cell = GatedCell(hidden_size, None if cell_size is None else checked_count("cell_size", cell_size))
-        self.window_map = torch.nn.Linear(window * hidden_size + transition_features, hidden_size)
+        read = window * hidden_size + (transition_features if equation == 5 else 0)
+        self.window_map = torch.nn.Linear(read, hidden_size)
         self.score_map = torch.nn.Linear(hidden_size, 1)
         self.features = _Vectors(2, transition_features) if transition_features else None
         self._reset_maps()
@@ -144,7 +168,9 @@ class CRvNN(SequenceEncoder):
 
     def _reset_maps(self) -> None:
         for module in self.modules():
-            if isinstance(module, torch.nn.Linear):
+            if isinstance(module, torch.nn.Linear) and self.equation == 6:
+                module.reset_parameters()
+            elif isinstance(module, torch.nn.Linear):
                 torch.nn.init.xavier_uniform_(module.weight)
                 torch.nn.init.zeros_(module.bias)
 
@@ -165,6 +191,7 @@ class CRvNN(SequenceEncoder):
             Affine.of(self.window_map),
             Affine.of(self.score_map),
             None if self.features is None else TransitionFeatures(*self.features.vectors),
+            equation=self.equation,
             num_neighbors=self.window // 2,
             modulated=self.modulated,
             activation=self.activation,

@@ -46,6 +46,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         num_layers: number of stacked cells.
         memory: the memory that the cells control, or ``"none"``.
         memory_size: width of the memory's values.
+        memory_options: options of the memory, such as ``{"rows": 64}`` of a register memory.
         embedding_size: width of the symbols' vectors.
         encoder: ``"shared"``: one network for source and target; ``"separate"``: two.
         attention: of the decoder to the outputs of a separate encoder, see :class:`~treemem.nn.ReadOnlyMemory`.
@@ -76,6 +77,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         num_layers: int = 1,
         memory: MemoryName = "none",
         memory_size: int = 64,
+        memory_options: Mapping[str, Any] | None = None,
         embedding_size: int = 64,
         encoder: Literal["shared", "separate"] = "shared",
         attention: Literal["none", "dot", "bilinear", "additive"] = "none",
@@ -100,7 +102,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.beam_size, self.points = checked_count("beam_size", beam_size), output == "pointer"
 
         def driving(attended: list[Memory]) -> StepCell:
-            memories = [*attended, *named_memories(memory)]
+            memories = [*attended, *named_memories(memory, memory_options)]
             return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)
 
         self.cell = driving([] if attention == "none" else [ReadOnlyMemory(hidden_size, attention)])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from treemem.ops.crvnn.naive import naive_recursion
 from treemem.ops.crvnn.sequences import CRvNNEngine, continuous_recursion, with_ends
-from treemem.ops.crvnn.weights import CRvNNWeights, Recursion, TransitionFeatures
+from treemem.ops.crvnn.weights import CRvNNWeights, NeighborEquation, Recursion, TransitionFeatures
 
 __all__ = [
     "CRvNNEngine",
     "CRvNNWeights",
+    "NeighborEquation",
     "Recursion",
     "TransitionFeatures",
     "continuous_recursion",

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
-from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, Recursion
+from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, NeighborEquation, Recursion
 from treemem.ops.gated_recursive import gated_pairs
 
 
@@ -74,7 +74,7 @@ def fused_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNW
             if not len(which):
                 break
             rows = rows.at(to_device(which, states.device), int(lengths_left.max()) + 2)
-    parts = [_result(each, size - 2) for each in ended]
+    parts = [_result(each, size - 2, weights.equation) for each in ended]
     order = torch.cat([each.number for each in ended]).argsort()
     return Recursion(*(torch.cat(each).index_select(0, order) for each in zip(*parts, strict=True)))
 
@@ -86,14 +86,18 @@ def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
     length = rows.lengths[:, None]
     token = ((place >= 1) & (place <= length)).to(states)
     movable = (place >= 1) & (place < length)
-    neighbors = _neighbors(existence)  # on the left, then on the right
+    neighbors = _neighbors(existence, weights.equation)  # on the left, then on the right
     left, right = neighbors.split(size, 1)
-    next_left, next_right = (neighbors @ states).split(size, 1)
-    read = [next_left, states, next_right]
+    seen = states
+    if weights.features is not None and weights.equation == 6:
+        given, absent = weights.features
+        seen = states + absent + rows.taken[:, :, None] * (given - absent)
+    next_left, next_right = (neighbors @ seen).split(size, 1)
+    read = [next_left, seen, next_right]
     for _ in range(weights.num_neighbors - 1):
         read = [left @ read[0], *read, right @ read[-1]]
     hidden = functional.linear(torch.cat(read, 2), weights.window.weight[:, : len(read) * width], weights.window.bias)
-    if weights.features is not None:
+    if weights.features is not None and weights.equation == 5:
         of_features = weights.window.weight[:, len(read) * width :]
         absent = of_features @ weights.features.absent
         change = of_features @ (weights.features.given - weights.features.absent)
@@ -101,7 +105,7 @@ def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
     scores = linear(functional.gelu(hidden), weights.score).squeeze(2)
     highest = scores.masked_fill(place > length + 1, -torch.inf).amax(1, keepdim=True).clamp(min=0)
     moves = (scores.masked_fill(~movable, -torch.inf) - highest).exp()
-    among = moves + (-highest).exp() + EPSILON * (4 if weights.modulated else 2)
+    among = moves + (-highest).exp() + EPSILON[weights.equation] * (4 if weights.modulated else 2)
     if weights.modulated:
         among = among + (neighbors @ moves[:, :, None]).view(count, 2, size).sum(1)
     gives_way = moves / among
@@ -124,19 +128,24 @@ def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
     return _Rows(rows.number, rows.lengths, new_states, new_existence, taken, total, remaining > 1, ended_well)
 
 
-def _neighbors(existence: torch.Tensor) -> torch.Tensor:
+def _neighbors(existence: torch.Tensor, equation: NeighborEquation) -> torch.Tensor:
     """Return the neighbours on the left, then on the right, ``[rows, 2 * positions, positions]``.
 
     Sums are not differences of cumulative sums: rounding would leave a little existence where there must be none.
     """
     size = existence.shape[1]
     both = torch.stack([existence.flip(1), existence], 1)
-    until = both[:, :, None].expand(-1, -1, size, -1).triu(1).cumsum(3).clamp(max=1)
-    neighbors = until - functional.pad(until[..., :-1], (1, 0))
+    own = both[:, :, None].expand(-1, -1, size, -1).triu(1)
+    if equation == 6:
+        lack = (1 - own + EPSILON[6] * own.new_ones(size, size).triu(1)).cumprod(3)
+        neighbors = own * functional.pad(lack[..., :-1], (1, 0), value=1)
+    else:
+        until = own.cumsum(3).clamp(max=1)
+        neighbors = until - functional.pad(until[..., :-1], (1, 0))
     return torch.cat([neighbors[:, 0].flip(1, 2), neighbors[:, 1]], 1)
 
 
-def _result(rows: _Rows, longest: int) -> Recursion:
+def _result(rows: _Rows, longest: int, equation: NeighborEquation) -> Recursion:
     """Return what a recursion gives of rows that have ended."""
     positions = rows.states.shape[1] - 2
     place = torch.arange(positions, device=rows.states.device)
@@ -146,8 +155,8 @@ def _result(rows: _Rows, longest: int) -> Recursion:
     existence = rows.existence[:, tokens].masked_fill(~token, 0)
     total = rows.total[:, tokens].masked_fill(~token, 0)
     last = (rows.lengths - 1)[:, None]
-    share = existence.gather(1, last).squeeze(1) / (existence.sum(1) + EPSILON * rows.lengths)
-    penalty = -(share + EPSILON).log() * ~rows.ended_well
+    share = existence.gather(1, last).squeeze(1) / (existence.sum(1) + EPSILON[equation] * rows.lengths)
+    penalty = -(share + EPSILON[equation]).log() * (~rows.ended_well | (equation == 6))
     encoding = states.gather(1, last[:, :, None].expand(-1, -1, states.shape[2])).squeeze(1)
     wider = longest - positions
     return Recursion(functional.pad(states, (0, 0, 0, wider)), encoding, penalty, functional.pad(total, (0, wider)))

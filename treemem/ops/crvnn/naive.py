@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.affine import linear
-from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, Recursion
+from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, NeighborEquation, Recursion
 from treemem.ops.gated_recursive import gated_cell
 
 
@@ -21,7 +21,7 @@ def naive_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNW
         lengths: numbers of tokens, int64 ``[sequences]``, at least 1.
         weights: and options.
     """
-    size = states.shape[1]
+    size, epsilon = states.shape[1], EPSILON[weights.equation]
     place = torch.arange(size, device=states.device)
     length = lengths[:, None]
     present = (place <= length + 1).to(states)[:, :, None]
@@ -35,22 +35,26 @@ def naive_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNW
     ended_well = torch.zeros_like(going)
     total = torch.zeros_like(existence)
     for step in range(1, size - 1):
-        right = _right_neighbors(existence[:, :, 0])
-        left = _right_neighbors(existence[:, :, 0].flip(1)).flip(1, 2)
-        on_left, on_right = [states], [states]
+        right = _right_neighbors(existence[:, :, 0], weights.equation)
+        left = _right_neighbors(existence[:, :, 0].flip(1), weights.equation).flip(1, 2)
+        features = None
+        if weights.features is not None:
+            features = taken * weights.features.given + (1 - taken) * weights.features.absent
+        seen = states if features is None or weights.equation == 5 else states + features
+        on_left, on_right = [seen], [seen]
         for _ in range(weights.num_neighbors):
             on_left.insert(0, left @ on_left[0])
             on_right.append(right @ on_right[-1])
         read = [*on_left, *on_right[1:]]
-        if weights.features is not None:
-            read.append(taken * weights.features.given + (1 - taken) * weights.features.absent)
+        if features is not None and weights.equation == 5:
+            read.append(features)
         scores = linear(functional.gelu(linear(torch.cat(read, 2), weights.window)), weights.score)
         highest = scores.max().clamp(min=0)
         moves = (scores - highest).exp() * movable
         among = [moves, (-highest).exp().expand_as(moves)]
         if weights.modulated:
             among += [left @ moves, right @ moves]
-        gives_way = moves / sum(each + EPSILON for each in among) * movable
+        gives_way = moves / sum(each + epsilon for each in among) * movable
         taken = left @ gives_way * token
         composed = gated_cell(
             on_left[-2],
@@ -70,16 +74,21 @@ def naive_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNW
         if not going.any():
             break
     states, existence, last, total = ((each * token)[:, 1:-1] for each in (states, existence, last, total))
-    share = (existence * last).sum((1, 2)) / (existence + EPSILON).sum((1, 2))
-    penalty = -(share + EPSILON).log() * ~ended_well
+    share = (existence * last).sum((1, 2)) / (existence + epsilon).sum((1, 2))
+    penalty = -(share + epsilon).log() * (~ended_well | (weights.equation == 6))
     return Recursion(states, (states * last).sum(1), penalty, total[:, :, 0])
 
 
-def _right_neighbors(existence: torch.Tensor) -> torch.Tensor:
+def _right_neighbors(existence: torch.Tensor, equation: NeighborEquation) -> torch.Tensor:
     """Return how far position ``j`` is the next one on the right of ``i``, ``[sequences, positions, positions]``.
 
-    Going right from ``i`` it is the existence of ``j`` while their sum is at most 1, and then the rest to 1.
+    Equation 5: going right from ``i`` it is the existence of ``j`` while their sum is at most 1, and then the rest to
+    1. Equation 6: the existence of ``j``, times what the positions between them lack to 1.
     """
-    until = existence[:, None].expand(-1, existence.shape[1], -1).triu(1).cumsum(2)
+    own = existence[:, None].expand(-1, existence.shape[1], -1).triu(1)
+    if equation == 6:
+        lack = (1 - own + EPSILON[6]).log().triu(1).cumsum(2).exp()
+        return own * functional.pad(lack[:, :, :-1], (1, 0), value=1)
+    until = own.cumsum(2)
     before = functional.pad(until[:, :, :-1], (1, 0))
     return until.clamp(max=1) - before.clamp(max=1)

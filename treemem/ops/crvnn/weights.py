@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive import CellActivation, GatedCellWeights
+
+NeighborEquation = Literal[5, 6]
 
 
 class TransitionFeatures(NamedTuple):
@@ -30,7 +32,8 @@ class CRvNNWeights(NamedTuple):
         window: what the hidden layer of the score reads: ``num_neighbors`` neighbours on the left, the farthest first,
             the position, those on the right, then the features; ``[hidden_size, ...]``.
         score: ``[1, hidden_size]``.
-        features: None: the score does not read the last step.
+        features: None: the score does not read the last step. Equation 6 adds them to the states that are read.
+        equation: of the paper, by which neighbours are computed, with what the authors' code has beside it.
         num_neighbors: on each side.
         modulated: whether neighbours compete.
         activation: of the cell.
@@ -42,6 +45,7 @@ class CRvNNWeights(NamedTuple):
     window: Affine
     score: Affine
     features: TransitionFeatures | None
+    equation: NeighborEquation = 5
     num_neighbors: int = 2
     modulated: bool = True
     activation: CellActivation = "gelu"
@@ -55,8 +59,8 @@ class Recursion(NamedTuple):
     Attributes:
         states: of the tokens at the end, ``[sequences, longest, hidden_size]``, 0 at padding.
         encoding: the state of the last token, ``[sequences, hidden_size]``.
-        penalty: ``-log`` of the share of the last token in the existence of all, ``[sequences]``; 0 where at some step
-            it was the only one above the threshold.
+        penalty: ``-log`` of the share of the last token in the existence of all, ``[sequences]``; with equation 5 it is
+            0 where at some step it was the only one above the threshold.
         existence: the sum over the steps of the existence of each token before the step, ``[sequences, longest]``,
             without gradients: the expected step, from 1, at which the token gives way.
     """
@@ -67,5 +71,5 @@ class Recursion(NamedTuple):
     existence: torch.Tensor
 
 
-EPSILON = 1e-8
-"""What the authors' code adds to each term of a sum before dividing by it, and to the argument of the logarithm."""
+EPSILON: dict[NeighborEquation, float] = {5: 1e-8, 6: 1e-9}
+"""What the authors' code adds to each term of a sum before dividing by it, and to the argument of a logarithm."""
