@@ -7,6 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# The tests' operations are small; a second thread gains nothing and waits busily where another process has the core.
+# Libraries read this when they are loaded, and so do the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from hypothesis import settings
@@ -18,7 +22,6 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile("repeatable")
 
-# The tests' operations are small; a second thread gains nothing and waits busily where another process has the core.
 torch.set_num_threads(1)
 
 

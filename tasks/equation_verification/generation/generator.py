@@ -48,11 +48,16 @@ class EquationData:
             number of the equation that was edited; -1 for true ones, or if the edited one is not in the data).
         version: of the generator.
         seed: of the generator.
+        procedure: how the equations were made and tested, for the card.
     """
 
     forest: Forest
     version: str
     seed: int
+    procedure: str = (
+        "True equations are derived from 142 identities; false ones are one edit away from a true one of the same "
+        "depth. Each was tested at 24 real and 24 complex points."
+    )
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -77,8 +82,7 @@ class EquationData:
             f"{len(self)} equations made by treemem's equation generator, version {self.version}, seed {self.seed}.",
             f"SHA-256 of the content: `{self.digest}`",
             "",
-            "True equations are derived from 142 identities; false ones are one edit away from a true one of the same "
-            "depth. Each was tested at 24 real and 24 complex points.",
+            self.procedure,
             "No two are equal up to renaming and swapping.",
             "",
             "| depth | equations | true | training | validation | test |",

@@ -165,7 +165,9 @@ def test_most_variables_are_numbered_as_a_parsed_text_has_them(data: EquationDat
 
 def test_a_recipe_chooses_the_version() -> None:
     task = EquationVerification()
-    assert "version 2" in task.make_data(EquationDataOptions(size=400, version="2")).card
+    card = task.make_data(EquationDataOptions(size=400, version="2")).card
+    assert "version 2" in card
+    assert "28 real and 12 complex points" in card
     with pytest.raises(RecipeError, match=r"data\.version"):
         EquationDataOptions(version="3")
 

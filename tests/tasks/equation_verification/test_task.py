@@ -277,10 +277,10 @@ def test_recipes_train_networks_of_the_task() -> None:
     assert published.data.size == 41_894
     assert published.seeds == (12093, 12345, 45678)
     for recipe in (small, published):
+        task = recipe.make_task()
         for name, network in recipe.networks.items():
-            assert Model(recipe.make_task(), network).state_dict().keys() == (
-                Model(TASK, TASK.networks[name]).state_dict().keys()
-            )
+            own, named = (Model(task, each).state_dict().keys() for each in (network, TASK.networks[name]))
+            assert own == named
 
 
 def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only() -> None:
