@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 VERSION = "2"
 
 _PROCEDURE = (
-    "True equations come from the published procedure and from textbook identities; false ones are edited true ones, or "
+    "True equations come from the published procedure and from textbook identities; false ones are edited true ones or "
     "contain a mistake. Each was tested at 28 real and 12 complex points."
 )
 
