@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treemem.explore.tables import markdown_table
+from treemem.explore.tables import MAJORITY, markdown_table
 from treemem.metrics.score import Score
+from treemem.networks import NetworkConfig, every_network
 from treemem.nn.sequence_encoder import SequenceEncoder
-from treemem.runs.page_tables import Records, percent_of, scores, scores_on
+from treemem.runs.page_tables import Records, metric, percent_of, scores, scores_on
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, Part
 
@@ -22,6 +23,39 @@ def scores_by_group(rows: Mapping[str, Records]) -> dict[str, list[Score]]:
     """Return the mean scores of each row by group, up to the groups of training and beyond them."""
     within, beyond = scores(rows, "test"), scores(rows, BEYOND)
     return {row: [*within[row][:-1], *beyond[row][:-1]] for row in rows}
+
+
+def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> str:
+    """Return a Markdown table of the accuracy beyond training, with a row for each network and a column for each part.
+
+    Of the forms in which a sequence network read trees, the one with the best mean validation accuracy counts.
+
+    Args:
+        parts: name of the column to a part and its finished rows.
+    """
+    lines = [["network", "reads", *parts]]
+    shares = [
+        next((scores_on(runs[0], BEYOND)[-1].majority for runs in rows.values()), None) for _, rows in parts.values()
+    ]
+    lines.append([MAJORITY, "", *map(percent_of, shares)])
+    for name, network in every_network(4).items():
+        cells = [metric(_best_form(name, part, rows), BEYOND) for part, rows in parts.values()]
+        if any(cells):
+            lines.append([name, "tokens" if _reads_tokens(network) else "gold trees", *cells])
+    return markdown_table(lines)
+
+
+def _reads_tokens(network: NetworkConfig) -> bool:
+    return issubclass(network.constructor(), SequenceEncoder)  # type: ignore[arg-type]
+
+
+def _best_form(name: str, part: Part, rows: Mapping[str, Records]) -> Records:
+    """Return the runs of a network in the form that validation prefers; none if a form is not finished."""
+    forms = [row for row in part.rows if row in (name, *(f"{name}, {form}" for form in part.forms))]
+    if not forms or any(row not in rows for row in forms):
+        return []
+    found = scores({row: rows[row] for row in forms}, "validation")
+    return rows[max(forms, key=lambda row: found[row][-1].accuracy)]
 
 
 def best_row(rows: Mapping[str, Records]) -> str:
@@ -47,8 +81,7 @@ def cost_panel(
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for row, runs in rows.items():
         if row in speeds:
-            is_sequence = issubclass(part.rows[row].constructor(), SequenceEncoder)  # type: ignore[arg-type]
             accuracy = scores({row: runs}, BEYOND)[row][-1].accuracy
-            kind = found.setdefault("sequence networks" if is_sequence else "tree networks", {})
+            kind = found.setdefault("sequence networks" if _reads_tokens(part.rows[row]) else "tree networks", {})
             kind[row] = speeds[row]["epoch"], 100 * accuracy
     return found

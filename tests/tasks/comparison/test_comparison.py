@@ -15,6 +15,7 @@ from treemem.runs.study import check_same
 from treemem.task import TASKS
 from treemem.tasks.comparison import comparison
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
+from treemem.tasks.comparison.report import summary_table
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 STUDIES = ("small", "published")
@@ -50,6 +51,26 @@ def test_the_page_is_what_reproduce_writes_from_the_committed_records(tmp_path: 
     assert (tmp_path / "comparison.md").read_text() == (RESULTS / "comparison.md").read_text()
     for plot in tmp_path.glob("*.svg"):
         assert (RESULTS / plot.name).exists()
+
+
+def test_the_readme_has_the_table_of_the_page() -> None:
+    page = (RESULTS / "comparison.md").read_text()
+    table = page[page.index("| network ") : page.index("\n\n", page.index("| network "))]
+    assert "| Tree-RNN " in table
+    assert table in (RESULTS.parents[1] / "README.md").read_text()
+
+
+def test_the_form_that_validation_prefers_counts() -> None:
+    part = next(part for part in PARTS if part.title == "small-equations")
+    rows = part.finished(read_study(RESULTS / FOLDER.page / f"{part.title}.jsonl"))
+    forms = [rows[f"LSTM, {form}"] for form in part.forms]
+    valid = [np.mean([run["scores"]["validation"][-1]["accuracy"] for run in runs]) for runs in forms]
+    beyond = [np.mean([run["scores"][BEYOND][-1]["accuracy"] for run in runs]) for runs in forms]
+    table = summary_table({"equations": (part, rows)}).splitlines()
+    (line,) = (line for line in table if line.startswith("| LSTM "))
+    assert f" {100 * beyond[int(np.argmax(valid))]:.2f} ± " in line
+    assert "tokens" in line
+    assert any(line.startswith("| Tree-LSTM ") and "gold trees" in line for line in table)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
