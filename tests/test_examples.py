@@ -156,8 +156,8 @@ def test_scores_of_a_file_are_written_and_the_log_names_network_seed_and_file(
 def test_too_few_equations_are_refused_before_training(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("--size", "12") == 2
-    assert "data.size is 12, which leaves no equation for validation" in capsys.readouterr().err
+    assert run("--size", "4") == 2
+    assert "data.size is 4, which leaves no equation for validation" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -278,8 +278,8 @@ def test_a_trained_model_comes_back_from_its_checkpoint(network: NetworkConfig, 
     config = network.replace(hidden_size=6)
     with torch.device("meta"):
         assert all(parameter.is_meta for parameter in Model(MoreX(), config).parameters())
-    data = toy_data(40)
-    result = fit(MoreX(), config, data, TrainingOptions(epochs=2, accelerator="cpu"), output=tmp_path, progress=False)
+    data = toy_data(12)
+    result = fit(MoreX(), config, data, TrainingOptions(epochs=1, accelerator="cpu"), output=tmp_path, progress=False)
     loaded = treemem.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict(data), result.model.predict(data))
     torch.manual_seed(0)
