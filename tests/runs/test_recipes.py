@@ -217,6 +217,11 @@ def test_options_of_the_packaged_task_and_networks_are_checked_with_the_recipe(o
         load_recipe("equation_verification/small", [override])
 
 
+def test_a_missing_file_of_the_task_is_no_fault_of_a_network() -> None:
+    with pytest.raises(RecipeError, match=r"task_options.path=/nowhere: there is no file /nowhere/train\.txt"):
+        load_recipe("sentiment/small", ["task_options.path=/nowhere"])
+
+
 def test_an_unknown_recipe_names_the_near_ones() -> None:
     with pytest.raises(RecipeError, match="did you mean equation_verification/small"):
         load_recipe("equation_verification/smal")

@@ -174,6 +174,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     seeds = _parse_seeds(content.get("seeds") or [])
     recipe = Recipe(content["task"], task_options, data, networks, training, seeds)
     task = recipe.make_task()
+    _ = task.vocabulary  # what is wrong with the task is told before the networks
     for name, network in networks.items():
         try:
             weights_of(task, network)
