@@ -57,10 +57,19 @@ def falling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LanguageModeling, "scores", worse)
 
 
-@pytest.mark.parametrize("cell", NETWORKS)
+@pytest.fixture(scope="module", params=NETWORKS)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A cell, and the folder of a run of it that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole") / request.param
+    train(folder, request.param)
+    return request.param, folder
+
+
 @pytest.mark.parametrize("saves", [2, 6, 13])
-def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_numbers(cell: str, saves: int, tmp_path: Path) -> None:
-    train(tmp_path / "whole", cell)
+def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_numbers(
+    whole: tuple[str, Path], saves: int, tmp_path: Path
+) -> None:
+    cell, unbroken = whole
     save, left = RunFolder.save, saves
 
     def saving(self: RunFolder, *rest: Any, best: bool) -> int:
@@ -76,7 +85,7 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_numbers(cell: str, sa
         with pytest.raises(Stopped):
             train(tmp_path / "broken", cell, checkpoint_steps=4)
     train(tmp_path / "broken", cell, resume=True)
-    assert_same(tmp_path / "whole", tmp_path / "broken")
+    assert_same(unbroken, tmp_path / "broken")
 
 
 @pytest.mark.usefixtures("falling")
