@@ -19,6 +19,8 @@ FOLDERS = (
     "listops",
     "logical_inference",
     "language_modeling",
+    "language_modeling/treebank",
+    "sentiment",
     "transduction",
 )
 
