@@ -31,12 +31,10 @@ def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> st
     Of the forms in which a sequence network read trees, the one with the best mean validation accuracy counts.
 
     Args:
-        parts: name of the column to a part and its finished rows.
+        parts: name of the column to a part and its finished rows, at least one.
     """
     lines = [["network", "reads", *parts]]
-    shares = [
-        next((scores_on(runs[0], BEYOND)[-1].majority for runs in rows.values()), None) for _, rows in parts.values()
-    ]
+    shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]
     lines.append([MAJORITY, "", *map(percent_of, shares)])
     for name, network in every_network(4).items():
         cells = [metric(_best_form(name, part, rows), BEYOND) for part, rows in parts.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +42,11 @@ def true_equations(path: Path, depths: tuple[int, int]) -> dict[int, list[Tree]]
 def local_patterns(equation: Tree) -> Counter[str]:
     """Return how often each node with its children, and each path of three nodes, occurs; all variables are alike."""
     found: Counter[str] = Counter()
-    for above, node in _with_parent(equation):
-        children = [_name(child) for child in node.children]
-        if children:
-            found[f"{_name(node)}({', '.join(children)})"] += 1
-        if above is not None:
-            found.update(f"{_name(above)} > {_name(node)} > {child}" for child in children)
+    for node in equation.postorder():
+        if node.children:
+            found[f"{_name(node)}({', '.join(map(_name, node.children))})"] += 1
+        for child in node.children:
+            found.update(f"{_name(node)} > {_name(child)} > {_name(last)}" for last in child.children)
     return found
 
 
@@ -78,31 +77,22 @@ def accuracy_and_patterns(
     return accuracy, names[order[:shown]].tolist(), names[order[::-1][:shown]].tolist()
 
 
-def _with_parent(tree: Tree, above: Tree | None = None) -> Iterator[tuple[Tree | None, Tree]]:
-    yield above, tree
-    for child in tree.children:
-        yield from _with_parent(child, tree)
-
-
 def _name(node: Tree) -> str:
     return "variable" if node.label.startswith("Symbol:") else node.label
 
 
-def _is(node: Tree, label: str) -> bool:
-    return node.label == label
-
-
 def _roots_of_sums(equation: Tree) -> float:
     return sum(
-        _is(node, "Pow") and _is(node.children[0], "Add") and _is(node.children[1], "Half:1/2")
-        for _, node in _with_parent(equation)
+        node.label == "Pow" and [child.label for child in node.children] == ["Add", "Half:1/2"]
+        for node in equation.postorder()
     )
 
 
 def _powers_of_powers_of_sums(equation: Tree) -> float:
     return sum(
-        _is(node, "Pow") and _is(node.children[0], "Pow") and _is(node.children[0].children[0], "Add")
-        for _, node in _with_parent(equation)
+        node.label == node.children[0].label == "Pow" and node.children[0].children[0].label == "Add"
+        for node in equation.postorder()
+        if node.children
     )
 
 
@@ -112,7 +102,7 @@ def _same_function_at_the_roots(equation: Tree) -> float:
 
 
 def _at_least_three_variables(equation: Tree) -> float:
-    return len({node.label for _, node in _with_parent(equation) if node.label.startswith("Symbol:")}) >= 3
+    return len({node.label for node in equation.postorder() if node.label.startswith("Symbol:")}) >= 3
 
 
 _SHAPES: dict[str, Callable[[Tree], float]] = {

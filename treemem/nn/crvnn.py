@@ -67,9 +67,9 @@ class CRvNN(SequenceEncoder):
     With ``transition_features=0, separate_norms=True, threshold=0.1`` it is the CRvNN of the authors' code of 2023.
 
     With ``equation=6``, as the paper's equation 6 and the class ``CRvNN2`` of the authors' code have it, ``R_ij`` is
-    ``e_j`` times the product of ``1 - e_m`` over the positions ``m`` between. Features as wide as a state are added to
-    the states that the score and the neighbours read, the constant is 1e-9 in place of 1e-8, ``"halt"`` has no
-    exception, and the maps start as torch has it.
+    ``e_j`` times the product of ``1 - e_m`` over the positions ``m`` between. ``f`` is as wide as a state: the score
+    reads windows of ``s + f``, and the left side of the cell is ``(L (s + f))_i``. The constant is 1e-9 in place of
+    1e-8, ``"halt"`` has no exception, and the maps start as torch has it.
 
     Weights start uniform as Glorot and Bengio 2010 have it, biases at 0, START, END, ``f_yes`` and ``f_no`` from the
     standard normal distribution.
@@ -167,10 +167,10 @@ class CRvNN(SequenceEncoder):
         self._reset_maps()
 
     def _reset_maps(self) -> None:
+        if self.equation == 6:  # they start as torch has it
+            return
         for module in self.modules():
-            if isinstance(module, torch.nn.Linear) and self.equation == 6:
-                module.reset_parameters()
-            elif isinstance(module, torch.nn.Linear):
+            if isinstance(module, torch.nn.Linear):
                 torch.nn.init.xavier_uniform_(module.weight)
                 torch.nn.init.zeros_(module.bias)
 
