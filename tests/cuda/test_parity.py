@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from device_cases import CASES, outcome, placed
@@ -39,12 +40,24 @@ WAITS = {
 
 
 def compare(name: str, device: str, dtype: torch.dtype) -> None:
-    """Compare all outputs and gradients with those of the plain engine on the CPU."""
+    """Compare all outputs and gradients with those of the plain engine on the CPU in float64.
+
+    The tolerance is 1e-10 in float64 and 1e-5 in float32, of a tensor's largest entry. In float32 it is larger by four
+    times the error of the plain engine in float32: gradients of layer normalisation over almost equal numbers, as at
+    the beginning of a sequence in PRPN, lose digits on any device.
+    """
     torch.manual_seed(0)
     case = CASES[name](8)
-    expected = outcome(placed(case, "cpu", dtype), plain=True)
+    exact = outcome(placed(case, "cpu", torch.float64), plain=True)
+    rounded = outcome(placed(case, "cpu", dtype), plain=True)
     found = outcome(placed(case, device, dtype))
-    assert_same({each: value.cpu() for each, value in found.items()}, expected, name)
+    assert found.keys() == exact.keys()
+    for each, value in exact.items():
+        largest = max(1.0, float(value.abs().max())) if value.numel() else 1.0
+        tolerance = (1e-10 if dtype == torch.float64 else 1e-5) * largest
+        if dtype == torch.float32 and value.numel():
+            tolerance += 4 * float((rounded[each] - value).abs().max())
+        np.testing.assert_allclose(found[each].cpu(), value, rtol=0, atol=tolerance, err_msg=f"{each}, {name}")
 
 
 def with_devices(few: tuple[str, ...]) -> list[Any]:
@@ -57,12 +70,11 @@ def with_devices(few: tuple[str, ...]) -> list[Any]:
 def test_a_device_gives_what_the_plain_engine_gives_on_the_cpu(
     name: str, device: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To 1e-10 in float64 and 1e-5 in float32, of a tensor's largest entry."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # in which cuDNN's LSTM would have 10 bits
     compare(name, device, dtype)
 
 
-@pytest.mark.parametrize(("name", "device"), with_devices(("TreeCell",)))
+@pytest.mark.parametrize(("name", "device"), with_devices(("TreeCell", "SPINN")))
 def test_autocast_to_bfloat16_is_within_two_percent(name: str, device: str) -> None:
     """Of a tensor's largest entry. Gradients behind rectifiers, some of which change sides, are left out."""
     if name.endswith("decoding"):

@@ -15,6 +15,7 @@ from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.affine import Affine, linear
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.disjoint_tree_lstm import (
@@ -247,7 +248,7 @@ class _Leaves(torch.nn.Module):
                 return inputs.new_zeros(*inputs.shape[:2], self.map.out_features)
             packed = torch.nn.utils.rnn.PackedSequence(packing.packed(inputs), torch.tensor(packing.sizes))
             hidden, cell = self.start[:, None, None].expand(-1, -1, packing.sizes[0], -1).contiguous()
-            inputs = packing.padded(self.lstm(packed, (hidden, cell))[0].data)
+            inputs = packing.padded(run_lstm(self.lstm, packed, (hidden, cell))[0].data)
         return linear(inputs, Affine.of(self.map)).tanh()
 
 

@@ -102,15 +102,16 @@ class LSTMStack(torch.nn.Module):
         own: Any = layer
         of_hidden = functional.dropout(own.weight_hh_l0, self.weight_dropout, self.training)
         weights = [own.weight_ih_l0, of_hidden, own.bias_ih_l0, own.bias_hh_l0]
+        differentiable = self.training or torch.is_grad_enabled()  # cuDNN keeps nothing for a backward pass otherwise
         if not inputs.shape[1]:
             return inputs.new_zeros(len(inputs), 0, layer.hidden_size), state
         if packing is None:
             first = [each[None] for each in state]
-            h, hidden, cell = torch.lstm(inputs, first, weights, True, 1, 0.0, self.training, False, True)
+            h, hidden, cell = torch.lstm(inputs, first, weights, True, 1, 0.0, differentiable, False, True)
             return h, (hidden[0], cell[0])
         order = to_device(packing.order, inputs.device)
         back = order.argsort()
         first = [each.index_select(0, order)[None] for each in state]
         sizes = torch.tensor(packing.sizes)
-        h, hidden, cell = torch.lstm(packing.packed(inputs), sizes, first, weights, True, 1, 0.0, self.training, False)
+        h, hidden, cell = torch.lstm(packing.packed(inputs), sizes, first, weights, True, 1, 0.0, differentiable, False)
         return packing.padded(h), (hidden[0].index_select(0, back), cell[0].index_select(0, back))

@@ -14,6 +14,7 @@ from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_lengths import Packing, checked_lengths
@@ -166,7 +167,7 @@ class LSTM(RecurrentEncoder):
     ) -> tuple[torch.Tensor, torch.Tensor, RecurrentState | None]:
         if self.engine == "naive" or self.update_dropout:
             return *self._run_naive(inputs, batch_sizes.tolist()), None
-        outputs, final = self.lstm(torch.nn.utils.rnn.PackedSequence(inputs, batch_sizes), state)
+        outputs, final = run_lstm(self.lstm, torch.nn.utils.rnn.PackedSequence(inputs, batch_sizes), state)
         last = final[0]
         return outputs.data, torch.cat(list(last[-2:]), dim=1) if self.lstm.bidirectional else last[-1], final
 

@@ -18,6 +18,7 @@ from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.ops.spinn import Policy, TransitionRun, policy_steps, transition_actions
 from treemem.schedule.tree_batch import TreeBatch
@@ -209,7 +210,8 @@ class _Value(torch.nn.Module):
         last = self.map.weight.new_zeros(len(inputs), _VALUE_SIZE)
         if packing.sizes:
             packed = packing.packed(inputs).to(last.dtype)
-            _, (hidden, _) = self.lstm(torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(packing.sizes)))
+            of_steps = torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(packing.sizes))
+            _, (hidden, _) = run_lstm(self.lstm, of_steps)
             present = to_device(packing.order[: packing.sizes[0]], inputs.device)
             last = last.index_copy(0, present, hidden[0])
         return self.map(last).squeeze(1)

@@ -125,7 +125,12 @@ class _Transitions(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        d_roots, d_outputs, *_ = gradients
+        with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
+            return None, *without_second_derivative(_Transitions.gradients(ctx, *gradients[:2]))
+
+    @staticmethod
+    def gradients(ctx: Any, d_roots: torch.Tensor | None, d_outputs: torch.Tensor | None) -> list[torch.Tensor]:
+        """Return the gradients of the leaves and of the weights."""
         states, gates, tracked, tracker_gates, cell_weight, _, *of_tracker = ctx.saved_tensors
         steps, sequences, width = len(gates), gates.shape[1], states.shape[1]
         size = width // 2
@@ -186,7 +191,7 @@ class _Transitions(torch.autograd.Function):
             of_weights.append(flat.t() @ tracked[:-1, :, :tracker_size].flatten(0, 1))
             of_weights.append(d_gates.flatten(0, 1).t() @ tracked[1:, :, :tracker_size].flatten(0, 1))
         d_leaves = d_states[: first_created - 1].view(sequences, -1, width)
-        return None, *without_second_derivative([d_leaves, *of_weights])
+        return [d_leaves, *of_weights]
 
 
 def _cell_gradients(
