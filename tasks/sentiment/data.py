@@ -65,6 +65,7 @@ def with_phrases(forest: Forest) -> Forest:
         offsets(size),
         node_data={name: array[node] for name, array in forest.node_data.items()},
         tree_data={name: array[tree[root]] for name, array in forest.tree_data.items()},
+        vectors=forest.vectors,
     )
 
 

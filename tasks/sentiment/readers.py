@@ -17,6 +17,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.sentiment import read_sentiment_trees
 from treemem.trees.tree import Tree
 
+_ROWS_AT_ONCE = 4096
 FILES = {"train": "train.txt", "validation": "dev.txt", "test": "test.txt"}
 
 
@@ -135,6 +136,36 @@ def read_word_vectors(path: str | os.PathLike[str], wanted: Container[str]) -> F
     if not width:
         raise RecipeError(f"there are no vectors in {name}; a line is a word and its numbers, separated by spaces")
     return FoundVectors(words, np.array(rows, np.float32).reshape(len(rows), width))
+
+
+def map_contextual_vectors(path: str | os.PathLike[str], num_words: int) -> NDArray[np.floating]:
+    """Return the array ``[words, width]`` of a file of NumPy, mapped into memory.
+
+    Args:
+        path: of the file (``.npy``).
+        num_words: how many vectors it must have.
+
+    Raises:
+        RecipeError: no such file, another format, another shape or number type, or a number that is not finite.
+    """
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise RecipeError(f"there is no file {os.fspath(path)}") from error
+    except ValueError as error:
+        raise RecipeError(f"{os.fspath(path)} is no array of NumPy; write one with numpy.save(path, array)") from error
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind != "f":
+        raise RecipeError(f"{os.fspath(path)} must have one array of floating-point numbers, [words, width]")
+    if len(found) != num_words or not found.shape[1]:
+        raise RecipeError(
+            f"{os.fspath(path)} has {list(found.shape)} numbers, and train.txt, dev.txt and test.txt have {num_words} "
+            "words; it needs a row for each word, in their order"
+        )
+    for begin in range(0, num_words, _ROWS_AT_ONCE):
+        is_finite = np.isfinite(found[begin : begin + _ROWS_AT_ONCE]).all(1)
+        if not is_finite.all():
+            raise RecipeError(f"row {begin + int(is_finite.argmin())} of {os.fspath(path)} is not finite")
+    return found
 
 
 def _is_number(text: bytes) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -31,9 +32,9 @@ from treemem.task import ClassificationTask
 from treemem.tasks.sentiment.data import SentimentDataOptions, node_classes, root_classes, sentiment_data
 from treemem.tasks.sentiment.published import PUBLISHED_FIGURES
 from treemem.tasks.sentiment.readers import (
-    FoundVectors,
     format_sentiment,
     lower_cased,
+    map_contextual_vectors,
     read_treebank,
     read_word_vectors,
     treebank_files,
@@ -71,6 +72,9 @@ class Sentiment(ClassificationTask):
         vectors: a text file of GloVe or word2vec; see :func:`~treemem.tasks.sentiment.readers.read_word_vectors`. Words
             without a vector there have 0. None: vectors are learned from the trees alone.
         tuned: whether the vectors of the file are trained too.
+        contextual: ``vectors`` is a file of NumPy (``.npy``) with a vector for each word of each sentence, such as the
+            outputs of a language model: ``[words, width]``, in the order of the words of ``train.txt``, ``dev.txt`` and
+            ``test.txt``. It is mapped into memory, so a batch reads its own rows alone. A linear map follows.
         vector_size: width of the vectors; by default that of the file.
         least_count: a word is known if it has a vector, or is in the training sentences so often. Others are read as
             ``<unk>``.
@@ -98,6 +102,7 @@ class Sentiment(ClassificationTask):
     supervision: Supervision = "nodes"
     vectors: str | None = None
     tuned: bool = False
+    contextual: bool = False
     vector_size: int | None = None
     least_count: int = 2
     lower: bool = False
@@ -109,8 +114,10 @@ class Sentiment(ClassificationTask):
         checked_choice("supervision", self.supervision, get_args(Supervision))
         checked_count("least_count", self.least_count)
         checked_probability("dropout", self.dropout)
-        for name in ("tuned", "lower"):
+        for name in ("tuned", "contextual", "lower"):
             checked_flag(name, getattr(self, name))
+        if self.tuned and self.contextual:
+            raise RecipeError("contextual vectors belong to sentences and are not trained; leave out tuned")
         if self.vector_size is not None:
             checked_count("vector_size", self.vector_size)
 
@@ -122,8 +129,7 @@ class Sentiment(ClassificationTask):
 
     @property
     def _vector_size(self) -> int | None:
-        found = None if self.vectors is None else self._files.found
-        return self.vector_size if found is None else found.vectors.shape[1]
+        return self.vector_size if self.vectors is None else self._files.vectors.shape[1]
 
     @property
     def treebank(self) -> Forest:
@@ -146,9 +152,9 @@ class Sentiment(ClassificationTask):
             )
         paths = [*treebank_files(self.path), *([] if self.vectors is None else [Path(self.vectors)])]
         changed = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
-        files = _read_files(self.path, self.vectors, self.lower, changed)
-        width = None if files.found is None else files.found.vectors.shape[1]
-        if width is not None and self.vector_size not in (None, width):
+        files = _read_files(self.path, self.vectors, self.contextual, self.lower, changed)
+        width = files.vectors.shape[1]
+        if self.vectors is not None and self.vector_size not in (None, width):
             raise RecipeError(
                 f"the vectors in {self.vectors} have {width} numbers, and vector_size is {self.vector_size}; leave "
                 "vector_size out, or give another file"
@@ -160,10 +166,9 @@ class Sentiment(ClassificationTask):
         """``<unk>`` and the known words, in the order of their first places; without ``path`` there are no words."""
         if self.path is None:
             return Vocabulary([UNKNOWN], [(CONSTITUENT, 2)])
-        forest, found = self._files
+        forest, with_vector, _ = self._files
         training = forest[np.flatnonzero(forest.tree_data["split"] == SPLITS[0])]
         counts = Counter(_words(training).tolist())
-        with_vector = {} if found is None else found.words
         words = [
             forest.labels[number]
             for number in dict.fromkeys(_words(forest).tolist())
@@ -173,16 +178,22 @@ class Sentiment(ClassificationTask):
         return Vocabulary(leaves, [(CONSTITUENT, 2)], unknown=UNKNOWN)
 
     def prepared(self, network: nn.Module, vocabulary: Vocabulary) -> nn.Module:
-        """Return the network with the vectors of the file; those of a checkpoint take their place."""
+        """Return the network with the vectors of the file, or made to read those of sentences.
+
+        The vectors of words in a checkpoint take the place of those of the file.
+        """
         if self._vector_size is None:
             return network
+        if self.contextual:
+            network.read_features(self._vector_size)  # type: ignore[operator]
+            return network
         vectors = torch.zeros(vocabulary.num_leaves, self._vector_size)
-        found = None if self.vectors is None else self._files.found
-        if found is not None and vectors.device.type != "meta":
-            rows = [(row, found.words[word]) for row, word in enumerate(vocabulary.leaves) if word in found.words]
+        if self.vectors is not None and vectors.device.type != "meta":
+            files = self._files
+            rows = [(row, files.words[word]) for row, word in enumerate(vocabulary.leaves) if word in files.words]
             if rows:
                 own, theirs = zip(*rows, strict=True)
-                vectors[list(own)] = torch.from_numpy(found.vectors[list(theirs)])
+                vectors[list(own)] = torch.from_numpy(files.vectors[list(theirs)])
         WordVectors.put_into(network, vectors, tuned=self.tuned)
         return network
 
@@ -207,10 +218,11 @@ class Sentiment(ClassificationTask):
             RecipeError: the treebank is missing, or ``vector_size`` asks for vectors and no file is given.
             ParseError: a line of a file cannot be read.
         """
-        if self.vector_size is not None and self.vectors is None:
+        if (self.vector_size is not None or self.contextual) and self.vectors is None:
+            given = "contextual is true" if self.contextual else f"vector_size is {self.vector_size}"
+            kind = "NumPy (.npy)" if self.contextual else "GloVe or word2vec"
             raise RecipeError(
-                f"vector_size is {self.vector_size}, and there is no file of word vectors; give one of GloVe or "
-                "word2vec with task_options.vectors=FILE"
+                f"{given}, and there is no file of vectors; give one of {kind} with task_options.vectors=FILE"
             )
         return sentiment_data(self.treebank, self.classes, options)
 
@@ -307,20 +319,29 @@ class Sentiment(ClassificationTask):
 
 
 class _Files(NamedTuple):
-    """The treebank, and the vectors of its words if a file has them."""
+    """The treebank and vectors, ``[vectors, width]``: those of ``words``, or of the words of sentences.
+
+    The latter the treebank has too.
+    """
 
     forest: Forest
-    found: FoundVectors | None
+    words: dict[str, int]
+    vectors: NDArray[Any]
 
 
 @lru_cache(maxsize=2)
-def _read_files(path: str, vectors: str | None, lower: bool, changed: tuple[int, ...]) -> _Files:
+def _read_files(path: str, vectors: str | None, contextual: bool, lower: bool, changed: tuple[int, ...]) -> _Files:
     """Read the files; again only if they have changed."""
     forest = read_treebank(path)
     forest = lower_cased(forest) if lower else forest
     if vectors is None:
-        return _Files(forest, None)
-    return _Files(forest, read_word_vectors(vectors, {forest.labels[number] for number in np.unique(_words(forest))}))
+        return _Files(forest, {}, np.empty((0, 0), np.float32))
+    if not contextual:
+        words = {forest.labels[number] for number in np.unique(_words(forest))}
+        return _Files(forest, *read_word_vectors(vectors, words))
+    is_word = forest.arity == 0
+    found = map_contextual_vectors(vectors, int(is_word.sum()))
+    return _Files(forest.with_vectors(found, np.where(is_word, np.cumsum(is_word) - 1, -1)), {}, found)
 
 
 class PhraseLogits(NamedTuple):

@@ -20,12 +20,14 @@ from treemem.device_copy import to_device, to_device_together
 from treemem.errors import RecipeError, VocabularyError, near_names
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.trees.forest import Forest
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.forest import VECTOR, Forest
 from treemem.trees.postorder import concatenated_ranges
 from treemem.trees.record_reader import SPLITS
 from treemem.trees.tokens import TokenSequences
 from treemem.trees.vocabulary import Vocabulary
 
+_ROWS_AT_ONCE = 4096  # of vectors, which need not all be in memory
 PADDING = -100
 """Marks padding in token targets, as ``ignore_index`` of torch's cross-entropy."""
 
@@ -33,6 +35,8 @@ PADDING = -100
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Examples of a task as trees: what a data set yields batches and targets of.
+
+    If the forest has vectors, batches have those of their nodes as ``feat``, and do not share equal subtrees.
 
     Attributes:
         forest: the trees; those of one example are adjacent.
@@ -169,6 +173,10 @@ class Examples:
             if array is not None:
                 digest.update(name.encode())
                 digest.update(np.ascontiguousarray(array).tobytes())
+        if forest.vectors is not None:
+            digest.update(forest.node_data[VECTOR].tobytes())
+            for begin in range(0, len(forest.vectors), _ROWS_AT_ONCE):
+                digest.update(np.ascontiguousarray(forest.vectors[begin : begin + _ROWS_AT_ONCE]).tobytes())
         return digest.hexdigest()
 
 
@@ -180,9 +188,18 @@ class TreeExampleLoader(TreeLoader):
     ) -> None:
         fields = dataclasses.asdict(options)
         epoch = fields.pop("epoch")
+        fields["share_subtrees"] &= data.forest.vectors is None
         super().__init__(index, chosen, trees_per_example=data.trees_per_example, **fields)
         self.set_epoch(epoch)
+        self._data = data
         self.group = data.group[self.examples]
+
+    def _make(self, places: NDArray[np.int64]) -> TreeBatch:
+        batch = super()._make(places)
+        forest = self.index.forest
+        if forest.vectors is not None:
+            batch.feat = torch.from_numpy(forest.vectors_of(self._data.nodes_of(self.examples[places])))
+        return batch
 
     def parts(self, plan: Sequence[NDArray[np.int64]], processes: Processes) -> list[NDArray[np.int64]]:
         """Return what this process does of each batch: parts of about as many nodes."""

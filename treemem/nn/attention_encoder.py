@@ -125,12 +125,12 @@ class AttentionEncoder(SequenceEncoder):
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
 
     @without_compile
-    def forward(self, batch: SequenceBatch, feat: None = None, *, trace: bool = False) -> SequenceStates:
+    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
         """Read every tree of a batch, or with ``joint=True`` every pair.
 
         Args:
             batch: the trees.
-            feat: must be None, as for :class:`~treemem.nn.sequence_encoder.SequenceEncoder`.
+            feat: as for :class:`~treemem.nn.sequence_encoder.SequenceEncoder`.
             trace: whether to keep what the network did at each step.
 
         Returns:
@@ -141,17 +141,17 @@ class AttentionEncoder(SequenceEncoder):
                 a sequence longer than the learned positions.
             VocabularyError: labels of another vocabulary.
         """
-        if not self.joint or feat is not None:
+        if not self.joint:
             return super().forward(batch, feat, trace=trace)
         if not isinstance(batch, TreeBatch):
             raise GraphError(f"joint=True takes a TreeBatch of pairs, not {type(batch).__name__}")
-        tokens, lengths = self.tokens(batch)
+        items, lengths = self.items(batch, feat)
         if batch.trees_per_example != 2:
             raise GraphError(
                 f"joint=True reads the two trees of an example as one sequence, and these examples have "
                 f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
             )
-        output = self.read(self.embed(tokens), lengths, trace=trace)
+        output = self.read(self.embed(items), lengths, trace=trace)
         together = to_device(pair_lengths(lengths), output.encoding.device)
         return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace, output.auxiliary_losses)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
 from treemem.trees.tree import Tree
 
 INDUCE_TREES = "networks whose can_induce_trees is true do, such as OrderedMemory, ONLSTM and EfficientBeamTreeGRC"
@@ -48,6 +48,23 @@ class Encoder:
         """
         return {}
 
+    def read_features(self, width: int) -> None:
+        """Read features of leaves through a learned linear map, in place of vectors of their labels.
+
+        Every batch then needs ``feat``, its own or that of the call, and equal subtrees cannot be shared: the features
+        of a leaf may be those of its word in this sentence, as BERT computes them.
+
+        Args:
+            width: of the features.
+
+        Raises:
+            RecipeError: the encoder has no vectors of labels alone.
+        """
+        raise RecipeError(
+            f"{type(self).__name__} cannot read features of leaves; a tree network with a vocabulary can, and a "
+            'sequence encoder with form="leaves"'
+        )
+
     def memory_contents(self, batch: Any) -> Mapping[str, torch.Tensor]:
         """Return what the memory holds after each token, by name, ``[sequences, tokens, slots, ...]``."""
         return {}
@@ -59,3 +76,21 @@ class Encoder:
             RecipeError: the encoder does not induce trees.
         """
         raise RecipeError(f"{type(self).__name__} does not induce trees; {INDUCE_TREES}")
+
+
+def checked_features(feat: torch.Tensor | None, num_nodes: int, width: int) -> torch.Tensor:
+    """Return features, which must be there for every node.
+
+    Raises:
+        GraphError: they are not.
+    """
+    if feat is None:
+        raise GraphError(f"this layer reads features: give feat, [{num_nodes}, {width}]")
+    if not isinstance(feat, torch.Tensor):
+        raise GraphError(f"feat must be a tensor, not {type(feat).__name__}; make one with torch.as_tensor")
+    if feat.shape != (num_nodes, width):
+        raise GraphError(
+            f"feat must be [{num_nodes}, {width}], not {list(feat.shape)}: a row for each node, and "
+            "as many columns as the layer reads"
+        )
+    return feat

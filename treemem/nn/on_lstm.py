@@ -246,9 +246,9 @@ class ONLSTM(SequenceEncoder):
     def engine(self, engine: Engine) -> None:
         self.stack.engine = self.options["engine"] = checked_engine(engine)
 
-    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The vectors of tokens, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
-        vectors = self.embedding(to_device(tokens, self.embedding.weight.device))
+    def embed(self, items: torch.Tensor) -> torch.Tensor:
+        """The vectors of items, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
+        vectors = self.embedding(to_device(items, self.embedding.weight.device))
         return locked_dropout(vectors, self.input_dropout, self.training)
 
     can_induce_trees = True

@@ -235,8 +235,8 @@ class OrderedMemory(SequenceEncoder):
         Raises:
             GraphError, VocabularyError: as of :meth:`forward`.
         """
-        tokens, lengths = self.tokens(batch)
-        inputs = self.embedding(to_device(tokens, self.embedding.weight.device))
+        items, lengths = self.items(batch)
+        inputs = self.embedding(to_device(items, self.embedding.weight.device))
         shorter = lengths < inputs.shape[1]
         begins_empty = shorter & (self.padding == "left")
         weights = self.forward_memory.weights()

@@ -89,23 +89,20 @@ class PairEncoder(SequenceEncoder):
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return {"attention": ("sequences", "layers", "tokens", "tokens")}
 
-    def forward(self, batch: SequenceBatch, feat: None = None, *, trace: bool = False) -> SequenceStates:
+    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
         """Read every pair of a batch.
 
         Returns:
             The states: ``root`` is ``[examples, 1, hidden_size]``; ``h`` and ``lengths`` count the marks.
 
         Raises:
-            GraphError: examples that are not pairs of trees; features.
+            GraphError: examples that are not pairs of trees; features that do not fit.
             VocabularyError: labels of another vocabulary.
         """
-        if feat is not None or not isinstance(batch, TreeBatch) or batch.trees_per_example != 2:
-            raise GraphError(
-                f"{type(self).__name__} reads pairs of trees, without features; make a TreeBatch with "
-                "trees_per_example=2"
-            )
-        tokens, lengths = self.tokens(batch)
-        output = self.read(self.embed(tokens), lengths, trace=trace)
+        if not isinstance(batch, TreeBatch) or batch.trees_per_example != 2:
+            raise GraphError(f"{type(self).__name__} reads pairs of trees; make a TreeBatch with trees_per_example=2")
+        items, lengths = self.items(batch, feat)
+        output = self.read(self.embed(items), lengths, trace=trace)
         together = to_device(pair_lengths(lengths), output.encoding.device)
         return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace)
 

@@ -17,13 +17,14 @@ from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.child_order import warn_without_position
 from treemem.nn.compile_guard import without_compile
-from treemem.nn.encoder import Encoder
+from treemem.nn.encoder import Encoder, checked_features
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
+from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.pyg_bridge import forest_from_pyg, is_pyg_graph
-from treemem.trees.tokens import TokenForm, token_table
+from treemem.trees.tokens import TokenForm, forest_tokens, token_table
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -95,9 +96,18 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
     carries_state: bool = False
     """Whether :meth:`read` takes the ``state`` of the batch before."""
 
+    feature_size: int | None = None
+    """Width of the features that are read in place of tokens; None: tokens are read."""
+
+    def read_features(self, width: int) -> None:
+        if self.form != "leaves":
+            super().read_features(width)
+        self.feature_size = checked_count("width", width)
+        self.embedding = torch.nn.Linear(width, self.embedding_size)  # type: ignore[assignment]
+
     def reset_embedding(self) -> None:
         """Draw new vectors for the tokens."""
-        if self.embedding_bound is None:
+        if self.embedding_bound is None or self.feature_size is not None:
             self.embedding.reset_parameters()
         else:
             torch.nn.init.uniform_(self.embedding.weight, -self.embedding_bound, self.embedding_bound)
@@ -109,33 +119,29 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         self.reset_embedding()
 
     @without_compile
-    def forward(self, batch: SequenceBatch, feat: None = None, *, trace: bool = False) -> SequenceStates:
+    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
         """Read every tree or sequence of a batch.
 
         Args:
             batch: trees, sequences of token ids, or a ``DGLGraph`` or PyG graph of trees.
-            feat: must be None: a sequence encoder reads tokens, not features of nodes.
+            feat: after :meth:`read_features`, the features of the nodes, ``[nodes, width]``, of which the leaves' are
+                read; by default the batch's own. Otherwise None.
             trace: whether to keep what the network did at each step.
 
         Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a ``DGLGraph`` have no field ``position``.
 
         Raises:
-            GraphError: another batch; features; a batch made from a graph; leaves with numbers as values; a graph
-                that is not a forest; a state for a network without one.
+            GraphError: another batch; features that do not fit; a batch made from a graph; leaves with numbers as
+                values; a graph that is not a forest; a state for a network without one.
             VocabularyError: labels of another vocabulary.
         """
-        if feat is not None:
-            raise GraphError(
-                f"{type(self).__name__} reads tokens, not features of nodes; use a tree network with input_size. To "
-                "read sequences of vectors, call read(inputs, lengths)"
-            )
         batch = self._without_graph(batch)
-        tokens, lengths = self.tokens(batch)
+        items, lengths = self.items(batch, feat)
         state = getattr(batch, "state", None)
         carried = {} if state is None else {"state": state}
         if carried and not self.carries_state:
             raise GraphError(f"{type(self).__name__} does not carry a state on from the batch before")
-        vectors = self.embed(tokens)
+        vectors = self.embed(items)
         output = self.read(vectors, lengths, trace=trace, **carried, **self.further_inputs(batch))
         root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
         if not root.requires_grad:  # of a batch without tokens; its gradients are 0
@@ -168,6 +174,39 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             )
         return tokens
 
+    def items(
+        self, batch: TreeBatch | TokenBatch, feat: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what :meth:`embed` takes, and the lengths, int64 ``[sequences]``.
+
+        These are the token ids, or after :meth:`read_features` the features of the leaves,
+        ``[sequences, longest, width]``, 0 after the end.
+
+        Raises:
+            GraphError, VocabularyError: as :meth:`forward`.
+        """
+        tokens, lengths = self.tokens(batch)
+        feat = getattr(batch, "feat", None) if feat is None else feat
+        if self.feature_size is None:
+            if feat is not None:
+                raise GraphError(
+                    f"{type(self).__name__} reads tokens, not features of nodes; use a tree network with "
+                    "input_size, or call read_features(width) first. To read sequences of vectors, call "
+                    "read(inputs, lengths)"
+                )
+            return tokens, lengths
+        forest = batch.forest if isinstance(batch, TreeBatch) else None
+        if forest is None:
+            raise GraphError(f"{type(self).__name__} reads features of leaves; give it a batch of trees")
+        checked_features(feat, forest.num_nodes, self.feature_size)
+        assert feat is not None
+        like = self.embedding.weight
+        node = torch.from_numpy(forest_tokens(forest, "leaves", self.vocabulary).node)
+        row, column = within(lengths, tokens.shape[1]).nonzero(as_tuple=True)
+        own = feat.to(like.device, like.dtype)[to_device(node, like.device)]
+        place = to_device(row, like.device), to_device(column, like.device)
+        return own.new_zeros(*tokens.shape, self.feature_size).index_put(place, own), lengths
+
     def _without_graph(self, batch: SequenceBatch) -> TreeBatch | TokenBatch:
         """Return a batch, or the trees of a graph as one."""
         graph: Any = batch
@@ -186,9 +225,9 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             )
         return batch
 
-    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The vectors of tokens, ``[sequences, longest, embedding_size]``, with dropout in training."""
-        vectors = self.embedding(to_device(tokens, self.embedding.weight.device))
+    def embed(self, items: torch.Tensor) -> torch.Tensor:
+        """The vectors of :meth:`items`, ``[sequences, longest, embedding_size]``, with dropout in training."""
+        vectors = self.embedding(to_device(items, self.embedding.weight.device))
         return functional.dropout(vectors, self.input_dropout, self.training)
 
     @abstractmethod

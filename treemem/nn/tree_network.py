@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.child_order import warn_without_position
 from treemem.nn.compile_guard import without_compile
-from treemem.nn.encoder import Encoder
+from treemem.nn.encoder import Encoder, checked_features
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
 from treemem.nn.parameter_sets import check_vocabulary
 from treemem.nn.partitioned_run import root_states
@@ -118,6 +118,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         self.node_features = node_features
         self.output = output
         self.engine = engine
+        self.feature_map: torch.nn.Module | None = None
         self.leaves: LeafEncoder | None = None
         if vocabulary is not None and embedding_size is not None and input_size is None:
             self.leaves = LeafEncoder(vocabulary, embedding_size, leaf, number_activation)
@@ -130,6 +131,14 @@ class TreeNetwork(Encoder, torch.nn.Module):
     @engine.setter
     def engine(self, engine: Engine) -> None:
         self._engine = checked_engine(engine)
+
+    def read_features(self, width: int) -> None:
+        if self.leaves is None:
+            super().read_features(width)
+        checked_count("width", width)
+        size = self.leaves.embedding.embedding_dim  # type: ignore[union-attr]
+        self.leaves, self.input_size = None, width
+        self.feature_map = torch.nn.Linear(width, size)
 
     sort_key = "height"
 
@@ -179,7 +188,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
             batch: trees; or a ``DGLGraph``, or a ``Data`` or ``Batch`` of PyG, of trees with edges from child to parent
                 (see ``TreeBatch.from_dgl`` and ``TreeBatch.from_pyg``); or, as layers of PyG take them, the features,
                 and then ``edge_index`` in place of ``feat``.
-            feat: features, one row a node in node order, ``[nodes, input_size]``.
+            feat: features, one row a node in node order, ``[nodes, input_size]``; by default the batch's own.
             keep: ``"roots"``: return only the encodings of the trees. Trees of more than ``rows_at_once`` inner rows
                 are run part by part, and the backward pass runs each part again. This needs the memory of one part,
                 and gives the same numbers and gradients. It needs the fused engine.
@@ -207,6 +216,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         if keep == "roots" and not isinstance(batch, TreeBatch):
             raise RecipeError("keep='roots' needs a TreeBatch: of a graph the states of every node come back")
         if isinstance(batch, TreeBatch):
+            feat = batch.feat if feat is None else feat
             if keep == "roots":
                 return self._run_parts(batch, feat, rows_at_once)
             return self._run(batch, feat, trace=trace)
@@ -313,27 +323,16 @@ class TreeNetwork(Encoder, torch.nn.Module):
             if self.leaves is not None:
                 return self.leaves(schedule), None
             return torch.zeros(num_leaves, 0, device=schedule.child.device), None
-        feat = self._checked_features(schedule, feat)
+        feat = checked_features(feat, schedule.num_nodes, self.input_size)
+        if schedule.shared:
+            raise GraphError("nodes with features cannot share rows; make the batch with share_subtrees=False")
         if like is not None:
             feat = feat.to(like.device, like.dtype)
         of_leaves = feat.index_select(0, schedule.node_of_row[:num_leaves])
+        of_leaves = of_leaves if self.feature_map is None else self.feature_map(of_leaves)
         if not self.node_features:
             return of_leaves, None
         return of_leaves, feat.index_select(0, schedule.node_of_row[schedule.num_leaf_rows :])
-
-    def _checked_features(self, schedule: Schedule, feat: torch.Tensor | None) -> torch.Tensor:
-        if feat is None:
-            raise GraphError(f"this layer reads features: give feat, [{schedule.num_nodes}, {self.input_size}]")
-        if not isinstance(feat, torch.Tensor):
-            raise GraphError(f"feat must be a tensor, not {type(feat).__name__}; make one with torch.as_tensor")
-        if schedule.shared:
-            raise GraphError("nodes with features cannot share rows; make the batch with share_subtrees=False")
-        if feat.shape != (schedule.num_nodes, self.input_size):
-            raise GraphError(
-                f"feat must be [{schedule.num_nodes}, {self.input_size}], not {list(feat.shape)}: a row for each node, "
-                "and input_size columns"
-            )
-        return feat
 
 
 class TreeLayer(RecordedOptions, TreeNetwork):

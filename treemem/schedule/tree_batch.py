@@ -44,6 +44,7 @@ class TreeBatch:
         vocabulary: the ids of the labels; None for graphs without labels.
         trees_per_example: number of trees in an example.
         example_ids: int64 ``[examples]``, index of each example in the data, for batches of a loader; otherwise None.
+        feat: features of the nodes, ``[nodes, width]``, which a layer reads if its call gives no others; or None.
 
     Example:
         >>> from treemem.trees.tree import Tree
@@ -63,6 +64,7 @@ class TreeBatch:
         trees: NDArray[np.int64] | slice = slice(None),
         graph: dgl.DGLGraph | None = None,
         example_ids: NDArray[np.int64] | None = None,
+        feat: torch.Tensor | None = None,
     ) -> None:
         if trees_per_example < 1 or schedule.num_trees % trees_per_example:
             raise GraphError(
@@ -72,6 +74,7 @@ class TreeBatch:
         self.vocabulary = vocabulary
         self.trees_per_example = trees_per_example
         self.example_ids = example_ids
+        self.feat = feat
         self._source = forest, trees
         self._given_graph = graph
 
@@ -262,7 +265,7 @@ class TreeBatch:
         return self.schedule.device
 
     def to(self, device: torch.device | str) -> TreeBatch:
-        """This batch with its schedule on ``device``; forest and graph stay where they are."""
+        """This batch with schedule and features on ``device``; forest and graph stay where they are."""
         forest, trees = self._source
         return TreeBatch(
             self.schedule.to(device),
@@ -272,6 +275,7 @@ class TreeBatch:
             trees=trees,
             graph=self._given_graph,
             example_ids=self.example_ids,
+            feat=None if self.feat is None else to_device(self.feat, device),
         )
 
     @cached_property

@@ -29,6 +29,8 @@ from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
 from treemem.trees.tree import Tree, bridge_to, tree_from_postorder
 
+VECTOR = "vector"
+"""The name in ``node_data`` of the row that a node has in ``Forest.vectors``."""
 SEQUENCE = "Sequence"
 """The label of the root of a flat tree, whose leaves are the tokens of a sequence."""
 
@@ -67,6 +69,9 @@ class Forest(PostorderTrees):
         value: float64 ``[nodes]``, the numbers that leaves stand for, NaN where there is none; or None.
         node_data: name to an array ``[nodes, ...]``, such as a class at every node.
         tree_data: name to an array ``[trees, ...]``, such as a depth for each tree.
+        vectors: ``[vectors, width]``, such as those of words in their sentences, or None. ``node_data["vector"]`` has
+            the row of each node, -1 for none. All parts of a forest share them; they may be mapped from a file. They
+            are not saved with a forest.
 
     Example:
         >>> forest = Forest.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")])
@@ -85,6 +90,7 @@ class Forest(PostorderTrees):
         value: NDArray[np.float64] | None = None,
         node_data: Mapping[str, NDArray[Any]] | None = None,
         tree_data: Mapping[str, NDArray[Any]] | None = None,
+        vectors: NDArray[Any] | None = None,
     ) -> None:
         super().__init__(arity, begin)
         self.labels = labels
@@ -92,6 +98,7 @@ class Forest(PostorderTrees):
         self.value = None if value is None else read_only(value)
         self.node_data = {name: read_only(array) for name, array in (node_data or {}).items()}
         self.tree_data = {name: read_only(array) for name, array in (tree_data or {}).items()}
+        self.vectors = vectors
 
     @classmethod
     def from_trees(
@@ -221,12 +228,15 @@ class Forest(PostorderTrees):
             value,
             joined_data([part.node_data for part in parts], "node_data"),
             joined_data([part.tree_data for part in parts], "tree_data"),
+            _shared_vectors(parts),
         )
 
     def with_data(
         self, *, node_data: Mapping[str, ArrayLike] | None = None, tree_data: Mapping[str, ArrayLike] | None = None
     ) -> Forest:
         """The same trees with other data in place of their own; the arrays of the trees are not copied.
+
+        Without ``node_data["vector"]`` they have no vectors.
 
         Raises:
             GraphError: data that do not have one entry a node, or one a tree.
@@ -239,7 +249,27 @@ class Forest(PostorderTrees):
             self.value,
             checked_data("node_data", node_data, self.num_nodes),
             checked_data("tree_data", tree_data, len(self)),
+            self.vectors if VECTOR in (node_data or {}) else None,
         )
+
+    def with_vectors(self, vectors: NDArray[Any], row: NDArray[np.int64]) -> Forest:
+        """The same trees, each node with a row of ``vectors`` ``[vectors, width]``, or with none (-1)."""
+        forest = self.with_data(node_data={**self.node_data, VECTOR: row}, tree_data=self.tree_data)
+        forest.vectors = vectors
+        return forest
+
+    def vectors_of(self, nodes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The vectors of nodes, ``[nodes, width]``; 0 for a node without one.
+
+        Raises:
+            GraphError: the forest has no vectors.
+        """
+        if self.vectors is None:
+            raise GraphError("this forest has no vectors; give it some with with_vectors(vectors, row)")
+        row = self.node_data[VECTOR][nodes]
+        found = np.zeros((len(nodes), self.vectors.shape[1]), np.float32)
+        found[row >= 0] = self.vectors[row[row >= 0]]
+        return found
 
     def __iter__(self) -> Iterator[Tree]:
         return (self[index] for index in range(len(self)))
@@ -295,6 +325,7 @@ class Forest(PostorderTrees):
             None if self.value is None else self.value[nodes],
             {name: array[nodes] for name, array in self.node_data.items()},
             {name: array[trees] for name, array in self.tree_data.items()},
+            self.vectors,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -310,6 +341,7 @@ class Forest(PostorderTrees):
             and same_array(self.value, other.value)
             and same_data(self.node_data, other.node_data)
             and same_data(self.tree_data, other.tree_data)
+            and (self.vectors is other.vectors or same_array(self.vectors, other.vectors))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -318,7 +350,7 @@ class Forest(PostorderTrees):
         return f"<Forest of {len(self)} trees, {self.num_nodes} nodes, {len(self.labels)} labels>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Forest, tuple(self.arrays())
+        return Forest, (*self.arrays(), self.vectors)
 
     def arrays(self) -> ForestArrays:
         """The arrays that make the forest; :meth:`from_arrays` takes them."""
@@ -354,6 +386,7 @@ class Forest(PostorderTrees):
             None if self.value is None else self.value[keep],
             {name: array[keep] for name, array in self.node_data.items()},
             {name: np.repeat(array, num_parts, axis=0) for name, array in self.tree_data.items()},
+            self.vectors,
         )
 
     @classmethod
@@ -441,3 +474,15 @@ class Forest(PostorderTrees):
             return cls.from_arrays(**arrays._asdict())
         except GraphError as error:
             raise GraphError(f"{folder} holds no whole forest: {error}") from error
+
+
+def _shared_vectors(parts: Sequence[Forest]) -> NDArray[Any] | None:
+    """Return the vectors of all forests.
+
+    Raises:
+        GraphError: they have different ones.
+    """
+    first = parts[0].vectors if parts else None
+    if any(part.vectors is not first for part in parts):
+        raise GraphError("the forests have different vectors, and their nodes count the rows of their own")
+    return first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import torch
 from markdown_pages import table_below
 
 import treemem
-from treemem.errors import ParseError, RecipeError
+from treemem.data.loader import BatchOptions
+from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.model import Model
 from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.nn.word_vectors import WordVectors
@@ -184,6 +187,96 @@ def test_a_trained_model_predicts_and_is_loaded_without_the_files(
     model = treemem.load(tmp_path / "run")
     assert model.task.options["vector_size"] == 3
     np.testing.assert_array_equal(model.predict(texts), expected)
+
+
+def contextual_file(folder: Path, vectors: Sequence[Sequence[float]]) -> str:
+    path = folder.parent / "contextual.npy"
+    np.save(path, np.array(vectors, np.float16))
+    return str(path)
+
+
+def words_of(folder: Path) -> list[str]:
+    """All words of the treebank, one sentence after the other."""
+    forest = read_treebank(folder)
+    return [forest.labels[label] for label in forest.label[forest.arity == 0]]
+
+
+@pytest.mark.parametrize("name", every_network(12))
+def test_contextual_vectors_that_depend_on_the_word_alone_are_word_vectors(
+    folder: Path, vectors: Path, name: str
+) -> None:
+    of_word = {word: [float(each) for each in values] for word, *values in map(str.split, VECTORS.splitlines())}
+    array = contextual_file(folder, [of_word.get(word, [0.0] * 3) for word in words_of(folder)])
+    tasks = Sentiment(str(folder), vectors=str(vectors)), Sentiment(str(folder), vectors=array, contextual=True)
+    first, second = (Model(task, every_network(12)[name]).eval() for task in tasks)
+    table = {each: value.zero_() for each, value in second.state_dict().items() if "parser.embedding" in each}
+    learned = {
+        each.replace("leaves.embedding.map", "feature_map").replace("embedding.map", "embedding"): value
+        for each, value in first.state_dict().items()
+        if not each.endswith("embedding.weight")
+    }
+    second.load_state_dict(learned | table)
+    for each, value in first.state_dict().items():
+        if "parser.embedding" in each:
+            value.zero_()
+    outputs = []
+    for task, model in zip(tasks, (first, second), strict=True):
+        examples = task.examples(task.make_data(SentimentDataOptions()).forest)
+        torch.manual_seed(0)
+        outputs.append(torch.cat([model(batch) for batch in model.loader(examples, None, BatchOptions(4)).batches()]))
+    torch.testing.assert_close(outputs[1], outputs[0])
+
+
+@pytest.mark.parametrize("name", ["Tree-LSTM", "LSTM"])
+def test_a_network_learns_from_vectors_of_words_in_their_sentences(folder: Path, name: str, tmp_path: Path) -> None:
+    """The same word has another vector in each sentence; its first number is positive in positive sentences."""
+    forest = read_treebank(folder)
+    classes = np.repeat(forest.node_data["class"][forest.begin[1:] - 1], (np.diff(forest.begin) + 1) // 2)
+    array = contextual_file(folder, [[each - 2.0, 1.0] for each in classes])
+    task = Sentiment(path=str(folder), classes=2, vectors=array, contextual=True)
+    data = task.make_data(SentimentDataOptions())
+    options = TrainingOptions(epochs=40, batch_size=2, learning_rate=0.05)
+    result = fit(task, task.networks[name].replace(hidden_size=8), data, options, output=tmp_path / "run")
+    assert evaluate(result.model, data, split="test").overall.accuracy == 1.0
+    model = treemem.load(tmp_path / "run")
+    assert not any(len(value) == len(classes) for value in model.state_dict().values())
+    assert model.task.options["contextual"] is True
+    with pytest.raises(GraphError, match=r"this layer reads features: give feat, \[5, 2\]"):
+        model.predict(["(4 (2 A) (4 (4 good) (2 film)))"])
+
+
+def test_other_contextual_vectors_are_other_data(folder: Path) -> None:
+    digests = set()
+    for number in (0.0, 1.0):
+        array = contextual_file(folder, [[number, 2.0]] * len(words_of(folder)))
+        os.utime(array, (number, number))
+        task = Sentiment(path=str(folder), vectors=array, contextual=True)
+        digests.add(task.examples(task.make_data(SentimentDataOptions(phrases=True)).forest).digest())
+    assert len(digests) == 2
+
+
+def test_files_that_are_no_contextual_vectors_are_refused(folder: Path, vectors: Path) -> None:
+    count = len(words_of(folder))
+    wrong = np.zeros((count, 2), np.float32)
+    wrong[7, 1] = np.nan
+    for array, match in (
+        (np.zeros((count - 1, 2), np.float32), rf"have {count} words; it needs a row for each word, in their order"),
+        (np.zeros(count, np.float32), r"one array of floating-point numbers, \[words, width\]"),
+        (np.zeros((count, 2), np.int64), "floating-point numbers"),
+        (wrong, "row 7 of .* is not finite"),
+    ):
+        path = folder.parent / f"{len(match)}.npy"
+        np.save(path, array)
+        with pytest.raises(RecipeError, match=match):
+            _ = Sentiment(path=str(folder), vectors=str(path), contextual=True).vocabulary
+    with pytest.raises(RecipeError, match="is no array of NumPy"):
+        _ = Sentiment(path=str(folder), vectors=str(vectors), contextual=True).vocabulary
+    with pytest.raises(RecipeError, match="there is no file"):
+        _ = Sentiment(path=str(folder), vectors=str(folder / "missing.npy"), contextual=True).vocabulary
+    with pytest.raises(RecipeError, match=r"contextual is true, and there is no file .* NumPy"):
+        Sentiment(path=str(folder), contextual=True).make_data(SentimentDataOptions())
+    with pytest.raises(RecipeError, match="leave out tuned"):
+        Sentiment(path=str(folder), vectors=str(vectors), contextual=True, tuned=True)
 
 
 def test_what_is_written_is_read_back(folder: Path, tmp_path: Path) -> None:
