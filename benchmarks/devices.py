@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -19,7 +20,6 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.device import CPU, measure_on, synchronize
 from benchmarks.encoders import ENCODERS
 from benchmarks.memories import MEMORIES
-from benchmarks.operations import Operation
 from benchmarks.report import environment
 from benchmarks.ways import by_engine
 from benchmarks.workloads import gated_network, of_equations, of_logic, of_sentences
@@ -42,22 +42,11 @@ def workloads(named: str) -> Iterator[tuple[str, Steps]]:
             yield workload.name, {"training": ours.train, "inference": ours.score}
     for operation in OPERATIONS:
         if named in operation.name:
-            yield operation.name, steps_of(operation.make(False, torch.float32))
-
-
-def steps_of(batch: Operation) -> Steps:
-    """The steps of an operation over sequences."""
-
-    def train() -> None:
-        for leaf in batch.leaves.values():
-            leaf.grad = None
-        batch.ours(batch.dropout).sum().backward()
-
-    @torch.no_grad()
-    def score() -> None:
-        batch.ours(0.0)
-
-    return {"training": train, "inference": score}
+            batch = operation.make(False, torch.float32)
+            yield (
+                operation.name,
+                {"training": partial(batch.train, batch.ours), "inference": partial(batch.score, batch.ours)},
+            )
 
 
 def milliseconds(step: Callable[[], object], rounds: int = 5) -> float:

@@ -36,6 +36,19 @@ class Operation(NamedTuple):
     alike: Sequence[str]
     dropout: float = 0.0
 
+    def train(self, run: Run) -> int:
+        """Run forwards and backwards; how many sequences that was."""
+        for leaf in self.leaves.values():
+            leaf.grad = None
+        run(self.dropout).sum().backward()
+        return self.examples
+
+    @torch.no_grad()
+    def score(self, run: Run) -> int:
+        """Run without dropout; how many sequences that was."""
+        run(0.0)
+        return self.examples
+
 
 @dataclass(frozen=True)
 class OperationWorkload:
@@ -62,20 +75,8 @@ class OperationWorkload:
             if name in small.alike:
                 compare_outcomes(f"{self.name}: {name}", outcome_of(small, small.others[name]), expected)
         full = self.make(False, torch.float32)
-
-        def train(run: Run) -> int:
-            for leaf in full.leaves.values():
-                leaf.grad = None
-            run(full.dropout).sum().backward()
-            return full.examples
-
-        @torch.no_grad()
-        def score(run: Run) -> int:
-            run(0.0)
-            return full.examples
-
         for name in chosen:
-            for mode, work in (("training", train), ("inference", score)):
+            for mode, work in (("training", full.train), ("inference", full.score)):
                 run = full.others[name]
                 arms = (lambda: work(full.ours)), (lambda: work(run))  # noqa: B023
                 yield compare(self.name, mode, name, *arms, budget)

@@ -24,7 +24,7 @@ from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.pyg_bridge import forest_from_pyg, is_pyg_graph
-from treemem.trees.tokens import TokenForm, forest_tokens, token_table
+from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -201,7 +201,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         checked_features(feat, forest.num_nodes, self.feature_size)
         assert feat is not None
         like = self.embedding.weight
-        node = torch.from_numpy(forest_tokens(forest, "leaves", self.vocabulary).node)
+        node = torch.from_numpy(forest.tokens("leaves").node)
         row, column = within(lengths, tokens.shape[1]).nonzero(as_tuple=True)
         own = feat.to(like.device, like.dtype)[to_device(node, like.device)]
         place = to_device(row, like.device), to_device(column, like.device)
