@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -15,14 +16,15 @@ from treemem.nn.pair_encoder import PairEncoder
 from treemem.schedule.tree_batch import TreeBatch
 
 LENGTHS = [(5, 4), (1, 1), (5, 2), (3, 5), (2, 1)]
-READERS = [AttentiveReader, ImpatientReader, DeepLSTMReader]
+BilinearReader = partial(AttentiveReader, attention="bilinear")
+READERS = [AttentiveReader, BilinearReader, ImpatientReader, DeepLSTMReader]
 
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-10)
 
 
-def encoder(kind: type[PairEncoder]) -> PairEncoder:
+def encoder(kind: Callable[..., PairEncoder]) -> PairEncoder:
     torch.manual_seed(1)
-    return kind(6, VOCABULARY, embedding_size=3).double()  # type: ignore[call-arg, arg-type]
+    return kind(6, VOCABULARY, embedding_size=3).double()
 
 
 def lstm(stack: torch.nn.Module, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,7 +51,17 @@ def attentive(own: AttentiveReader, document: Tensor, query: Tensor) -> tuple[Te
     y, _ = both_ways(own.document, document)
     _, u = both_ways(own.query, query)
     m = [torch.tanh(own.of_token.weight @ row + own.of_query.weight @ u) for row in y]
-    s = torch.stack([own.score.weight[0] @ each for each in m]).softmax(0)
+    return attended(own, y, u, torch.stack([own.score.weight[0] @ each for each in m]))
+
+
+def bilinear(own: AttentiveReader, document: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+    y, _ = both_ways(own.document, document)
+    _, u = both_ways(own.query, query)
+    return attended(own, y, u, torch.stack([row @ own.of_query.weight @ u for row in y]))
+
+
+def attended(own: AttentiveReader, y: Tensor, u: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    s = scores.softmax(0)
     r = sum(weight * row for weight, row in zip(s, y, strict=True))
     return torch.tanh(own.last_readout.weight @ r + own.last_query.weight @ u), s[None]
 
@@ -77,12 +89,12 @@ def deep(own: DeepLSTMReader, document: Tensor, query: Tensor) -> tuple[Tensor, 
     return torch.cat(last), None
 
 
-BY_HAND = {AttentiveReader: attentive, ImpatientReader: impatient, DeepLSTMReader: deep}
+BY_HAND = {AttentiveReader: attentive, BilinearReader: bilinear, ImpatientReader: impatient, DeepLSTMReader: deep}
 
 
 @pytest.mark.parametrize("kind", READERS)
 def test_encodings_attention_and_gradients_are_those_of_the_equations_whatever_the_padding(
-    kind: type[PairEncoder],
+    kind: Callable[..., PairEncoder],
 ) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(2 * len(LENGTHS), 6, 3, dtype=torch.float64)
@@ -115,7 +127,7 @@ def test_encodings_attention_and_gradients_are_those_of_the_equations_whatever_t
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_pair_is_read_alone_as_among_others(kind: type[PairEncoder]) -> None:
+def test_a_pair_is_read_alone_as_among_others(kind: Callable[..., PairEncoder]) -> None:
     batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=8, size=9), VOCABULARY, trees_per_example=2)
     reader = encoder(kind)
     together = reader(batch).root
@@ -125,7 +137,7 @@ def test_a_pair_is_read_alone_as_among_others(kind: type[PairEncoder]) -> None:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_empty_texts_have_finite_encodings(kind: type[PairEncoder]) -> None:
+def test_empty_texts_have_finite_encodings(kind: Callable[..., PairEncoder]) -> None:
     inputs = torch.randn(6, 3, 3, dtype=torch.float64)
     found = encoder(kind).read(inputs, torch.tensor([0, 2, 3, 0, 0, 0]))
     assert found.encoding.isfinite().all()
@@ -134,6 +146,8 @@ def test_empty_texts_have_finite_encodings(kind: type[PairEncoder]) -> None:
 def test_wrong_sizes_and_batches_are_refused() -> None:
     with pytest.raises(RecipeError, match="hidden_size=5 must be even"):
         AttentiveReader(5, VOCABULARY)
+    with pytest.raises(RecipeError, match="attention='dot' is none of additive, bilinear"):
+        AttentiveReader(6, VOCABULARY, attention="dot")  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match="num_layers=4 does not divide hidden_size=6"):
         DeepLSTMReader(6, VOCABULARY, num_layers=4)
     single = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=5), VOCABULARY)

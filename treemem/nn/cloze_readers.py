@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import nn
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
 from treemem.nn.lstm_stack import LSTMStack
 from treemem.nn.pair_encoder import BidirectionalLSTM, PairEncoder, PairOutput, Side, attend_step_by_step
-from treemem.ops.attention import additive_scores, attend
+from treemem.ops.attention import additive_scores, attend, dot_scores
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -29,15 +30,18 @@ class _AttendingReader(PairEncoder):
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
         dropout: float = 0.0,
+        attention: Literal["additive", "bilinear"] = "additive",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout, dropout)
+        self.attention: str = checked_choice("attention", attention, ("additive", "bilinear"))
         if hidden_size % 2:
             raise RecipeError(f"hidden_size={hidden_size} must be even: each direction has half of it")
         self.document = BidirectionalLSTM(self.embedding_size, hidden_size)
         self.query = BidirectionalLSTM(self.embedding_size, hidden_size)
-        self.of_token = nn.Linear(hidden_size, hidden_size, bias=False)  # W_ym, W_dm
-        self.of_query = nn.Linear(hidden_size, hidden_size, bias=False)  # W_um, W_qm
-        self.score = nn.Linear(hidden_size, 1, bias=False)  # w_ms
+        if attention == "additive":
+            self.of_token = nn.Linear(hidden_size, hidden_size, bias=False)  # W_ym, W_dm
+            self.score = nn.Linear(hidden_size, 1, bias=False)  # w_ms
+        self.of_query = nn.Linear(hidden_size, hidden_size, bias=False)  # W_um, W_qm; W_s
         self.last_readout = nn.Linear(hidden_size, hidden_size, bias=False)  # W_rg
         self.last_query = nn.Linear(hidden_size, hidden_size, bias=False)  # W_ug, W_qg
 
@@ -51,6 +55,8 @@ class AttentiveReader(_AttendingReader):
     ``m(t) = tanh(W_ym y_d(t) + W_um u)``, ``s(t) = softmax_t(w_ms . m(t))``, ``r = sum_t s(t) y_d(t)``,
     ``g = tanh(W_rg r + W_ug u)``.
 
+    With ``attention="bilinear"``, ``s(t) = softmax_t(y_d(t) . W_s u)`` (Chen, Bolton & Manning 2016, section 3.2.2).
+
     The first tree of a pair is the document, the second one the query. The paper's LSTMs have peepholes; these are
     torch's. An empty document has the readout 0.
 
@@ -58,6 +64,7 @@ class AttentiveReader(_AttendingReader):
         hidden_size: width of ``y_d``, ``u``, ``m`` and ``g``; even, as each direction of an LSTM has half of it.
         vocabulary: the labels.
         dropout: probability that an entry of the LSTMs' inputs and of the encoding is dropped.
+        attention: ``"additive"``, which has ``m(t)``, or ``"bilinear"``.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
 
     The trace has ``attention``, ``[pairs, 1, longest, longest]``, over the positions of ``start document delimiter
@@ -78,7 +85,11 @@ class AttentiveReader(_AttendingReader):
     def run(self, first: Side, second: Side) -> PairOutput:
         document, _ = self.document(first)
         query, summary = self.query(second)
-        scores = additive_scores(self.of_query(summary), self.of_token(document), self.score.weight[0])
+        asked = self.of_query(summary)
+        if self.attention == "bilinear":
+            scores = dot_scores(asked, document)
+        else:
+            scores = additive_scores(asked, self.of_token(document), self.score.weight[0])
         readout, weights = attend(scores, document, first.present)
         encoding = torch.tanh(self.last_readout(readout) + self.last_query(summary))
         return PairOutput(encoding, document, query, weights)
