@@ -32,7 +32,7 @@ LISTOPS = EXAMPLES / "listops.py"
 SMALL = ["--size", "200", "--epochs", "1", "--set", "training.accelerator=cpu"]
 SMALL_LISTOPS = [
     *("--size", "40", "--set", "training.curriculum=0", "--set", "training.epochs=1"),
-    *("--set", "training.accelerator=cpu"),
+    *("--set", "training.accelerator=cpu", "--set", "training.threads=1"),
     *("--set", "data.validation_size=20", "--set", "data.test_size=20", "--set", "data.pool=0"),
     *("--set", "networks.Ordered Memory.options.hidden_size=8", "--set", "networks.LSTM.options.hidden_size=8"),
 ]

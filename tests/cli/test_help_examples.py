@@ -22,7 +22,7 @@ BUDGET = {
     "train equation_verification/small": ["data.size=200", "training.epochs=1", "training.accelerator=cpu"],
     "train listops/small": [
         *("data.training_size=60", "data.validation_size=20", "data.test_size=20", "data.pool=0", "seeds=[1]"),
-        *("training.epochs=1", "training.curriculum=0", "networks.LSTM.options.hidden_size=4"),
+        *("training.epochs=1", "training.curriculum=0", "training.threads=1", "networks.LSTM.options.hidden_size=4"),
     ],
     "sweep equation_verification/small": ["data.size=200", "training.epochs=1", "training.accelerator=cpu"],
 }

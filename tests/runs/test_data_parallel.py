@@ -193,8 +193,9 @@ def test_the_command_is_told_once(folder: Path, seen: list[dict[str, Any]]) -> N
 def test_torchrun_trains_by_the_command(tmp_path: Path) -> None:
     done = launch(
         *("-m", "treemem", "train", "listops/small", "--networks", "LSTM", "--seeds", "1", "-o", str(tmp_path)),
-        *("data.training_size=30", "data.validation_size=10", "data.test_size=10", "training.curriculum=0"),
-        *("training.epochs=1", "networks.LSTM.options.hidden_size=4", "training.accelerator=cpu"),
+        *("data.training_size=30", "data.validation_size=10", "data.test_size=10", "data.pool=0"),
+        *("training.epochs=1", "training.curriculum=0", "training.threads=1", "training.accelerator=cpu"),
+        "networks.LSTM.options.hidden_size=4",
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| LSTM, hidden_size 4 ") == 1

@@ -12,25 +12,30 @@ from treemem.runs import StudyRun, TrainingOptions, read_study, run_study
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.task import EquationVerification
+from treemem.trees.forest import Forest
 
 TASK = EquationVerification()
-EQUATIONS = generate_equations(400, seed=1).forest
 TEXTS = ["x + 1 = 1 + x", "sin(x) = cos(x)"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def equations() -> Forest:
+    return generate_equations(400, seed=1).forest
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, equations: Forest) -> Path:
     folder = tmp_path_factory.mktemp("study")
     network = TASK.networks["Tree-LSTM"].replace(hidden_size=4)
     run = StudyRun("best/small", "small", network, TrainingOptions(epochs=1))
-    run_study(TASK, [run], {"data": EQUATIONS}, folder=folder / "runs", results=folder / "best.jsonl")
+    run_study(TASK, [run], {"data": equations}, folder=folder / "runs", results=folder / "best.jsonl")
     return folder
 
 
-def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_path: Path) -> None:
+def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, equations: Forest, tmp_path: Path) -> None:
     folder = tmp_path / "pretrained"
     for _ in range(2):  # the second replaces the first
-        package_model(read_study(study / "best.jsonl")[0], study / "runs", EQUATIONS, folder)
+        package_model(read_study(study / "best.jsonl")[0], study / "runs", equations, folder)
     half = treemem.load(folder)
     assert {str(parameter.dtype) for parameter in half.parameters()} == {"torch.float16"}
     whole = treemem.load(study / "runs" / "best" / "small")
@@ -39,7 +44,7 @@ def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_p
     card = (folder / "CARD.md").read_text(encoding="utf-8")
     assert record["data"]["hash"] in card
     assert f"{100 * record['scores']['test'][-1]['accuracy']:.2f}" in card
-    training = EQUATIONS[EQUATIONS.tree_data["split"] == "train"]
+    training = equations[equations.tree_data["split"] == "train"]
     count = (training.label == training.labels.index("csc")).sum()
     assert "rarely also (with counts) " in card
     assert f"csc ({count})" in card
@@ -47,14 +52,16 @@ def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["pretrained"]
 
 
-def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(study: Path, tmp_path: Path) -> None:
+def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(
+    study: Path, equations: Forest, tmp_path: Path
+) -> None:
     folder = tmp_path / "pretrained"
     (small,) = read_study(study / "best.jsonl")
-    package_model(small, study / "runs", EQUATIONS, folder)
+    package_model(small, study / "runs", equations, folder)
     with pytest.raises(RecipeError, match=r"weights .* are not those of its record"):
-        package_model({**small, "weights": "others"}, study / "runs", EQUATIONS, folder)
+        package_model({**small, "weights": "others"}, study / "runs", equations, folder)
     with pytest.raises(RecipeError, match="'best/small' was trained on other equations"):
-        package_model(small, study / "runs", EQUATIONS[:300], folder)
+        package_model(small, study / "runs", equations[:300], folder)
     assert treemem.load(folder).network.options["hidden_size"] == 4
 
 
