@@ -16,6 +16,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import (
+    DIORA,
     LSTM,
     ONLSTM,
     PRPN,
@@ -265,6 +266,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
             SIZE, VOCABULARY, cell="RNN", memory="superposition", memory_options={"depth": 4}
         ),
         "LSTM, loop": lambda: LSTM(SIZE, VOCABULARY, update_dropout=1e-30),
+        "DIORA, MLP": lambda: DIORA(SIZE, VOCABULARY, composition="mlp"),
         "Universal Transformer with ACT": lambda: UniversalTransformer(SIZE, VOCABULARY, num_heads=2, act=True),
         "Tree-LSTM, both ways": lambda: TreeLSTM(SIZE, VOCABULARY, direction="both"),
         "own cell": user_network,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from golden import crvnn_files, disjoint_files, gumbel_files, prpn_files, spinn_files
+from golden import crvnn_files, diora_files, disjoint_files, gumbel_files, prpn_files, spinn_files
 from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
@@ -131,4 +131,5 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     **spinn_files.CHECKS,
     **disjoint_files.CHECKS,
     **prpn_files.CHECKS,
+    **diora_files.CHECKS,
 }

@@ -20,6 +20,7 @@ from treemem.induction import (
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn import (
+    DIORA,
     ONLSTM,
     RNN,
     SPINN,
@@ -135,7 +136,7 @@ def check_joined(joined: torch.Tensor, found: list[Tree]) -> None:
 
 
 @pytest.mark.parametrize(
-    "network", [GumbelTreeLSTM, CRvNN, partial(SPINN, transitions="reinforced"), DisjointTreeLSTM, RRNet]
+    "network", [GumbelTreeLSTM, CRvNN, DIORA, partial(SPINN, transitions="reinforced"), DisjointTreeLSTM, RRNet]
 )
 def test_a_network_that_composes_step_by_step_gives_its_tree(network: Any) -> None:
     torch.manual_seed(1)

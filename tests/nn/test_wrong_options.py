@@ -9,6 +9,7 @@ from tree_strategies import VOCABULARY
 
 from treemem.errors import RecipeError
 from treemem.nn import (
+    DIORA,
     LSTM,
     ONLSTM,
     SPINN,
@@ -102,6 +103,9 @@ LAYERS = [
     (CRvNN, {"threshold": 2}, "threshold must be a probability"),
     (CRvNN, {"activation": "tanh"}, "activation='tanh' is none of gelu, relu"),
     (CRvNN, {"cell_size": 0}, "cell_size must be at least 1"),
+    (DIORA, {"composition": "gru"}, "composition='gru' is none of tree_lstm, mlp"),
+    (DIORA, {"negatives": -1}, "negatives must be at least 0, not -1"),
+    (DIORA, {"outside": "no"}, "outside must be True or False, not 'no'"),
     (SPINN, {"transitions": "given"}, "transitions='given' is none of gold, predicted, reinforced"),
     (SPINN, {"tracker_size": 0}, "transitions='predicted' needs a tracker; set tracker_size"),
     (SPINN, {"baseline": "mean"}, "baseline='mean' is none of ema, greedy, value, none"),

@@ -6,6 +6,7 @@ from treemem.nn.beam_tree import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.child_sum_tree_lstm import ChildSumTreeLSTM
 from treemem.nn.cloze_readers import AttentiveReader, DeepLSTMReader, ImpatientReader
 from treemem.nn.crvnn import CRvNN
+from treemem.nn.diora import DIORA
 from treemem.nn.disjoint_tree_lstm import DisjointTreeLSTM
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
@@ -41,6 +42,7 @@ from treemem.nn.word_by_word_attention import WordByWordAttention
 from treemem.nn.word_vectors import WordVectors
 
 __all__ = [
+    "DIORA",
     "LSTM",
     "ONLSTM",
     "PRPN",

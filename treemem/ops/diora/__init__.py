@@ -1,0 +1,20 @@
+"""DIORA: an inside and an outside pass over all binary trees of a sequence."""
+
+from __future__ import annotations
+
+from treemem.ops.diora.parses import best_parses
+from treemem.ops.diora.sequences import DIORAEngine, inside_outside
+from treemem.ops.diora.weights import Chart, Charts, DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
+
+__all__ = [
+    "Chart",
+    "Charts",
+    "DIORAEngine",
+    "DIORAWeights",
+    "MLPWeights",
+    "PassWeights",
+    "TreeLSTMWeights",
+    "best_parses",
+    "inside_outside",
+    "unit",
+]

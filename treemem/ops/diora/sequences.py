@@ -1,0 +1,54 @@
+"""An inside and an outside pass over a batch of sequences, on the engine of one's choice."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.checked_options import checked_choice
+from treemem.ops.diora.fused import fused_inside_outside
+from treemem.ops.diora.naive import naive_inside_outside
+from treemem.ops.diora.weights import Chart, Charts, DIORAWeights
+
+DIORAEngine = Literal["auto", "fused", "naive"]
+
+
+def inside_outside(
+    leaves: torch.Tensor, lengths: torch.Tensor, weights: DIORAWeights, *, engine: DIORAEngine = "auto"
+) -> Charts:
+    """Run both passes over sequences, each as if it were alone.
+
+    Args:
+        leaves: normalised ``h`` and ``c`` of the tokens, ``[2, sequences, longest, hidden_size]``, finite at padding.
+        lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
+        weights: above the leaves.
+        engine: ``"fused"`` (``"auto"``), all spans of a size at once, or ``"naive"``, span by span.
+
+    Raises:
+        RecipeError: an unknown engine.
+    """
+    if checked_choice("engine", engine, get_args(DIORAEngine)) != "naive" or not len(lengths):
+        return fused_inside_outside(leaves, lengths, weights)
+    longest = leaves.shape[2]
+    parts = [naive_inside_outside(leaves[:, row, :length], weights) for row, length in enumerate(lengths.tolist())]
+
+    def together(name: str) -> Chart:
+        own = [getattr(part, name) for part in parts]
+        return Chart(
+            *(torch.stack([_padded(each, longest) for each in values], 2) for values in zip(*own, strict=True))
+        )
+
+    scores = [functional.pad(part.scores, (0, longest - part.scores.shape[2])) for part in parts]
+    return Charts(
+        together("inside"),
+        None if weights.outside is None else together("outside"),
+        torch.stack([_padded(each, longest) for each in scores], 3),
+    )
+
+
+def _padded(values: torch.Tensor, longest: int) -> torch.Tensor:
+    """Return ``[tokens, tokens + 1, ...]`` with zeros up to the longest sequence."""
+    more = longest - len(values)
+    return functional.pad(values, (0, 0) * (values.dim() - 2) + (0, more, 0, more))
