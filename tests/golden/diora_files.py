@@ -80,7 +80,7 @@ def check_diora(arrays: Arrays, composition: Any) -> None:
             assert charts.outside is not None
             outside = charts.outside.h.diagonal(1).permute(0, 2, 1).flatten(0, 1)
             tokens, negatives = (torch.from_numpy(of[name]).flatten() for name in ("sentences", "neg_samples"))
-            reconstruction = margin_loss(outside @ project, vectors, tokens, negatives) / len(tokens)
+            reconstruction = margin_loss(outside @ project, vectors[tokens], vectors[negatives]) / len(tokens)
             same(reconstruction, of["reconstruction_loss"], f"loss of reconstruction ({engine})")
             if "trees" in of:
                 splits = best_parses(charts.scores, lengths)

@@ -213,12 +213,14 @@ class DIORA(SequenceEncoder):
     def _reconstruction(self, outside: torch.Tensor, tokens: torch.Tensor) -> SumCount:
         """Return the loss of outside vectors ``[tokens, hidden_size]`` of tokens, which are numbers."""
         assert self.outside is not None
-        vectors, project = self.embedding.weight.to(outside.dtype), self.outside.token_map.weight
+        projected, known = outside @ self.outside.token_map.weight, len(self.embedding.weight)
         if not self.negatives:
-            loss = functional.cross_entropy(outside @ project @ vectors.T, tokens, reduction="sum")
+            vectors = self.embedding(torch.arange(known, device=tokens.device)).to(projected.dtype)
+            loss = functional.cross_entropy(projected @ vectors.T, tokens, reduction="sum")
             return SumCount(loss, len(tokens))
-        drawn = torch.randint(len(vectors), (self.negatives,), device=outside.device)
-        return SumCount(margin_loss(outside @ project, vectors, tokens, drawn), len(tokens))
+        drawn = torch.randint(known, (self.negatives,), device=tokens.device)
+        own, others = (self.embedding(each).to(projected.dtype) for each in (tokens, drawn))
+        return SumCount(margin_loss(projected, own, others), len(tokens))
 
     def induced_trees(self, batch: TreeBatch) -> list[Tree]:
         """Return the tree of each sequence whose splits have the largest sum of scores, without dropout.
@@ -231,18 +233,16 @@ class DIORA(SequenceEncoder):
         return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
-def margin_loss(
-    projected: torch.Tensor, vectors: torch.Tensor, tokens: torch.Tensor, negatives: torch.Tensor
-) -> torch.Tensor:
+def margin_loss(projected: torch.Tensor, own: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return the sum of ``max(0, 1 - score + score_v) / (negatives + 1)`` over tokens and negatives ``v``.
 
     Args:
         projected: what the scores of tokens are products with, ``[tokens, size]``.
-        vectors: of the vocabulary, ``[vocabulary, size]``.
-        tokens, negatives: numbers, ``[tokens]`` and ``[negatives]``.
+        own: vectors of the tokens, ``[tokens, size]``.
+        others: vectors of the negatives, ``[negatives, size]``.
     """
-    own = (projected * vectors[tokens]).sum(1, keepdim=True)
-    return (1 - own + projected @ vectors[negatives].T).relu().sum() / (len(negatives) + 1)
+    score = (projected * own).sum(1, keepdim=True)
+    return (1 - score + projected @ others.T).relu().sum() / (len(others) + 1)
 
 
 class _Pass(torch.nn.Module):
