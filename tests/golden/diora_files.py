@@ -26,22 +26,22 @@ _NAMES = {
         "inside_compose_func.W_1": ("inside.output.weight", True),
         "inside_compose_func.B": ("inside.hidden.bias", False),
         "inside_compose_func.B_1": ("inside.output.bias", False),
-        "outside_compose_func.W_0": ("outside.given.hidden.weight", True),
-        "outside_compose_func.W_1": ("outside.given.output.weight", True),
-        "outside_compose_func.B": ("outside.given.hidden.bias", False),
-        "outside_compose_func.B_1": ("outside.given.output.bias", False),
+        "outside_compose_func.W_0": ("outside.hidden.weight", True),
+        "outside_compose_func.W_1": ("outside.output.weight", True),
+        "outside_compose_func.B": ("outside.hidden.bias", False),
+        "outside_compose_func.B_1": ("outside.output.bias", False),
     },
     "tree_lstm": {
         "inside_compose_func.W": ("leaf_map.weight", False),
         "inside_compose_func.U": ("inside.hidden.weight", False),
         "inside_compose_func.B": ("inside.hidden.bias", False),
-        "outside_compose_func.U": ("outside.given.hidden.weight", False),
-        "outside_compose_func.B": ("outside.given.hidden.bias", False),
+        "outside_compose_func.U": ("outside.hidden.weight", False),
+        "outside_compose_func.B": ("outside.hidden.bias", False),
     },
 }
 _SCORES = {
     "inside_score_func.mat": ("inside.score", False),
-    "outside_score_func.mat": ("outside.given.score", False),
+    "outside_score_func.mat": ("outside.score", False),
 }
 
 
@@ -55,8 +55,8 @@ def check_diora(arrays: Arrays, composition: Any) -> None:
         for theirs, (ours, turned) in names.items():
             golden = torch.from_numpy(arrays[f"param.{theirs}"])
             layer.get_parameter(ours).copy_(golden.T if turned else golden)
-        for row, part in enumerate("hc"[: len(layer.outside.root)]):
-            layer.outside.root[row] = torch.from_numpy(arrays[f"param.root_vector_out_{part}"])
+        for row, part in enumerate("hc"[: len(layer.root)]):
+            layer.root[row] = torch.from_numpy(arrays[f"param.root_vector_out_{part}"])
     vectors = torch.from_numpy(arrays["loss_param.embeddings.weight"]).requires_grad_()
     project = torch.from_numpy(arrays["loss_param.mat"]).requires_grad_()
     for engine in ENGINES:
@@ -93,8 +93,8 @@ def check_diora(arrays: Arrays, composition: Any) -> None:
             gradient = layer.get_parameter(ours).grad
             assert gradient is not None
             same(gradient.T if turned else gradient, arrays[f"grad.{theirs}"], f"gradient of {theirs} ({engine})")
-        for row, part in enumerate("hc"[: len(layer.outside.root)]):
-            same(layer.outside.root.grad[row], arrays[f"grad.root_vector_out_{part}"], f"gradient of root ({engine})")
+        for row, part in enumerate("hc"[: len(layer.root)]):
+            same(layer.root.grad[row], arrays[f"grad.root_vector_out_{part}"], f"gradient of root ({engine})")
         same(vectors.grad, arrays["loss_grad.embeddings.weight"], f"gradient of embeddings ({engine})")
         same(project.grad, arrays["loss_grad.mat"], f"gradient of the loss's map ({engine})")
 

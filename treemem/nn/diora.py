@@ -120,9 +120,11 @@ class DIORA(SequenceEncoder):
         leaf_size = hidden_size if composition == "mlp" else 3 * hidden_size
         self.leaf_map = torch.nn.Linear(hidden_size, leaf_size, bias=False)
         self.inside = _Pass(hidden_size, composition, 1.0)
-        self.outside = (
-            _Outside(hidden_size, self.embedding_size, composition) if checked_flag("outside", outside) else None
-        )
+        self.outside = self.root = self.token_map = None
+        if checked_flag("outside", outside):
+            self.outside = _Pass(hidden_size, composition, 0.0)
+            self.root = torch.nn.Parameter(torch.empty(1 if composition == "mlp" else 2, hidden_size))  # h, c
+            self.token_map = torch.nn.Linear(self.embedding_size, hidden_size, bias=False)
         self._draw()
 
     def reset_parameters(self) -> None:
@@ -131,10 +133,9 @@ class DIORA(SequenceEncoder):
         self._draw()
 
     def _draw(self) -> None:
-        for module in self.children():
-            if module is not self.embedding:
-                for parameter in module.parameters():
-                    torch.nn.init.normal_(parameter)
+        for name, parameter in self.named_parameters():
+            if not name.startswith("embedding."):
+                torch.nn.init.normal_(parameter)
 
     can_induce_trees = True
 
@@ -153,13 +154,14 @@ class DIORA(SequenceEncoder):
 
     def weights(self) -> DIORAWeights:
         """The weights above the leaves, as the operation takes them."""
-        if self.outside is None:
+        if self.outside is None or self.root is None:
             return DIORAWeights(self.inside.weights(), None, self.inside.score.new_zeros(2, self.hidden_size))
-        return DIORAWeights(self.inside.weights(), self.outside.given.weights(), self.outside.roots())
+        root = functional.pad(self.root, (0, 0, 0, 2 - len(self.root)))
+        return DIORAWeights(self.inside.weights(), self.outside.weights(), root)
 
     def leaves(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return ``h`` and ``c`` of vectors ``[..., embedding_size]``, ``[2, ..., hidden_size]``."""
-        mapped = self.leaf_map(self.input_map(inputs)) + self.inside.bias[: self.leaf_map.out_features]
+        mapped = self.leaf_map(self.input_map(inputs)) + self.inside.hidden.bias[: self.leaf_map.out_features]
         if self.composition == "mlp":
             h = mapped.tanh()
             return unit(torch.stack([h, torch.zeros_like(h)]))
@@ -199,7 +201,7 @@ class DIORA(SequenceEncoder):
             outputs = chart.h.diagonal(1).movedim(2, 1)
             outputs = outputs.masked_fill(~present[:, :, None], 0)
             losses = {}
-            if tokens is not None and self.outside is not None:
+            if tokens is not None and self.token_map is not None:
                 losses["reconstruction"] = self._reconstruction(
                     outputs[present], to_device(tokens, inputs.device)[present]
                 )
@@ -212,8 +214,8 @@ class DIORA(SequenceEncoder):
 
     def _reconstruction(self, outside: torch.Tensor, tokens: torch.Tensor) -> SumCount:
         """Return the loss of outside vectors ``[tokens, hidden_size]`` of tokens, which are numbers."""
-        assert self.outside is not None
-        projected, known = outside @ self.outside.token_map.weight, len(self.embedding.weight)
+        assert self.token_map is not None
+        projected, known = outside @ self.token_map.weight, len(self.embedding.weight)
         if not self.negatives:
             vectors = self.embedding(torch.arange(known, device=tokens.device)).to(projected.dtype)
             loss = functional.cross_entropy(projected @ vectors.T, tokens, reduction="sum")
@@ -255,27 +257,9 @@ class _Pass(torch.nn.Module):
         self.hidden = torch.nn.Linear(2 * size, size if composition == "mlp" else 5 * size)
         self.output = torch.nn.Linear(size, size) if composition == "mlp" else None
 
-    @property
-    def bias(self) -> torch.Tensor:
-        return self.hidden.bias
-
     def weights(self) -> PassWeights:
         """The parameters as the operation takes them."""
         hidden = Affine.of(self.hidden)
         if self.output is None:
             return PassWeights(TreeLSTMWeights(hidden, self.forget_bias), self.score)
         return PassWeights(MLPWeights(hidden, Affine.of(self.output)), self.score)
-
-
-class _Outside(torch.nn.Module):
-    """The weights of the outside pass, of its beginning at the root, and of the loss at the tokens."""
-
-    def __init__(self, size: int, embedding_size: int, composition: Composition) -> None:
-        super().__init__()
-        self.given = _Pass(size, composition, 0.0)
-        self.root = torch.nn.Parameter(torch.empty(1 if composition == "mlp" else 2, size))
-        self.token_map = torch.nn.Linear(embedding_size, size, bias=False)
-
-    def roots(self) -> torch.Tensor:
-        """``h`` and ``c`` of the whole sequence, ``[2, size]``."""
-        return functional.pad(self.root, (0, 0, 0, 2 - len(self.root)))
