@@ -10,8 +10,9 @@ import torch
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
-from treemem.nn import NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.nn import NeuralDeque, NeuralQueue, NeuralStack, NondeterministicStack, SuperpositionStack
 from treemem.nn.memory import Memory
+from treemem.ops.nondeterministic_stack import naive_readings
 from treemem.ops.strength_memory import End, naive_run
 
 
@@ -100,6 +101,18 @@ def check_stack_rnn(arrays: Arrays) -> None:
         same(stack.reshape(batch, num_stacks, depth, size), arrays["stacks"][step], f"stacks of step {step}")
 
 
+def check_nondeterministic(arrays: Arrays) -> None:
+    """What is read, with gradients: by the paper's recurrences, and by steps."""
+    actions = [torch.from_numpy(arrays[name]).requires_grad_() for name in ("push", "replace", "pop")]
+    memory = NondeterministicStack(*actions[0].shape[2:4])
+    flat = [each.flatten(2) for each in actions]
+    for found in (naive_readings(*actions)[0].exp().flatten(2), memory(*flat)):
+        same(found, arrays["read"], "read")
+        gradients = torch.autograd.grad((found * torch.from_numpy(arrays["loss_weight"])).sum(), actions)
+        for gradient, name in zip(gradients, ("grad_push", "grad_replace", "grad_pop"), strict=True):
+            same(gradient, arrays[name], name)
+
+
 CHECKS: dict[str, Callable[[Arrays], None]] = {
     "neural_stack.npz": partial(check_one_ended, memory_class=NeuralStack, end="top"),
     "neural_stack_figure1.npz": partial(check_one_ended, memory_class=NeuralStack, end="top"),
@@ -107,4 +120,5 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
     "neural_deque_numpy.npz": check_deque,
     "joulin_stack_update.npz": check_superposition,
     "stack_rnn_core.npz": check_stack_rnn,
+    "nondeterministic_stack.npz": check_nondeterministic,
 }

@@ -30,6 +30,7 @@ NETWORKS = [
     NetworkConfig("LSTM", {"update_dropout": 0.1, "form": "preorder"}),
     NetworkConfig("MemoryRNN", {"memory": "stack", "memory_size": 3, "embedding_size": 5}),
     NetworkConfig("MemoryRNN", {"cell": "RNN", "memory": "superposition", "memory_options": {"depth": 3}}),
+    NetworkConfig("MemoryRNN", {"memory": "nondeterministic", "memory_options": {"normalized": True, "symbols": 2}}),
     NetworkConfig("MemoryRNN", {"cell": "GRU", "memory": "none", "num_layers": 2}),
     NetworkConfig(
         "ONLSTM",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from treemem.nn import (
     NeuralDeque,
     NeuralQueue,
     NeuralStack,
+    NondeterministicStack,
     ONLSTMCell,
     ReadOnlyMemory,
     StackedCells,
@@ -26,6 +28,7 @@ from treemem.nn import (
     SuperpositionStack,
     VanillaCell,
 )
+from treemem.nn.cell_states import where
 from treemem.nn.step_cells import run_cell
 from treemem.trees.vocabulary import Vocabulary
 
@@ -37,6 +40,8 @@ MEMORIES = [
     lambda: SuperpositionStack(6, top_k=2),
     lambda: SuperpositionStack(6, no_op=False, empty=0.0),
     lambda: DoublyLinkedList(7),
+    lambda: NondeterministicStack(2, 2),
+    lambda: NondeterministicStack(2, 2, normalized=True, vectors=True),
 ]
 
 
@@ -53,6 +58,39 @@ def test_a_run_of_a_cell_is_torchs_own_network(make: type[StepCell]) -> None:
     torch.testing.assert_close(outputs, expected)
     ours, theirs = (each if torch.is_tensor(each) else each[1] for each in (state, last))
     torch.testing.assert_close(ours, theirs[0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *CELLS,
+        lambda inputs, size: VanillaCell(inputs, size, "relu"),
+        lambda inputs, size: StackedCells([LSTMCell(inputs, size), GRUCell(size, size)]),
+    ],
+)
+def test_a_run_is_its_steps_with_their_gradients(make: Callable[[int, int], StepCell]) -> None:
+    torch.manual_seed(0)
+    cell = make(3, 4).double()
+    inputs, lengths = torch.randn(3, 6, 3, dtype=torch.float64), torch.tensor([4, 6, 3])
+    exists = (torch.arange(6) < lengths[:, None])[..., None]
+
+    def flat(state: Any) -> list[torch.Tensor]:
+        return [state] if torch.is_tensor(state) else [part for each in state for part in flat(each)]
+
+    def by_steps() -> tuple[torch.Tensor, Any]:
+        state, outputs = cell.initial(3), []
+        for step in range(6):
+            output, after = cell(inputs[:, step], state)
+            state = where(step < lengths, after, state)
+            outputs.append(output)
+        return torch.stack(outputs, 1), state
+
+    found = []
+    for outputs, state in (run_cell(cell, inputs, lengths=lengths), by_steps()):
+        outputs = outputs * exists
+        loss = outputs.square().sum() + sum(each.sin().sum() for each in flat(state))
+        found.append([outputs, *flat(state), *torch.autograd.grad(loss, [*cell.parameters()])])
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
 def test_a_run_of_the_on_lstm_cell_is_the_layer() -> None:

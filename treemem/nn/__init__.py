@@ -16,6 +16,7 @@ from treemem.nn.language_model import LanguageModel
 from treemem.nn.leaf_encoder import LeafEncoder
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
 from treemem.nn.memory_rnn import MemoryRNN
+from treemem.nn.nondeterministic_stack import NondeterministicStack
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.on_lstm import ONLSTM
 from treemem.nn.ordered_memory import OrderedMemory
@@ -73,6 +74,7 @@ __all__ = [
     "NeuralDeque",
     "NeuralQueue",
     "NeuralStack",
+    "NondeterministicStack",
     "NumberDecoder",
     "NumberEncoder",
     "ONLSTMCell",

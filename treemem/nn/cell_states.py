@@ -1,4 +1,4 @@
-"""Rows of the states of cells, which are tensors ``[batch, ...]``, tuples of states, or memories of items."""
+"""Rows of the states of cells: tensors ``[batch, ...]``, tuples of states, or states with methods of their own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from treemem.ops.strength_memory import StrengthState
 
 
 def where(going: torch.Tensor, after: Any, before: Any) -> Any:
@@ -24,13 +22,13 @@ def take(state: Any, rows: torch.Tensor) -> Any:
     return _mapped(lambda each: each[rows], lambda each: each.take(rows), state)
 
 
-def _mapped(of_tensor: Callable[..., Any], of_strengths: Callable[..., Any], *states: Any) -> Any:
+def _mapped(of_tensor: Callable[..., Any], of_own: Callable[..., Any], *states: Any) -> Any:
     first = states[0]
     if isinstance(first, torch.Tensor):
         return of_tensor(*states)
-    if isinstance(first, StrengthState):
-        return of_strengths(*states)
-    parts = [_mapped(of_tensor, of_strengths, *each) for each in zip(*states, strict=True)]
+    if hasattr(first, "take"):
+        return of_own(*states)
+    parts = [_mapped(of_tensor, of_own, *each) for each in zip(*states, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 

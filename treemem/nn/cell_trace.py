@@ -7,10 +7,7 @@ from typing import Any
 
 import torch
 
-from treemem.nn.read_only_memory import ReadOnlyMemory
-from treemem.nn.register_memory import RegisterState
 from treemem.nn.step_cells import MemoryCell, StepCell, run_cell
-from treemem.ops.strength_memory import StrengthState
 
 TRACE_AXES: Mapping[str, tuple[str, ...]] = {
     "strength": ("sequences", "tokens", "items"),
@@ -49,25 +46,13 @@ def traced_run(
 
 
 def _did(cell: MemoryCell, x: torch.Tensor, before: Any, after: Any) -> dict[str, torch.Tensor]:
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     arguments = cell.arguments(cell.controlled(x, before)[0])
     sizes = [memory.readout_size(cell.memory_size) for memory in cell.all_memories()]
     readouts = after.read.split(sizes, 1)
     for memory, given, held, read in zip(cell.all_memories(), arguments, after.memories, readouts, strict=True):
-        if isinstance(memory, ReadOnlyMemory):
-            found["attention"] = held.weights
-            continue
         names = [name for control in memory.controls(cell.memory_size) for name in control.names]
-        acts = {name: each.reshape(1, -1) for name, each in zip(names, given, strict=True)}
-        found |= {name: each for name, each in acts.items() if name in TRACE_AXES}
-        found["readout"] = read.reshape(1, -1, cell.memory_size)
-        found["value"] = found["value"].reshape(1, -1, cell.memory_size)
-        if isinstance(held, StrengthState):
-            found["strength"] = held.strength
-        elif isinstance(held, RegisterState):
-            found |= {"memory": held.rows, "read_weights": held.read_weights, "write_weights": held.write_weights}
-        elif isinstance(held, torch.Tensor):
-            found["memory"] = held
+        found |= memory.trace(cell.memory_size, dict(zip(names, given, strict=True)), held, read)
     return {name: each[0] for name, each in found.items()}
 
 

@@ -6,6 +6,7 @@ A memory has no parameters. A step takes a state, a value and actions, and retur
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from treemem.errors import GraphError
 from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
 from treemem.ops.superposition_memory import list_step, stack_step
 
+_ACTIONS = ("push", "pop", "no_op", "insert", "left", "right")
 Form = Literal["tanh", "sigmoid", "softmax", "linear", "output"]
 
 
@@ -64,11 +66,30 @@ class Memory(torch.nn.Module, ABC):
         """Return the width of the readout for values of width ``size``."""
         return size
 
+    def trace(
+        self, size: int, given: Mapping[str, torch.Tensor], state: Any, readout: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return what a step did, for someone to look at: tensors ``[1, ...]`` by their name in ``TRACE_AXES``.
+
+        Args:
+            size: width of the values.
+            given: the arguments of :meth:`step` by name, of one example.
+            state: after the step.
+            readout: of the step, ``[1, readout_size]``.
+        """
+        found = {name: each.reshape(1, -1) for name, each in given.items() if name in _ACTIONS}
+        found |= {"readout": readout.reshape(1, -1, size), "value": given["value"].reshape(1, -1, size)}
+        if isinstance(state, StrengthState):
+            found["strength"] = state.strength
+        elif isinstance(state, torch.Tensor):
+            found["memory"] = state
+        return found
+
     def forward(self, value: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
         """Return the readout after each step of sequences of known actions, ``[batch, time, readout_size]``.
 
         Args:
-            value: ``[batch, time, size]``.
+            value: ``[batch, time, size]``; of a memory that takes no value its first action.
             actions: those of :meth:`step`, with time as the second axis.
 
         Raises:

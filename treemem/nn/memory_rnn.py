@@ -13,6 +13,7 @@ from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.cell_trace import TRACE_AXES, stacked_traces, traced_run
 from treemem.nn.memory import DoublyLinkedList, Memory, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.nn.nondeterministic_stack import NondeterministicStack
 from treemem.nn.register_memory import RegisterMemory
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.step_cells import (
@@ -30,7 +31,7 @@ from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 CellName = Literal["RNN", "GRU", "LSTM", "ONLSTM"]
-MemoryName = Literal["none", "stack", "queue", "deque", "superposition", "list", "register"]
+MemoryName = Literal["none", "stack", "queue", "deque", "superposition", "list", "register", "nondeterministic"]
 
 _CELLS: dict[CellName, Callable[[int, int], StepCell]] = {
     "RNN": VanillaCell,
@@ -45,6 +46,7 @@ _MEMORIES: dict[str, type[Memory]] = {
     "superposition": SuperpositionStack,
     "list": DoublyLinkedList,
     "register": RegisterMemory,
+    "nondeterministic": NondeterministicStack,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -99,6 +100,12 @@ class ReadOnlyMemory(Memory):
     def readout_size(self, size: int) -> int:
         """That of the rows."""
         return self.size
+
+    def trace(
+        self, size: int, given: Mapping[str, torch.Tensor], state: ReadOnlyState, readout: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """``attention``: the weight of each row."""
+        return {"attention": state.weights}
 
 
 def pointer_logits(weights: torch.Tensor, symbols: torch.Tensor, count: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import torch
@@ -184,6 +185,13 @@ class RegisterMemory(Memory):
         if self.write == "erase-and-add":
             controls.append(Control(("erase",), (self.key_size or 0) + size, "sigmoid"))
         return tuple(controls)
+
+    def trace(
+        self, size: int, given: Mapping[str, torch.Tensor], state: RegisterState, readout: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """What every memory has, the rows, and the weights of reading and writing."""
+        weights = {"read_weights": state.read_weights, "write_weights": state.write_weights}
+        return super().trace(size, given, state, readout) | {"memory": state.rows} | weights
 
 
 __all__ = ["RegisterMemory", "RegisterState"]

@@ -133,8 +133,12 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
                 return self._traced(batch, encoded, decoded)
             return Seq2SeqOutput(encoded, encoded.new_zeros(len(limits), 0, len(self.vocabulary.leaves)), decoded)
         target = to_device(batch.target.token, encoded.device)  # type: ignore[union-attr]  # there is one
+        given = functional.pad(target[:, :-1], (1, 0), value=self.between)
+        if self.symbol is not None:
+            outputs, _ = run_cell(self.cell, self.embedding(given), state.state)
+            return Seq2SeqOutput(encoded, self.symbol(outputs), [])
         logits = []
-        for symbol in functional.pad(target[:, :-1], (1, 0), value=self.between).unbind(1):
+        for symbol in given.unbind(1):
             said, state = self._say(symbol, state)
             logits.append(said)
         return Seq2SeqOutput(encoded, torch.stack(logits, 1), [])

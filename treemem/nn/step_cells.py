@@ -40,6 +40,17 @@ class StepCell(nn.Module, ABC):
     def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
         """Return the output ``[batch, output_size]`` and the next state, for an input ``[batch, input_size]``."""
 
+    def run(self, inputs: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        """Return the outputs over ``inputs [batch, time, input_size]``, at least one step, and the state after them.
+
+        A subclass that can do several steps at once overrides it.
+        """
+        outputs = []
+        for x in inputs.unbind(1):
+            output, state = self(x, state)
+            outputs.append(output)
+        return torch.stack(outputs, 1), state
+
     def reset_parameters(self) -> None:
         """Draw new weights."""
         for module in self.modules():
@@ -82,6 +93,12 @@ class VanillaCell(StepCell):
         hidden = self.cell(x, state)
         return hidden, hidden
 
+    def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """By torch's kernel for whole sequences."""
+        kernel = torch.rnn_tanh if self.cell.nonlinearity == "tanh" else torch.rnn_relu
+        outputs, hidden = kernel(inputs, state[None], *_of_torch(self.cell))
+        return outputs, hidden[0]
+
 
 class GRUCell(StepCell):
     """The gated recurrent unit (Cho et al. 2014), torch's own; the output is ``h``.
@@ -105,6 +122,11 @@ class GRUCell(StepCell):
         """``h`` twice."""
         hidden = self.cell(x, state)
         return hidden, hidden
+
+    def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """By torch's kernel for whole sequences."""
+        outputs, hidden = torch.gru(inputs, state[None], *_of_torch(self.cell))
+        return outputs, hidden[0]
 
 
 class LSTMCell(StepCell):
@@ -132,6 +154,13 @@ class LSTMCell(StepCell):
         """``h``, and ``(h, c)``."""
         hidden, cell = self.cell(x, state)
         return hidden, (hidden, cell)
+
+    def run(
+        self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """By torch's kernel for whole sequences."""
+        outputs, hidden, cell = torch.lstm(inputs, [each[None] for each in state], *_of_torch(self.cell))
+        return outputs, (hidden[0], cell[0])
 
 
 class ONLSTMCell(StepCell):
@@ -203,6 +232,14 @@ class StackedCells(StepCell):
             x, after = cell(x, before)
             following.append(after)
         return x, tuple(following)
+
+    def run(self, inputs: torch.Tensor, state: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+        """Each cell over the whole sequences, from the lowest."""
+        following = []
+        for cell, before in zip(self._all(), state, strict=True):
+            inputs, after = cell.run(inputs, before)
+            following.append(after)
+        return inputs, tuple(following)
 
     def _all(self) -> list[StepCell]:
         return list(self.cells)  # type: ignore[arg-type]
@@ -362,16 +399,27 @@ def run_cell(
             the last input of each; outputs at later places mean nothing.
     """
     state = cell.initial(len(inputs)) if state is None else state
-    shortest = inputs.shape[1] if lengths is None or not len(lengths) else int(lengths.min())
-    lengths = None if lengths is None else to_device(lengths, inputs.device)
-    outputs = []
-    for step, x in enumerate(inputs.unbind(1)):
-        output, after = cell(x, state)
-        if lengths is not None and step >= shortest:
-            after = where(step < lengths, after, state)
-        state = after
-        outputs.append(output)
-    return torch.stack(outputs, 1) if outputs else inputs.new_zeros(len(inputs), 0, cell.output_size), state
+    lengths = torch.tensor([inputs.shape[1]]) if lengths is None else lengths
+    shortest = int(lengths.min()) if len(lengths) else inputs.shape[1]
+    lengths = to_device(lengths, inputs.device)
+    if not inputs.shape[1]:
+        return inputs.new_zeros(len(inputs), 0, cell.output_size), state
+    parts = []
+    if shortest:
+        outputs, state = cell.run(inputs[:, :shortest], state)
+        parts.append(outputs)
+    for step in range(shortest, inputs.shape[1]):
+        output, after = cell(inputs[:, step], state)
+        state = where(step < lengths, after, state)
+        parts.append(output[:, None])
+    return torch.cat(parts, 1), state
+
+
+def _of_torch(cell: nn.RNNCellBase) -> tuple[Any, ...]:
+    """Return what torch's kernel for whole sequences needs to do the steps of a cell, in training mode: on a GPU it
+    keeps nothing for a backward pass in evaluation mode."""
+    weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
+    return weights, True, 1, 0.0, True, False, True
 
 
 __all__ = [

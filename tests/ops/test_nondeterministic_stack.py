@@ -1,0 +1,179 @@
+"""The nondeterministic stack: equal to a sum over all runs, and to the paper's recurrences with their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treemem.ops.nondeterministic_stack import AutomatonState, automaton_step, naive_readings
+
+
+class Weights(NamedTuple):
+    push: torch.Tensor
+    replace: torch.Tensor
+    pop: torch.Tensor
+    value: torch.Tensor
+
+
+def drawn(batch: int, time: int, states: int, symbols: int, size: int, scale: float = 1.0, seed: int = 0) -> Weights:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return scale * torch.randn(batch, time, *shape, generator=generator, dtype=torch.float64)
+
+    pair = (states, symbols)
+    value = torch.rand(batch, time, size, generator=generator, dtype=torch.float64)
+    return Weights(normal(*pair, *pair), normal(*pair, *pair), normal(*pair, states), value)
+
+
+def by_steps(weights: Weights, bottom: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    states, symbols = weights.pop.shape[2:4]
+    state = AutomatonState.empty(len(weights.pop), states, symbols, bottom)
+    logarithms, means = [], []
+    for step in range(weights.pop.shape[1]):
+        state, mean = automaton_step(state, *(each[:, step] for each in weights))
+        logarithms.append(state.log_probability)
+        means.append(mean)
+    return torch.stack(logarithms, 1), torch.stack(means, 1)
+
+
+def summed_over_runs(weights: Weights, bottom: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Readings of the first example: each stack that a run can have, with its state and the weight of its runs."""
+    push, replace, pop = (each[0].exp() for each in weights[:3])
+    states, symbols = pop.shape[1:3]
+    runs: dict[Any, Any] = {(0, ((0, -1),)): torch.ones(())}  # a symbol, and the step that pushed it
+    probabilities, means = [], []
+    for step in range(len(pop)):
+        following: dict[Any, Any] = {}
+        for (state, stack), weight in runs.items():
+            top, pushed_at = stack[-1]
+            for to in range(states):
+                found = {(to, stack[:-1]): pop[step, state, top, to]} if len(stack) > 1 else {}
+                for symbol in range(symbols):
+                    found[to, (*stack, (symbol, step))] = push[step, state, top, to, symbol]
+                    found[to, (*stack[:-1], (symbol, pushed_at))] = replace[step, state, top, to, symbol]
+                for key, action in found.items():
+                    following[key] = following.get(key, 0) + weight * action
+        runs = following
+        total, vectors = push.new_zeros(states, symbols), push.new_zeros(states, symbols, len(bottom))
+        for (state, stack), weight in runs.items():
+            symbol, pushed_at = stack[-1]
+            total[state, symbol] += weight
+            vectors[state, symbol] += weight * (bottom if pushed_at < 0 else weights.value[0, pushed_at])
+        probabilities.append(total / total.sum())
+        means.append(vectors / total[..., None])
+    return torch.stack(probabilities), torch.stack(means)
+
+
+@pytest.mark.parametrize(("states", "symbols", "time"), [(1, 2, 6), (2, 2, 5), (3, 1, 5), (2, 3, 4)])
+def test_readings_are_sums_over_all_runs(states: int, symbols: int, time: int) -> None:
+    weights, bottom = drawn(1, time, states, symbols, 2), torch.tensor([0.3, -1.0], dtype=torch.float64)
+    probability, mean = summed_over_runs(weights, bottom)
+    for found, vectors in (naive_readings(*weights, bottom), by_steps(weights, bottom)):
+        torch.testing.assert_close(found[0].exp(), probability, rtol=0, atol=1e-12)
+        torch.testing.assert_close(vectors[0], mean, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0, 3])
+@pytest.mark.parametrize("scale", [1.0, 60.0])
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1000), time=st.integers(1, 11))
+def test_steps_equal_the_recurrences_with_their_gradients(size: int, scale: float, seed: int, time: int) -> None:
+    weights = Weights(*(each.requires_grad_() for each in drawn(2, time, 2, 3, size, scale, seed)))
+    bottom = torch.linspace(-1, 1, size, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    factors = torch.randn(2, 2, time, 2, 3, generator=generator, dtype=torch.float64)
+
+    def results(logarithm: torch.Tensor, mean: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        loss = (logarithm.exp() * factors[0]).sum() + (mean * factors[1, ..., None]).sum()
+        return logarithm.exp(), mean, *torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+
+    expected = results(*naive_readings(*weights, bottom))
+    torch.testing.assert_close(results(*by_steps(weights, bottom)), expected, rtol=0, atol=1e-10)
+
+
+@given(actions=st.lists(st.sampled_from(["push 1", "push 2", "replace 1", "replace 2", "pop"]), max_size=20))
+def test_certain_actions_make_a_stack(actions: list[str]) -> None:
+    """All weight is on one action, whatever the top symbol; popping the bottom leaves no run, so none does."""
+    symbols = 3
+    state = AutomatonState.empty(1, 1, symbols, torch.zeros(0))
+    stack = [0]
+    for action in actions:
+        kind, _, symbol = action.partition(" ")
+        if kind == "pop" and len(stack) == 1:
+            continue
+        push, replace = torch.full((2, 1, 1, symbols, 1, symbols), -torch.inf)
+        pop = torch.full((1, 1, symbols, 1), 0.0 if kind == "pop" else -torch.inf)
+        if kind == "pop":
+            stack.pop()
+        elif kind == "push":
+            push[..., int(symbol)] = 0
+            stack.append(int(symbol))
+        else:
+            replace[..., int(symbol)] = 0
+            stack[-1] = int(symbol)
+        state, _ = automaton_step(state, push, replace, pop, torch.zeros(1, 0))
+        assert state.log_probability.exp().flatten().tolist() == [float(symbol == stack[-1]) for symbol in range(3)]
+
+
+def test_a_state_can_be_gone_on_from_twice() -> None:
+    weights, bottom = drawn(2, 12, 2, 2, 1), torch.zeros(1, dtype=torch.float64)
+    leaves = [each.requires_grad_() for each in weights]
+    state = AutomatonState.empty(2, 2, 2, bottom)
+    for step in range(10):
+        state, _ = automaton_step(state, *(each[:, step] for each in leaves))
+    ends = []
+    for step in (10, 11):
+        branch, mean = automaton_step(state, *(each[:, step] for each in leaves))
+        ends.append((branch.log_probability.exp() ** 2).sum() + mean.square().sum())
+    found = torch.autograd.grad(sum(ends), leaves)
+    expected = [torch.zeros_like(each) for each in leaves]
+    for step in (10, 11):
+        chosen = [*range(10), step]
+        logarithm, mean = naive_readings(*(each[:, chosen] for each in leaves), bottom)
+        loss = (logarithm[:, -1].exp() ** 2).sum() + mean[:, -1].square().sum()
+        for total, each in zip(expected, torch.autograd.grad(loss, leaves), strict=True):
+            total += each
+    torch.testing.assert_close(list(found), expected, rtol=0, atol=1e-10)
+
+
+def test_an_example_that_waits_goes_on_as_if_it_had_not() -> None:
+    weights, bottom = drawn(2, 9, 2, 2, 1), torch.ones(1, dtype=torch.float64)
+    leaves = [each.requires_grad_() for each in weights]
+    waits = (2, 3, 6)  # the second example, at these steps
+    state = AutomatonState.empty(2, 2, 2, bottom)
+    for step in range(9):
+        after, mean = automaton_step(state, *(each[:, step] for each in leaves))
+        state = after if step not in waits else after.where(torch.tensor([True, False]), state)
+    loss = (state.log_probability.exp() ** 2).sum() + mean.square().sum()
+    found = [loss, *torch.autograd.grad(loss, leaves)]
+
+    def alone(row: int, steps: list[int]) -> torch.Tensor:
+        logarithm, means = naive_readings(*(each[[row]][:, steps] for each in leaves), bottom)
+        return (logarithm[:, -1].exp() ** 2).sum() + means[:, -1].square().sum()
+
+    loss = alone(0, [*range(9)]) + alone(1, [step for step in range(9) if step not in waits])
+    torch.testing.assert_close(found, [loss, *torch.autograd.grad(loss, leaves)], rtol=0, atol=1e-10)
+
+
+def test_rows_can_be_taken() -> None:
+    weights, bottom = drawn(3, 6, 2, 2, 1), torch.ones(1, dtype=torch.float64)
+    rows = torch.tensor([2, 0, 0])
+    state = AutomatonState.empty(3, 2, 2, bottom)
+    for step in range(6):
+        state = state if step != 4 else state.take(rows)
+        given_now = weights if step < 4 else Weights(*(each[rows] for each in weights))
+        state, _ = automaton_step(state, *(each[:, step] for each in given_now))
+    expected = naive_readings(*(each[rows] for each in weights), bottom)[0][:, -1]
+    torch.testing.assert_close(state.log_probability, expected, rtol=0, atol=1e-12)
+
+
+def test_single_precision_holds_over_many_steps() -> None:
+    weights = drawn(1, 60, 2, 3, 0, scale=8.0)
+    expected = by_steps(weights, torch.zeros(0, dtype=torch.float64))[0].exp()
+    single = Weights(*(each.float() for each in weights))
+    torch.testing.assert_close(by_steps(single, torch.zeros(0))[0].exp().double(), expected, rtol=0, atol=1e-3)
