@@ -18,6 +18,7 @@ from treemem.tasks.equation_verification import (
     read_equations,
 )
 from treemem.tasks.equation_verification.generation.generator import generate_equations
+from treemem.tasks.equation_verification.generation.mixed_generator import generate_mixed
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
 from treemem.trees.equation_labels import LEAF_LABELS
 from treemem.trees.equation_parser import parse_equation
@@ -216,10 +217,12 @@ def test_a_dictionary_that_is_no_equation_is_an_error_with_its_place(record: dic
 
 
 def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None:
-    made = TASK.make_data(EquationDataOptions(size=60, seed=5))
-    data = generate_equations(60, seed=5)
-    assert made.forest == data.forest
-    assert data.digest in made.card
+    for version, generate in (("2", generate_mixed), ("1", generate_equations)):
+        made = TASK.make_data(EquationDataOptions(size=60, seed=5, version=version))
+        data = generate(60, seed=5)
+        assert made.forest == data.forest
+        assert data.digest in made.card
+    assert EquationDataOptions().version == "2"
     data.forest.save(tmp_path / "data")
     assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))).forest == data.forest
     (tmp_path / "own.txt").write_text("x = x\t1\n" * 5 + "sin(cos(sin(cos(sin(cos(sin(x))))))) = x\t0\n")
@@ -238,7 +241,7 @@ def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None
 )
 def test_a_size_that_leaves_a_split_without_equations_is_refused(size: int, empty: str) -> None:
     with pytest.raises(RecipeError, match=rf"data\.size is {size}, which leaves no equation for {empty}; .* larger"):
-        TASK.make_data(EquationDataOptions(size=size), progress=False)
+        TASK.make_data(EquationDataOptions(size=size, version="1"), progress=False)
 
 
 def test_shallow_equations_alone_are_no_mistake() -> None:
@@ -309,10 +312,11 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"derived_share": 0.5}, "set that too"),
+        ({"derived_share": 0.5, "version": "1"}, "set that too"),
         ({"derived_share": 2, "training_size": 400}, "from 0 to 1"),
+        ({"branches": True, "training_size": 400}, "are options of data.version 1"),
         ({"training_size": 0}, "at least 1"),
-        ({"training_size": 400, "training_depth": 9}, "needs data.version 2"),
+        ({"training_size": 400, "training_depth": 9, "version": "1"}, "needs data.version 2"),
         ({"training_size": 400, "version": "2", "training_depth": 4}, "must be 7 to 20, not 4"),
         ({"training_size": 400, "max_depth": 4}, "data.max_depth is 4; make it at least 7"),
         ({"training_size": 400, "path": "own.csv"}, "set only one of them"),
