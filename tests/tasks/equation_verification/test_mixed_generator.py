@@ -10,6 +10,7 @@ from treemem.errors import RecipeError
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.data import EquationDataOptions
 from treemem.tasks.equation_verification.generation import exactness, mixed_generator
+from treemem.tasks.equation_verification.generation import heldout as heldout_command
 from treemem.tasks.equation_verification.generation.equal_expressions import EqualExpressions
 from treemem.tasks.equation_verification.generation.exactness import wrong_labels
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
@@ -110,6 +111,16 @@ def test_equations_are_balanced_distinct_and_not_held_out(data: EquationData) ->
     depth = forest.tree_data["depth"]
     assert (depth == forest.height()[forest.begin[1:] - 1]).all()
     assert set(forest.tree_data["split"][depth > 7]) == {"test"}
+
+
+def test_held_out_equations_of_a_file_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = next(iter(textbook_equations("heldout"))).equation
+    (tmp_path / "own.txt").write_text(f"x + y = z*x\t0\n{known}\t1\n")
+    assert heldout_command.main([str(tmp_path / "own.txt")]) == 1
+    assert "1 of 2 equations are held out" in capsys.readouterr().out
+    (tmp_path / "other.txt").write_text("x + y = z*x\t0\n")
+    assert heldout_command.main([str(tmp_path / "other.txt")]) == 0
+    assert heldout_command.main([str(tmp_path / "none.txt")]) == 2
 
 
 def test_all_labels_occur_for_training() -> None:
