@@ -18,10 +18,12 @@ TRACE_AXES: Mapping[str, tuple[str, ...]] = {
     "readout": ("sequences", "tokens", "rows", "hidden"),
     "value": ("sequences", "tokens", "rows", "hidden"),
     "memory": ("sequences", "tokens", "slots", "hidden"),
+    "top": ("sequences", "tokens", "states", "hidden"),
 }
 """What a trace may hold, and its axes: the strengths of the items in memory from the bottom to the top; the weights of
 attention, and of reading and writing registers; strengths and weights of actions (of a deque the top's first); what was
-read and pushed; the rows of a memory that has rows."""
+read and pushed; the rows of a memory that has rows; the probability of each top symbol in each state of an
+automaton."""
 
 
 @torch.no_grad()

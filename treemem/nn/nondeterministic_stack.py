@@ -122,8 +122,8 @@ class NondeterministicStack(Memory):
     def trace(
         self, size: int, given: Mapping[str, torch.Tensor], state: AutomatonState, readout: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """``memory``: probabilities of top symbols, a row for each state. With vectors what was pushed and read."""
-        found = {"memory": state.log_probability.exp()}
+        """``top``: probabilities of top symbols, a row for each state. With vectors what was pushed and read."""
+        found = {"top": state.log_probability.exp()}
         if self.vectors:
             found |= {"value": given["value"][:, None], "readout": readout.view(1, -1, size)}
         return found

@@ -20,6 +20,7 @@ const WHAT = {
   readout: 'what was read',
   value: 'what was pushed',
   memory: 'the rows of the memory',
+  top: 'probability of each top symbol, by state',
   update: 'what is pushed or added',
   children: 'gate of each child',
   candidate_gate: 'gate of what the node adds',
