@@ -22,10 +22,11 @@ from treemem.records import write_records, writing
 from treemem.runs.matched_width import matched_width
 from treemem.runs.page_tables import Records, scores_on, seed_of_record
 from treemem.runs.recipe import Recipe, parse_recipe
-from treemem.runs.study import StudyRun, read_study, run_study
+from treemem.runs.study import StudyRun, read_study, recorded_model, run_study
 from treemem.runs.study_file import StudyFolder
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison.speed import speed_records
+from treemem.tasks.induced_trees import found_trees, tree_scores
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
@@ -35,6 +36,7 @@ FOLDER = StudyFolder(NAME, Task, Path(__file__).parent, __package__ or "")  # ty
 BEYOND = "beyond training"
 """The test examples of higher groups than any training example: deeper, longer, of more operations."""
 
+_SENTENCES = 1000  # examples within and beyond training whose trees are scored
 _SMALLEST = 4  # a hidden size at which numbers of heads and chunk sizes leave every multiple of 4 open
 
 
@@ -157,12 +159,12 @@ def chosen_parts(names: Sequence[str]) -> list[Part]:
 
 
 def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None, processes: int = 1) -> None:
-    """Run everything of a part that is not recorded yet: speeds, and for each row the trials and then all seeds.
+    """Run everything of a part that is not recorded yet: speeds, for each row the trials and then all seeds, and trees.
 
     Args:
         part: what to run.
         runs: folder for runs; ``comparison/STUDY-PART`` is made in it.
-        results: folder of the records, ``STUDY-PART.jsonl`` and ``STUDY-PART-speed.jsonl``.
+        results: folder of the records, ``STUDY-PART.jsonl``, ``STUDY-PART-speed.jsonl`` and ``STUDY-PART-trees.jsonl``.
         data: the user's data folder.
         processes: runs at a time.
 
@@ -182,7 +184,42 @@ def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None,
     for row in part.rows:
         rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
         chosen = [part.run(row, rate, seed) for seed in part.seeds]
-        run(chosen, splits=["validation", "test"], files={BEYOND: beyond})
+        done = run(chosen, splits=["validation", "test"], files={BEYOND: beyond})
+        measure_trees(part, row, done, folder, results / f"{part.title}-trees.jsonl", within, beyond)
+
+
+def measure_trees(
+    part: Part, row: str, done: Records, folder: Path, results: Path, within: Forest, beyond: Forest
+) -> None:
+    """Record how the trees of a row's runs agree with gold trees and with each other.
+
+    Nothing is recorded if the network induces no trees, or reads trees in several forms, whose tokens are not their
+    leaves; if that is recorded already; or if a run's folder is gone.
+
+    Args:
+        part, row: what ran.
+        done: the records of its runs.
+        folder: of the runs.
+        results: the file of records.
+        within, beyond: the data; see :func:`divided`.
+    """
+    network = part.recipe.networks[row].constructor()
+    weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
+    others = [each for each in read_study(results) if each["network"] != row or each["weights"] == weights]
+    known = any(each["network"] == row for each in others)
+    gone = not all((folder / record["run"]).exists() for record in done)
+    if known or gone or part.forms or not getattr(network, "can_induce_trees", False):
+        return
+    task = part.recipe.make_task()
+    inside = task.examples(within)
+    most = inside.group[inside.part("train")].max()
+    per_example = len(within) // len(inside)
+    tested = within[np.repeat(inside.split == SPLITS.index("test"), per_example)]
+    some = Forest.concatenate([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]])
+    examples = task.examples(some)
+    found = {f"seed {seed_of_record(each)}": found_trees(recorded_model(folder, each), examples) for each in done}
+    groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
+    write_records(results, [*others, {"network": row, "weights": weights, "groups": groups}])
 
 
 def _options_of(part: Part, data: Path | None) -> Any:

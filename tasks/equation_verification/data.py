@@ -37,8 +37,9 @@ class EquationDataOptions:
         numeric: number of numeric equations to add to all splits; the task must be numeric.
         path: use these equations instead: a folder of a saved forest, or a file of labelled equations. Their field
             ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
-        version: of the generator. ``"1"`` derives equations from the published identities; ``"2"`` also makes equations
-            like those of textbooks, of all functions and constants.
+        version: of the generator. ``"2"`` makes equations by the published procedure, and equations like those of
+            textbooks, of all functions and constants. ``"1"`` derives them from the published identities; earlier
+            results use it.
 
     Raises:
         RecipeError: an option is out of range or contradicts another.
@@ -52,7 +53,7 @@ class EquationDataOptions:
     branches: bool = False
     numeric: int = 0
     path: str | None = None
-    version: str = "1"
+    version: str = "2"
     training_depth: int = TRAINING_DEPTH
 
     def __post_init__(self) -> None:
@@ -72,11 +73,11 @@ class EquationDataOptions:
             )
         checked_choice("data.version", self.version, ("1", "2"))
         if self.training_depth != TRAINING_DEPTH and (self.version == "1" or not adds):
-            raise RecipeError("data.training_depth needs data.version 2 and data.training_size; set those too")
+            raise RecipeError("data.training_depth needs data.version 2 and data.training_size; set these")
         if not TRAINING_DEPTH <= checked_count("data.training_depth", self.training_depth) <= DEEPEST:
             raise RecipeError(f"data.training_depth must be {TRAINING_DEPTH} to {DEEPEST}, not {self.training_depth}")
         if self.derivation != BY_IDENTITIES and self.version != "1":
-            raise RecipeError("data.derived_share and data.branches are options of data.version 1; leave them out")
+            raise RecipeError("data.derived_share and data.branches are options of data.version 1; leave them out, or set that")
         if self.derivation != BY_IDENTITIES and not adds:
             raise RecipeError("data.derived_share and data.branches need data.training_size; set that too")
 

@@ -10,8 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treemem.errors import GraphError
-from treemem.nn import DoublyLinkedList, NeuralDeque, NeuralQueue, NeuralStack, SuperpositionStack
+from treemem.errors import GraphError, RecipeError
+from treemem.nn import (
+    DoublyLinkedList,
+    NeuralDeque,
+    NeuralQueue,
+    NeuralStack,
+    NondeterministicStack,
+    SuperpositionStack,
+)
 from treemem.nn.memory import Memory
 from treemem.ops.strength_memory import End, naive_run
 
@@ -158,5 +165,26 @@ def test_wrong_actions_are_refused() -> None:
     for wrong in (-0.1, float("nan")):
         with pytest.raises(GraphError, match="a strength of push or pop is negative or NaN"):
             stack(value, torch.full((2, 3), wrong), torch.rand(2, 3))
+    automaton = NondeterministicStack(1, 2)
+    with pytest.raises(
+        GraphError, match=r"takes log_push \[2, 4\], log_replace \[2, 4\], log_pop \[2, 2\], not \[2, 3\]"
+    ):
+        automaton.step(automaton.initial(2, 0), *(torch.zeros(2, width) for width in (3, 4, 2)))
+    for options, problem in (({"bottom": "x"}, "bottom"), ({"vectors": True, "reads_states": False}, "vectors: true")):
+        with pytest.raises(RecipeError, match=problem):
+            NondeterministicStack(**options)  # type: ignore[arg-type]
     for memory in (stack, NeuralQueue(), SuperpositionStack(5)):
         assert memory(value[:, :0], torch.rand(2, 0), torch.rand(2, 0)).shape == (2, 0, 4)
+
+
+def test_automata_whose_weights_sum_to_one_may_have_no_action() -> None:
+    """No run reaches the pairs that have none."""
+    memory = NondeterministicStack(2, 2, normalized=True)
+    push, replace, pop = torch.full((1, 4, 4), -torch.inf), torch.full((1, 4, 4), -torch.inf), torch.zeros(1, 4, 2)
+    push[0, 0] = torch.tensor([0.0, 1.0, -torch.inf, 0.0])
+    pop[0, 2:] = -torch.inf
+    actions = [each.flatten(1).requires_grad_() for each in (push, replace, pop)]
+    _, readout = memory.step(memory.initial(1, 0), *actions)
+    torch.testing.assert_close(readout[0], torch.tensor([0.0, 1.0, -torch.inf, 0.0]).softmax(0))
+    readout.square().sum().backward()
+    assert all(bool(each.grad.isfinite().all()) for each in actions if each.grad is not None)

@@ -148,6 +148,7 @@ def test_an_example_that_waits_goes_on_as_if_it_had_not() -> None:
     state = AutomatonState.empty(2, 2, 2, bottom)
     for step in range(9):
         after, mean = automaton_step(state, *(each[:, step] for each in leaves))
+        after.where(torch.tensor([False, True]), state)  # changes nothing
         state = after if step not in waits else after.where(torch.tensor([True, False]), state)
     loss = (state.log_probability.exp() ** 2).sum() + mean.square().sum()
     found = [loss, *torch.autograd.grad(loss, leaves)]
@@ -170,6 +171,48 @@ def test_rows_can_be_taken() -> None:
         state, _ = automaton_step(state, *(each[:, step] for each in given_now))
     expected = naive_readings(*(each[rows] for each in weights), bottom)[0][:, -1]
     torch.testing.assert_close(state.log_probability, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rare", [-95.0, -120.0])
+def test_a_symbol_far_less_probable_than_another_is_not_lost_beneath(rare: float) -> None:
+    """Symbol 1 is rare beneath the top, a pop uncovers it, and then its weight rises."""
+    never = torch.full((1, 4, 1, 3, 1, 3), -torch.inf)
+    push, replace, pop = never.clone(), never.clone(), never[..., 0].clone()
+    push[0, 0, 0, 0, 0, 1], push[0, 0, 0, 0, 0, 2] = rare, 0.0
+    push[0, 1, 0, 1:, 0, 0] = 0.0
+    pop[0, 2, 0, 0, 0] = 0.0
+    replace[0, 3, 0, 1, 0, 1], replace[0, 3, 0, 2, 0, 2] = -rare, 0.0
+    weights = Weights(push, replace, pop, torch.zeros(1, 4, 0))
+    found = by_steps(weights, torch.zeros(0))[0].exp()
+    torch.testing.assert_close(found[0, -1].flatten(), torch.tensor([0.0, 0.5, 0.5]))
+    torch.testing.assert_close(found, naive_readings(*weights[:3])[0].exp())
+
+
+@pytest.mark.parametrize("scale", [30.0, 100.0])
+def test_single_precision_holds_for_extreme_weights(scale: float) -> None:
+    weights = drawn(20, 20, 2, 3, 0, scale)
+    expected = by_steps(weights, torch.zeros(0, dtype=torch.float64))[0].exp()
+    single = Weights(*(each.float().requires_grad_() for each in weights))
+    found = by_steps(single, torch.zeros(0))[0].exp()
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-3)
+    found.square().sum().backward()
+    assert all(each.grad is not None and bool(each.grad.isfinite().all()) for each in single[:3])
+
+
+def test_nothing_is_read_if_no_run_is_left() -> None:
+    weights = Weights(*(each.requires_grad_() for each in drawn(2, 4, 2, 2, 1)))
+    blocked = torch.zeros(2, 4, dtype=torch.float64)
+    blocked[0, 1] = -torch.inf  # of the first example, all actions at step 1
+    gone = [each + blocked.view(2, 4, *[1] * (each.dim() - 2)) for each in weights[:3]]
+    for logarithm, mean in (
+        by_steps(Weights(*gone, weights.value), torch.ones(1, dtype=torch.float64)),
+        naive_readings(*gone, weights.value, torch.ones(1, dtype=torch.float64)),
+    ):
+        assert (logarithm[0, 1:] == -torch.inf).all()
+        assert (mean[0, 1:] == 0).all()
+        assert logarithm[1].isfinite().all()
+        loss = logarithm.exp().square().sum() + mean.sum()
+        assert all(bool(each.isfinite().all()) for each in torch.autograd.grad(loss, weights))
 
 
 def test_single_precision_holds_over_many_steps() -> None:

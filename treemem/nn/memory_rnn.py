@@ -57,13 +57,12 @@ def named_memories(name: MemoryName, options: Mapping[str, Any] | None = None) -
         RecipeError: an unknown name, or options that the memory does not have.
     """
     checked_choice("memory", name, get_args(MemoryName))
-    options = dict(options or {})
     if name == "none":
         if options:
             raise RecipeError(f"memory_options {options} need a memory; set memory")
         return []
     try:
-        return [_MEMORIES[name](**options)]
+        return [_MEMORIES[name](**dict(options or {}))]
     except TypeError as error:
         raise RecipeError(f"memory: {name} cannot be made with {options}: {error}") from error
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from treemem.checked_options import checked_count, checked_flag
+from treemem.checked_options import checked_count, checked_flag, checked_scale
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.memory import Control, Memory
 from treemem.ops.nondeterministic_stack import AutomatonState, automaton_step
@@ -19,7 +19,7 @@ class NondeterministicStack(Memory):
     weight for each of these actions comes from the controller, and the weight of a run is the product of those of its
     actions. There are exponentially many runs; a dynamic program sums over all of them. The readout has the
     probability of each state with each top symbol. In the beginning the first symbol is at the bottom, in the first
-    state. The bottom may be replaced, and never popped.
+    state. The bottom may be replaced, and never popped. If no run is left, the readout is 0.
 
     ``T`` steps of a batch keep ``O(T^2 states^2 symbols^2)`` numbers for each example and take ``T`` times as long,
     times ``states``.
@@ -31,7 +31,7 @@ class NondeterministicStack(Memory):
         reads_states: whether the readout tells states apart, as in 2022, or has only the top symbol, as in 2020.
         vectors: whether a symbol is pushed with a vector of the memory's size, as in 2023. The readout has then the
             probability of a state and a top symbol times the mean of the top vector, for each of them.
-        bottom: each entry of the vector at the bottom.
+        bottom: each entry of the vector at the bottom, at least 0.
 
     Raises:
         RecipeError: an option out of its range, or vectors without states in the readout.
@@ -58,7 +58,7 @@ class NondeterministicStack(Memory):
         self.states, self.symbols = checked_count("states", states), checked_count("symbols", symbols)
         self.normalized = checked_flag("normalized", normalized)
         self.reads_states = checked_flag("reads_states", reads_states)
-        self.vectors, self.bottom = checked_flag("vectors", vectors), bottom
+        self.vectors, self.bottom = checked_flag("vectors", vectors), checked_scale("bottom", bottom, or_zero=True)
         if vectors and not reads_states:
             raise RecipeError("vectors: true reads a vector for each state; leave out reads_states: false")
 
@@ -76,20 +76,21 @@ class NondeterministicStack(Memory):
             actions: with ``vectors`` first the value, ``[batch, size]``. Then the logarithms of the weights of
                 pushing and of replacing, ``[batch, states * symbols * states * symbols]`` each, from a state and a
                 top symbol to a state and a symbol, and of popping, ``[batch, states * symbols * states]``. The
-                logarithm of a weight may be minus infinity.
+                logarithm of a weight may be minus infinity. They take the type of the state.
 
         Raises:
             GraphError: a wrong shape.
         """
         batch, pairs = len(state.log_probability), self.states * self.symbols
-        widths = ([self._size(state)] if self.vectors else []) + [pairs * pairs, pairs * pairs, pairs * self.states]
-        if [[*each.shape] for each in actions] != [[batch, width] for width in widths]:
-            raise GraphError(
-                f"this memory takes {[[batch, width] for width in widths]}, not {[[*each.shape] for each in actions]}"
-            )
+        shapes = {control.names[0]: [batch, control.size] for control in self.controls(self._size(state))}
+        if [[*each.shape] for each in actions] != [*shapes.values()]:
+            expected = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise GraphError(f"this memory takes {expected}, not {', '.join(str([*each.shape]) for each in actions)}")
         value = actions[0] if self.vectors else actions[0].new_zeros(batch, 0)
         weights = torch.cat([each.unflatten(1, (pairs, each.shape[1] // pairs)) for each in actions[-3:]], 2)
-        weights = weights.log_softmax(2) if self.normalized else weights
+        if self.normalized:
+            known = (weights > -torch.inf).any(2, keepdim=True)  # the others have no action
+            weights = torch.where(known, torch.where(known, weights, 0).log_softmax(2), -torch.inf)
         push, replace, pop = weights.split([pairs, pairs, self.states], 2)
         shape = (batch, self.states, self.symbols, self.states)
         into = (*shape, self.symbols)
@@ -100,8 +101,8 @@ class NondeterministicStack(Memory):
         return after, (probability if self.reads_states else probability.sum(1)).flatten(1)
 
     def _size(self, state: AutomatonState) -> int:
-        times = state.beneath.shape[3] // self.states
-        return state.beneath.shape[2] // (times * self.states * self.symbols) - 1
+        times = state.log_beneath.shape[3] // self.states
+        return state.came.shape[2] // (times * self.states) - 1
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """With ``vectors`` ``value`` by a sigmoid; logarithms of weights by linear maps."""

@@ -1,13 +1,22 @@
-"""Recognises equations of the held-out half of the textbook equations."""
+"""Recognises equations of the held-out half of the textbook equations.
+
+``python -m treemem.tasks.equation_verification.generation.heldout FILE`` looks for them in a file of equations.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import permutations
 
+from treemem.errors import TreememError
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.textbook import textbook_equations
+from treemem.tasks.equation_verification.readers import read_equations
+from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_parser import parse_equation
 
 _COMMUTATIVE = ("Equality", "Add", "Mul")
@@ -63,3 +72,27 @@ def _operands(table: ExpressionTable, node: int, label: str) -> list[int]:
     if table.label[node] != label:
         return [node]
     return [part for child in table.children[node] for part in _operands(table, child, label)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Look through all equations of a file. Return 1 if one is held out, 2 if the file cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__package__}.heldout", description="Look for held-out textbook equations in a file."
+    )
+    parser.add_argument("file", metavar="FILE", help="equations")
+    try:
+        forest = read_equations(parser.parse_args(arguments).file, strict=True).forest
+    except TreememError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    table, known = ExpressionTable(), held_out()
+    equations = table.from_forest(forest)
+    found = [tree for tree, equation in enumerate(equations) if known.has(table, equation)]
+    for tree in found[:20]:
+        print(f"held out: {format_equation(forest[tree])}")
+    print(f"{len(found)} of {len(forest)} equations are held out")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,8 +26,9 @@ def naive_readings(
         bottom: the vector at the bottom, ``[size]``.
 
     Returns:
-        The logarithms of the probabilities of a state and a top symbol, ``[batch, time, states, symbols]``, and what
-        is expected of the top vector in each, ``[batch, time, states, symbols, size]``. Size is 0 without vectors.
+        The logarithms of the probabilities of a state and a top symbol, ``[batch, time, states, symbols]``, and the
+        mean of the top vector in each, ``[batch, time, states, symbols, size]``. Size is 0 without vectors. They are
+        minus infinity and 0 where no run is left.
     """
     batch, time, states, symbols = push.shape[:4]
     if value is None or bottom is None:
@@ -60,7 +61,9 @@ def naive_readings(
         before = torch.stack(reached, 1)[..., None, None] + weights[-1]  # alpha[i] at each start i
         total, top = _sum(before, vectors[-1], (1, 2, 3))
         reached.append(total)
-        logarithms.append(total - _log_sum(total, (1, 2))[:, None, None])
+        of_all = _log_sum(total, (1, 2))[:, None, None]
+        some = of_all > -torch.inf
+        logarithms.append(torch.where(some, total - torch.where(some, of_all, 0), -torch.inf))
         means.append(top)
     if not time:
         return push.new_zeros(batch, 0, states, symbols), push.new_zeros(batch, 0, states, symbols, bottom.shape[-1])

@@ -1,20 +1,23 @@
-"""One step of a nondeterministic stack, with its backward pass written by hand.
+"""One step of a nondeterministic stack, by products of probabilities.
 
-``weights[i -> t][a -> b]`` are the weights of runs, as in :mod:`treemem.ops.nondeterministic_stack.naive`; ``a`` and
-``b`` are pairs of a state and a symbol. This module keeps the logarithm of the probability of each ``b`` at time ``t``,
-and what is beneath, given ``b``: ``P(i, a | t, b) = alpha[i][a] weights[i -> t][a -> b] / alpha[t][b]``. These are
-probabilities, so that sums over them are plain matrix products. The recurrences of the paper become::
+``weights[i -> t][q, x -> r, y]`` are the weights of runs, as in :mod:`treemem.ops.nondeterministic_stack.naive`. This
+module keeps, at each time ``t``, the logarithm of the probability of each pair ``b`` of a state and a top symbol, the
+logarithm of the probability of each symbol ``x`` beneath it, ``P(x | t, b)``, and the probability of when and from
+which state ``b`` came there, ``P(i, q | x, t, b)``: proportional to ``alpha[i][q, x] weights[i -> t][q, x -> b]``. The
+recurrences of the paper become::
 
-    push:     joint[t - 1, a -> t, b] = P(t - 1, a) push[a -> b]
-    replace:  joint[i, a -> t, b] = sum over s of P(i, a | t - 1, s) P(t - 1, s) replace[s -> b]
-    pop:      left[k, (u, y) -> r] = sum over s of P(k, (u, y) | t - 1, s) P(t - 1, s) pop[s -> r]
-              joint[i, a -> t, (r, y)] = sum over k and u of P(i, a | k, (u, y)) left[k, (u, y) -> r]
+    push:     joint[x, t - 1, q -> t, b] = P(t - 1, (q, x)) push[(q, x) -> b]
+    replace:  joint[x, i, q -> t, b] = sum over s of P(i, q | x, t - 1, s) P(x | t - 1, s) P(t - 1, s) replace[s -> b]
+    pop:      left[k, (u, y) -> r] = sum over s of P(k, u | y, t - 1, s) P(y | t - 1, s) P(t - 1, s) pop[s -> r]
+              joint[x, i, q -> t, (r, y)]
+                  = sum over k and u of P(i, q | x, k, (u, y)) P(x | k, (u, y)) left[k, (u, y) -> r]
 
-``P(t, b)`` is the sum of ``joint`` over ``i`` and ``a``, divided by the sum over all, and ``P(i, a | t, b)`` is
-``joint`` divided by its sum. The largest term of each sum is taken out beforehand, so that no sum overflows. A vector
-on each symbol adds rows to ``joint`` beside the weights: weights times vectors.
+Sums over ``i``, ``k`` and states are matrix products. What belongs to one symbol ``x`` and one pair ``b`` has its own
+scale, the largest term of its sums, so that no symbol that a pop may uncover is lost beside more probable ones. A
+vector on each symbol adds rows to ``joint`` beside the weights: weights times vectors.
 
-All steps share one buffer. A column of it is written once, and only read afterwards.
+The last sum reads ``P(i, q | x, k, (u, y))`` of all earlier times. All steps share one buffer for it: each time is
+written once and never changed.
 """
 
 from __future__ import annotations
@@ -26,25 +29,34 @@ from torch.autograd.function import once_differentiable
 
 
 class _Buffer:
-    """Storage ``[batch, symbols, capacity * rows, capacity * states]``, of which the columns of the first ``filled``
-    times are written."""
+    """Storage ``[batch, y, x, capacity * rows, capacity * states]`` in which the columns of ``filled`` times are
+    written."""
 
     def __init__(self, data: torch.Tensor, filled: int) -> None:
         self.data, self.filled = data, filled
 
+    def seen(self, filled: int, rows: int, states: int) -> torch.Tensor:
+        """Return what is written, as a tensor that does not notice what is written elsewhere."""
+        return self.data.data[..., : filled * rows, : filled * states]
+
 
 class AutomatonState(NamedTuple):
-    """The state of a nondeterministic stack.
+    """The state of a nondeterministic stack after ``times - 1`` steps.
 
     Attributes:
-        log_probability: of each state with each top symbol, ``[batch, states, symbols]``.
-        beneath: what is beneath each of them at each time so far, ``[batch, symbols y, starts * (1 + size) * states *
-            symbols, times * states]``, ``starts`` equal to ``times``.
-        buffer: where that is kept.
+        log_probability: of each state with each top symbol, ``[batch, states, symbols]``; minus infinity everywhere if
+            no run is left.
+        log_beneath: of each symbol beneath them, at each time: ``[batch, y, x, times * states]``.
+        came: since when and from which state, at the last time: ``[batch, x, times * (1 + size) * states, states *
+            symbols]``, with the vectors beside the probabilities.
+        table: the same at the times before, ``[batch, y, x, (times - 1) * (1 + size) * states, (times - 1) * states]``.
+        buffer: where ``table`` is kept; states that began as one share it.
     """
 
     log_probability: torch.Tensor
-    beneath: torch.Tensor
+    log_beneath: torch.Tensor
+    came: torch.Tensor
+    table: torch.Tensor
     buffer: Any
 
     @classmethod
@@ -58,23 +70,34 @@ class AutomatonState(NamedTuple):
         """
         start = bottom.new_full((batch, states, symbols), -torch.inf)
         start[:, 0, 0] = 0
-        rows = (1 + len(bottom)) * states * symbols
-        beneath = bottom.new_zeros(batch, symbols, rows, states)
-        beneath[:, 0, 0, 0] = 1
-        beneath[:, 0, states * symbols :: states * symbols, 0] = bottom
-        return cls(start, beneath, None)
+        log_beneath = bottom.new_full((batch, symbols, symbols, states), -torch.inf)
+        log_beneath[:, 0, 0, 0] = 0
+        came = bottom.new_zeros(batch, symbols, (1 + len(bottom)) * states, states * symbols)
+        came[:, 0, 0, 0] = 1
+        came[:, 0, states::states, 0] = bottom
+        return cls(start, log_beneath, came, bottom.new_zeros(batch, symbols, symbols, 0, 0), None)
 
     def where(self, going: torch.Tensor, before: AutomatonState) -> AutomatonState:
         """Return this state where ``going [batch]`` is true, and elsewhere the state of the step before.
 
         There the last time is a copy of the time before it, as if the step had replaced each symbol by itself.
         """
-        log_probability = torch.where(going[:, None, None], self.log_probability, before.log_probability)
-        return AutomatonState(log_probability, _Hold.apply(self.beneath, before.beneath, going), self.buffer)
+        states = self.log_probability.shape[1]
+        padding = self.came.shape[2] - before.came.shape[2]
+        came = torch.nn.functional.pad(before.came, (0, 0, 0, padding))
+        log_beneath = torch.cat([before.log_beneath, before.log_beneath[..., -states:]], 3)
+        return AutomatonState(
+            torch.where(going[:, None, None], self.log_probability, before.log_probability),
+            torch.where(going[:, None, None, None], self.log_beneath, log_beneath),
+            torch.where(going[:, None, None, None], self.came, came),
+            self.table,
+            self.buffer,
+        )
 
     def take(self, rows: torch.Tensor) -> AutomatonState:
         """Return a copy of the stacks of these rows of the batch."""
-        return AutomatonState(self.log_probability[rows], self.beneath[rows], None)
+        kept = (self.log_probability, self.log_beneath, self.came, self.table)
+        return AutomatonState(*(each[rows] for each in kept), None)
 
 
 def automaton_step(
@@ -95,174 +118,146 @@ def automaton_step(
         value: the vector that is pushed with each symbol, ``[batch, size]``; size may be 0.
 
     Returns:
-        The state, and ``[batch, states, symbols, size]``.
+        The state, and ``[batch, states, symbols, size]``, 0 where there is no run.
     """
+    with torch.autocast(state.came.device.type, enabled=False):
+        return _step(state, *(each.to(state.came.dtype) for each in (push, replace, pop, value)))
+
+
+def _step(
+    state: AutomatonState, push: torch.Tensor, replace: torch.Tensor, pop: torch.Tensor, value: torch.Tensor
+) -> tuple[AutomatonState, torch.Tensor]:
+    # Axes: q, x a state and a symbol beneath; s a pair on top before the step; b = (r, y) a pair after it.
     batch, states, symbols = state.log_probability.shape
-    rows = (1 + value.shape[1]) * states * symbols
-    times, buffer = state.beneath.shape[3] // states, state.buffer
-    if buffer is None or buffer.filled != times or (times + 1) * states > buffer.data.shape[3]:
-        capacity = max(8, 2 * times)  # or another state has gone on from here
-        data = state.beneath.new_zeros(batch, symbols, capacity * rows, capacity * states)
-        data[:, :, : times * rows, : times * states] = state.beneath.detach()
-        buffer = _Buffer(data, times)
-    before = state.log_probability.flatten(1)
-    actions = push.flatten(3).flatten(1, 2), replace.flatten(3).flatten(1, 2), pop.flatten(1, 2), value
-    with torch.autocast(before.device.type, enabled=False):
-        log_probability, beneath, mean = _Step.apply(
-            before, state.beneath, *(each.to(before.dtype) for each in actions), buffer, states
-        )
-    shape = (batch, states, symbols)
-    return AutomatonState(log_probability.view(shape), beneath, buffer), mean.unflatten(1, (states, symbols))
+    size = value.shape[1]
+    rows = (1 + size) * states
+    times = state.came.shape[2] // rows
+    push, replace, pop = (each.flatten(3) for each in (push, replace, pop))  # [batch, q, x, b or r]
+    logs = state.log_probability[..., None]
+    beneath = state.log_beneath[..., -states:].permute(0, 2, 3, 1).flatten(2)[..., None]  # [batch, x, s, 1]
 
-
-class _Step(torch.autograd.Function):
-    """In matrices ``a`` and ``b`` are one axis of ``states * symbols``; rows of the buffer are ``(i, 1 + size, a)``."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        before: torch.Tensor,
-        old: torch.Tensor,
-        push: torch.Tensor,
-        replace: torch.Tensor,
-        pop: torch.Tensor,
-        value: torch.Tensor,
-        buffer: _Buffer,
-        states: int,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        batch, pairs = before.shape
-        symbols, size = pairs // states, value.shape[1]
-        rows, times = (1 + size) * pairs, buffer.filled
-        table = buffer.data[:, :, : times * rows, : times * states]
-        last = _by_pair(table[..., -states:])  # [batch, rows, b]
-        logs = [before[:, :, None] + each for each in (push, replace, pop)]
-        lowest = torch.finfo(before.dtype).min  # a weight may be 0
-        highest = [each.amax(1).clamp(min=lowest) for each in logs]  # over a, for each b, or r
-        popped_highest = highest[2][:, :, None].expand(-1, -1, symbols).flatten(1)
-        scale = torch.stack([highest[0], highest[1], popped_highest]).amax(0)
-        pushed, replaced = ((each - scale[:, None]).exp() for each in logs[:2])
-        popped = (logs[2] - highest[2][:, None]).exp()
-        rescale = (popped_highest - scale).exp()
-
-        joint = before.new_empty(batch, (times + 1) * rows, pairs)
-        torch.bmm(last, replaced, out=joint[:, : times * rows])
-        left = before.new_zeros(batch, symbols, 0, states)
-        if times > 1:
-            started = last.view(batch, times, 1 + size, pairs, pairs)[:, 1:, 0].flatten(1, 2)  # [batch, (k, u, y), s]
-            left = torch.bmm(started, popped).view(batch, times - 1, states, symbols, states)
-            left = left.permute(0, 3, 1, 2, 4).flatten(2, 3)  # [batch, y, (k, u), r]
-            gone = table[..., : (times - 1) * states] @ left  # [batch, y, rows, r]
-            joint[:, : times * rows].addcmul_(_by_pair(gone), rescale[:, None])
-        vectors = torch.cat([value.new_ones(batch, 1), value], 1)
-        joint[:, times * rows :] = (vectors[:, :, None, None] * pushed[:, None]).flatten(1, 2)
-
-        by_row = joint.view(batch, times + 1, 1 + size, pairs, pairs)
-        total = by_row[:, :, 0].sum((1, 2))
-        inverse = torch.where(total > 0, 1 / total, 0)
-        joint *= inverse[:, None]
-        after = (total.log() + scale).log_softmax(1)
-        mean = by_row[:, :, 1:].sum((1, 3)).transpose(1, 2)  # [batch, b, size]
-        column = _by_symbol(joint, states)
-        buffer.data[:, :, : (times + 1) * rows, times * states : (times + 1) * states] = column
-        buffer.filled = times + 1
-        ctx.set_materialize_grads(False)
-        if any(ctx.needs_input_grad):
-            # Columns that come later do not change these. The output itself would keep this step alive for ever.
-            ctx.saved = table, left, joint, inverse, after.detach(), pushed, replaced, popped, rescale, vectors
-            ctx.states = states
-        return after, buffer.data[:, :, : (times + 1) * rows, : (times + 1) * states].detach(), mean
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, of_after: torch.Tensor | None, of_beneath: torch.Tensor | None, of_mean: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
-        with torch.autocast(ctx.saved[0].device.type, enabled=False):
-            return _gradients(ctx, of_after, of_beneath, of_mean)
-
-
-def _gradients(
-    ctx: Any, of_after: torch.Tensor | None, of_beneath: torch.Tensor | None, of_mean: torch.Tensor | None
-) -> tuple[torch.Tensor | None, ...]:
-    table, left, joint, inverse, after, pushed, replaced, popped, rescale, vectors = ctx.saved
-    states = ctx.states
-    batch, pairs = after.shape
-    symbols, size = pairs // states, vectors.shape[1] - 1
-    rows = (1 + size) * pairs
-    times = table.shape[3] // states
-    if of_beneath is None:
-        of_beneath = table.new_zeros(batch, symbols, (times + 1) * rows, (times + 1) * states)
-    of_joint = _by_pair(of_beneath[..., times * states :]).clone()
-    of_later = of_beneath[:, :, : times * rows, : times * states]
-    of_table = torch.empty_like(of_later, memory_format=torch.contiguous_format)
-    by_row = of_joint.view(batch, times + 1, 1 + size, pairs, pairs)
-    if of_mean is not None:
-        by_row[:, :, 1:] += of_mean.transpose(1, 2)[:, None, :, None]
-    of_total = -(of_joint * joint).sum(1)
-    if of_after is not None:
-        of_total += of_after - after.exp() * of_after.sum(1, keepdim=True)
-    by_row[:, :, 0] += of_total[:, None, None]
-    of_joint *= inverse[:, None]
-
-    of_new = by_row[:, -1]  # [batch, 1 + size, a, b]
-    of_pushed = (of_new * vectors[:, :, None, None]).sum(1)
-    of_value = (of_new[:, 1:] * pushed[:, None]).sum((2, 3))
-    of_kept = of_joint[:, : times * rows]
-    last = _by_pair(table[..., -states:])
-    of_replaced = last.transpose(1, 2) @ of_kept
-    of_last = of_kept @ replaced.transpose(1, 2)
-    of_popped = torch.zeros_like(popped)
+    of_push = (logs + push).transpose(1, 2)  # [batch, x, q, b]
+    of_replace = beneath + (logs + replace).flatten(1, 2)[:, None]  # [batch, x, s, b]
+    scales = [_highest(of_push, 2), _highest(of_replace, 2)]  # [batch, x, 1, b]
+    table, gone = state.table, None
     if times > 1:
-        of_gone = _by_symbol(of_kept * rescale[:, None], states)
-        earlier = table[..., : (times - 1) * states]
-        torch.baddbmm(
-            of_later[..., : (times - 1) * states].flatten(0, 1),
-            of_gone.flatten(0, 1),
-            left.flatten(0, 1).transpose(1, 2),
-            out=of_table.flatten(0, 1)[..., : (times - 1) * states],
-        )
-        of_left = (earlier.transpose(2, 3) @ of_gone).view(batch, symbols, times - 1, states, states)
-        of_left = of_left.permute(0, 2, 3, 1, 4).flatten(1, 3)  # [batch, (k, u, y), r]
-        started = last.view(batch, times, 1 + size, pairs, pairs)[:, 1:, 0].flatten(1, 2)
-        of_popped = started.transpose(1, 2) @ of_left
-        of_started = (of_left @ popped.transpose(1, 2)).view(batch, times - 1, pairs, pairs)
-        of_last.view(batch, times, 1 + size, pairs, pairs)[:, 1:, 0] += of_started
-    torch.add(of_later[..., -states:], _by_symbol(of_last, states), out=of_table[..., -states:])
-    of_logs = [of_pushed * pushed, of_replaced * replaced, of_popped * popped]
-    of_before = sum(each.sum(2) for each in of_logs)
-    return of_before, of_table, *of_logs, of_value, None, None
+        of_pop = beneath + (logs + pop).flatten(1, 2)[:, None]  # [batch, y, s, r]
+        highest = _highest(of_pop, 2)
+        since = state.came.unflatten(2, (times, 1 + size, states))[:, :, 1:, 0].flatten(2, 3)  # [batch, y, (k, u), s]
+        left = _log(since @ (of_pop - highest).exp())  # [batch, y, (k, u), r]
+        terms = state.log_beneath[..., :-states, None] + left[:, :, None]  # [batch, y, x, (k, u), r]
+        highest_term = _highest(terms, 3)
+        gone, table = _Product.apply(table, (terms - highest_term).exp())  # [batch, y, x, rows, r]
+        gone = gone.permute(0, 2, 3, 4, 1).flatten(3)  # [batch, x, rows, b]
+        of_gone = (highest[:, :, None] + highest_term).clamp(min=torch.finfo(value.dtype).min)
+        of_gone = of_gone.permute(0, 2, 3, 4, 1).flatten(3)  # [batch, x, 1, b]
+        scales.append(of_gone)
+    scale = torch.stack(scales).amax(0)
+
+    kept = state.came @ (of_replace - scale).exp()  # [batch, x, times * rows, b]
+    if gone is not None:
+        # Times before the last one have no symbol that a pop could uncover, so gone has fewer rows.
+        kept = kept + torch.nn.functional.pad(gone * (of_gone - scale).exp(), (0, 0, 0, rows))
+    vectors = torch.cat([value.new_ones(batch, 1), value], 1)[:, None, :, None, None]
+    new = (vectors * (of_push - scale).exp()[:, :, None]).flatten(2, 3)
+    joint = torch.cat([kept, new], 2)  # [batch, x, (times + 1) * rows, b]
+
+    by_row = joint.unflatten(2, (times + 1, 1 + size, states))
+    total = by_row[:, :, :, 0].sum((2, 3))  # [batch, x, b]
+    log_total = _log(total) + scale[:, :, 0]
+    log_weight = _log_sum(log_total, 1)  # [batch, b]
+    log_beneath = _difference(log_total, log_weight[:, None])
+    log_probability = _difference(log_weight, _log_sum(log_weight, 1)[:, None])
+    came = joint / torch.where(total > 0, total, 1)[:, :, None]
+    mean = came.unflatten(2, (times + 1, 1 + size, states))[:, :, :, 1:].sum((2, 4))  # [batch, x, size, b]
+    mean = (log_beneath.exp()[:, :, None] * mean).sum(1).transpose(1, 2)
+
+    buffer = state.buffer
+    column = state.came.unflatten(3, (states, symbols)).permute(0, 4, 1, 2, 3)  # [batch, y, x, rows, u]
+    if buffer is None or buffer.filled != times - 1 or times > buffer.data.shape[4] // states or _elsewhere(state):
+        buffer = _copied(state.table, times - 1, rows, states)  # or another state has gone on from here
+    table = _Append.apply(table, column, buffer, rows)
+    log_beneath = log_beneath.unflatten(2, (states, symbols)).permute(0, 3, 1, 2)  # [batch, y, x, r]
+    after = AutomatonState(
+        log_probability.unflatten(1, (states, symbols)),
+        torch.cat([state.log_beneath, log_beneath], 3),
+        came,
+        table,
+        buffer,
+    )
+    return after, mean.unflatten(1, (states, symbols))
 
 
-class _Hold(torch.autograd.Function):
-    """Copies the column of the time before into that of the last time, where a stack does not go on."""
+def _elsewhere(state: AutomatonState) -> bool:
+    """Return whether the table is not the one in the buffer."""
+    return state.table.numel() > 0 and state.table.data_ptr() != state.buffer.data.data_ptr()
+
+
+def _copied(table: torch.Tensor, filled: int, rows: int, states: int) -> _Buffer:
+    capacity = max(8, 2 * (filled + 1))
+    batch, symbols = table.shape[:2]
+    data = table.new_zeros(batch, symbols, symbols, capacity * rows, capacity * states)
+    data[..., : filled * rows, : filled * states] = table.detach()
+    return _Buffer(data, filled)
+
+
+class _Product(torch.autograd.Function):
+    """``table @ terms``, and the table once more, so that one gradient of it passes from step to step."""
 
     @staticmethod
-    def forward(ctx: Any, after: torch.Tensor, before: torch.Tensor, going: torch.Tensor) -> torch.Tensor:
-        rows, times = before.shape[2:]
-        states = after.shape[3] - times
-        held = ~going
-        after[held, :, :rows, times:] = before[held, :, :, times - states :]
-        after[held, :, rows:, times:] = 0
-        ctx.going, ctx.sizes = going, (rows, times, states)
-        return after.detach()
+    def forward(ctx: Any, table: torch.Tensor, terms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.saved = table.data, terms.data  # not as tensors to watch: the buffer is written elsewhere
+        ctx.set_materialize_grads(False)
+        return table @ terms, table.data
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        rows, times, states = ctx.sizes
-        going = ctx.going[:, None, None, None]
-        of_before = torch.zeros_like(gradient[:, :, :rows, :times])
-        of_before[..., times - states :] = gradient[:, :, :rows, times:] * ~going
-        of_after = gradient.clone()
-        of_after[..., times:] *= going
-        return of_after, of_before, None
+    def backward(ctx: Any, of_product: torch.Tensor | None, of_table: torch.Tensor | None) -> Any:
+        table, terms = ctx.saved
+        if of_product is None:
+            return of_table, None
+        of_terms = table.transpose(3, 4) @ of_product
+        if of_table is None:
+            return of_product @ terms.transpose(3, 4), of_terms
+        flat = (each.flatten(0, 2) for each in (of_table, of_product, terms.transpose(3, 4)))
+        return torch.baddbmm(*flat).view(table.shape), of_terms
 
 
-def _by_pair(values: torch.Tensor) -> torch.Tensor:
-    """``[batch, y, rows, r]`` to ``[batch, rows, (r, y)]``."""
-    return values.permute(0, 2, 3, 1).flatten(2)
+class _Append(torch.autograd.Function):
+    """Writes the column of a time into the buffer and returns the table with it."""
+
+    @staticmethod
+    def forward(ctx: Any, table: torch.Tensor, column: torch.Tensor, buffer: _Buffer, rows: int) -> torch.Tensor:
+        states, filled = column.shape[4], buffer.filled
+        buffer.data[..., : (filled + 1) * rows, filled * states : (filled + 1) * states] = column
+        buffer.filled = filled + 1
+        ctx.sizes = filled * rows, filled * states
+        return buffer.seen(filled + 1, rows, states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        rows, columns = ctx.sizes
+        return gradient[..., :rows, :columns], gradient[..., columns:], None, None
 
 
-def _by_symbol(values: torch.Tensor, states: int) -> torch.Tensor:
-    """``[batch, rows, (r, y)]`` to ``[batch, y, rows, r]``."""
-    return values.unflatten(2, (states, values.shape[2] // states)).permute(0, 3, 1, 2)
+def _highest(values: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return the largest value along an axis, which stays; finite, and without a gradient."""
+    return values.detach().amax(axis, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
+
+
+def _log(values: torch.Tensor) -> torch.Tensor:
+    """Return the logarithm; minus infinity without a gradient for 0."""
+    some = values > 0
+    return torch.where(some, torch.where(some, values, 1).log(), -torch.inf)
+
+
+def _log_sum(values: torch.Tensor, axis: int) -> torch.Tensor:
+    highest = _highest(values, axis)
+    return _log((values - highest).exp().sum(axis)) + highest.squeeze(axis)
+
+
+def _difference(values: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """Return ``values - total``; minus infinity where the total is."""
+    some = total > -torch.inf
+    return torch.where(some, values - torch.where(some, total, 0), -torch.inf)
