@@ -77,7 +77,9 @@ class EquationDataOptions:
         if not TRAINING_DEPTH <= checked_count("data.training_depth", self.training_depth) <= DEEPEST:
             raise RecipeError(f"data.training_depth must be {TRAINING_DEPTH} to {DEEPEST}, not {self.training_depth}")
         if self.derivation != BY_IDENTITIES and self.version != "1":
-            raise RecipeError("data.derived_share and data.branches are options of data.version 1; leave them out, or set that")
+            raise RecipeError(
+                "data.derived_share and data.branches are options of data.version 1; leave them out, or set that"
+            )
         if self.derivation != BY_IDENTITIES and not adds:
             raise RecipeError("data.derived_share and data.branches need data.training_size; set that too")
 

@@ -96,8 +96,9 @@ class AutomatonState(NamedTuple):
 
     def take(self, rows: torch.Tensor) -> AutomatonState:
         """Return a copy of the stacks of these rows of the batch."""
-        kept = (self.log_probability, self.log_beneath, self.came, self.table)
-        return AutomatonState(*(each[rows] for each in kept), None)
+        return AutomatonState(
+            self.log_probability[rows], self.log_beneath[rows], self.came[rows], self.table[rows], None
+        )
 
 
 def automaton_step(
