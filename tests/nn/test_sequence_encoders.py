@@ -56,7 +56,7 @@ NETWORKS = [
     NetworkConfig("CRvNN", {"window": 3, "modulated": False, "separate_norms": True, "engine": "naive"}),
     NetworkConfig("CRvNN", {"equation": 6}),
     NetworkConfig("DIORA", {"embedding_size": 5, "input_dropout": 0.1}),
-    NetworkConfig("DIORA", {"composition": "mlp", "negatives": 3, "embedding_size": 5, "engine": "naive"}),
+    NetworkConfig("DIORA", {"composition": "mlp", "negatives": 3, "embedding_size": 5}),
     NetworkConfig("DIORA", {"outside": False}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 3, "embedding_size": 5, "temperature": 0.5}),
     NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 2, "baseline": "value", "engine": "naive"}),
