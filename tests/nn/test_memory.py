@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import (
     DoublyLinkedList,
+    MemoryCell,
     NeuralDeque,
     NeuralQueue,
     NeuralStack,
     NondeterministicStack,
     SuperpositionStack,
+    VanillaCell,
 )
+from treemem.nn.cell_trace import traced_run
 from treemem.nn.memory import Memory
 from treemem.ops.strength_memory import End, naive_run
 
@@ -175,6 +178,12 @@ def test_wrong_actions_are_refused() -> None:
             NondeterministicStack(**options)  # type: ignore[arg-type]
     for memory in (stack, NeuralQueue(), SuperpositionStack(5)):
         assert memory(value[:, :0], torch.rand(2, 0), torch.rand(2, 0)).shape == (2, 0, 4)
+
+
+def test_the_trace_of_an_automaton_has_what_it_reads() -> None:
+    cell = MemoryCell(lambda width: VanillaCell(width, 4), [NondeterministicStack(2, 3)], 3, 1)
+    _, (_, _, read), did = traced_run(cell, torch.randn(1, 5, 3))
+    torch.testing.assert_close(did[-1]["top"].flatten(), read[0])
 
 
 def test_automata_whose_weights_sum_to_one_may_have_no_action() -> None:

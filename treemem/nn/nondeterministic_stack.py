@@ -21,8 +21,8 @@ class NondeterministicStack(Memory):
     probability of each state with each top symbol. In the beginning the first symbol is at the bottom, in the first
     state. The bottom may be replaced, and never popped. If no run is left, the readout is 0.
 
-    ``T`` steps of a batch keep ``O(T^2 states^2 symbols^2)`` numbers for each example and take ``T`` times as long,
-    times ``states``.
+    ``T`` steps with ``Q`` states and ``S`` symbols keep ``O(T^2 Q^2 S^2)`` numbers for each example, and need
+    ``O(T^3 Q^3 S^2)`` operations.
 
     Args:
         states, symbols: of the automaton.

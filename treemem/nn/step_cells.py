@@ -96,7 +96,7 @@ class VanillaCell(StepCell):
     def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """By torch's kernel for whole sequences."""
         kernel = torch.rnn_tanh if self.cell.nonlinearity == "tanh" else torch.rnn_relu
-        outputs, hidden = kernel(inputs, state[None], *_of_torch(self.cell))
+        outputs, hidden = _run_kernel(kernel, self.cell, inputs, state[None])
         return outputs, hidden[0]
 
 
@@ -125,7 +125,7 @@ class GRUCell(StepCell):
 
     def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """By torch's kernel for whole sequences."""
-        outputs, hidden = torch.gru(inputs, state[None], *_of_torch(self.cell))
+        outputs, hidden = _run_kernel(torch.gru, self.cell, inputs, state[None])
         return outputs, hidden[0]
 
 
@@ -159,7 +159,7 @@ class LSTMCell(StepCell):
         self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """By torch's kernel for whole sequences."""
-        outputs, hidden, cell = torch.lstm(inputs, [each[None] for each in state], *_of_torch(self.cell))
+        outputs, hidden, cell = _run_kernel(torch.lstm, self.cell, inputs, [each[None] for each in state])
         return outputs, (hidden[0], cell[0])
 
 
@@ -415,11 +415,14 @@ def run_cell(
     return torch.cat(parts, 1), state
 
 
-def _of_torch(cell: nn.RNNCellBase) -> tuple[Any, ...]:
-    """Return what torch's kernel for whole sequences needs to do the steps of a cell, in training mode: on a GPU it
-    keeps nothing for a backward pass in evaluation mode."""
+def _run_kernel(kernel: Any, cell: nn.RNNCellBase, inputs: torch.Tensor, state: Any) -> Any:
+    """Run torch's kernel for whole sequences with the weights of a cell.
+
+    cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it.
+    """
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
-    return weights, True, 1, 0.0, True, False, True
+    with torch.backends.cudnn.flags(enabled=False):
+        return kernel(inputs, state, weights, True, 1, 0.0, True, False, True)
 
 
 __all__ = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from treemem.ops.nondeterministic_stack.logarithms import difference, log_sum
+
 
 def naive_readings(
     push: torch.Tensor,
@@ -12,7 +14,7 @@ def naive_readings(
     value: torch.Tensor | None = None,
     bottom: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the automaton's state and top symbol are after every step (DuSell & Chiang 2023, eq. 3-11).
+    """Return the distribution over states and top symbols after every step (DuSell & Chiang 2022, 2023).
 
     ``weights[i -> t][q, x -> r, y]`` is the total weight of the runs that begin at time ``i`` in state ``q`` with ``x``
     on top, put a symbol on top of that, and are at time ``t`` in state ``r`` with ``y`` in that place, on top.
@@ -46,7 +48,7 @@ def naive_readings(
         joint = last[..., None, None] + replace[:, step, None, None, None]  # [batch, i, q, x, s, z, r, y]
         terms = [_sum(joint, vectors[-1][..., None, None, :], (4, 5))]
         for k in range(step):
-            gone = _log_sum(last[:, k + 1, :, :, :, :, None] + pop[:, step, None, None], (3, 4))  # [batch, u, y, r]
+            gone = log_sum(last[:, k + 1, :, :, :, :, None] + pop[:, step, None, None], (3, 4))  # [batch, u, y, r]
             joint = weights[k][..., None] + gone[:, None, None, None]  # [batch, i, q, x, u, y, r]
             total, top = _sum(joint, vectors[k][..., None, :], (4,))
             total, top = total.transpose(4, 5), top.transpose(4, 5)
@@ -61,26 +63,16 @@ def naive_readings(
         before = torch.stack(reached, 1)[..., None, None] + weights[-1]  # alpha[i] at each start i
         total, top = _sum(before, vectors[-1], (1, 2, 3))
         reached.append(total)
-        of_all = _log_sum(total, (1, 2))[:, None, None]
-        some = of_all > -torch.inf
-        logarithms.append(torch.where(some, total - torch.where(some, of_all, 0), -torch.inf))
+        logarithms.append(difference(total, log_sum(total, (1, 2))[:, None, None]))
         means.append(top)
     if not time:
         return push.new_zeros(batch, 0, states, symbols), push.new_zeros(batch, 0, states, symbols, bottom.shape[-1])
     return torch.stack(logarithms, 1), torch.stack(means, 1)
 
 
-def _log_sum(values: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-    """Return the logarithm of a sum of exponentials; its gradient is 0 where all terms are 0."""
-    largest = values.detach().amax(axes, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
-    total = (values - largest).exp().sum(axes)
-    some = total > 0
-    return torch.where(some, torch.where(some, total, 1).log() + largest.squeeze(axes), -torch.inf)
-
-
 def _sum(values: torch.Tensor, vectors: torch.Tensor, axes: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the logarithm of the sum of weights, and the mean of vectors by these weights."""
-    total = _log_sum(values, axes)
+    total = log_sum(values, axes)
     finite = torch.where(total.isinf(), 0, total)
     for axis in axes:
         finite = finite.unsqueeze(axis)

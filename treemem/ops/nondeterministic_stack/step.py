@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from treemem.ops.nondeterministic_stack.logarithms import difference, highest, log, log_sum
+
 
 class _Buffer:
     """Storage ``[batch, y, x, capacity * rows, capacity * states]`` in which the columns of ``filled`` times are
@@ -139,25 +141,25 @@ def _step(
 
     of_push = (logs + push).transpose(1, 2)  # [batch, x, q, b]
     of_replace = beneath + (logs + replace).flatten(1, 2)[:, None]  # [batch, x, s, b]
-    scales = [_highest(of_push, 2), _highest(of_replace, 2)]  # [batch, x, 1, b]
+    scales = [highest(of_push, 2), highest(of_replace, 2)]  # [batch, x, 1, b]
     table, gone = state.table, None
     if times > 1:
         of_pop = beneath + (logs + pop).flatten(1, 2)[:, None]  # [batch, y, s, r]
-        highest = _highest(of_pop, 2)
+        of_highest = highest(of_pop, 2)
         since = state.came.unflatten(2, (times, 1 + size, states))[:, :, 1:, 0].flatten(2, 3)  # [batch, y, (k, u), s]
-        left = _log(since @ (of_pop - highest).exp())  # [batch, y, (k, u), r]
+        left = log(since @ (of_pop - of_highest).exp())  # [batch, y, (k, u), r]
         terms = state.log_beneath[..., :-states, None] + left[:, :, None]  # [batch, y, x, (k, u), r]
-        highest_term = _highest(terms, 3)
+        highest_term = highest(terms, 3)
         gone, table = _Product.apply(table, (terms - highest_term).exp())  # [batch, y, x, rows, r]
         gone = gone.permute(0, 2, 3, 4, 1).flatten(3)  # [batch, x, rows, b]
-        of_gone = (highest[:, :, None] + highest_term).clamp(min=torch.finfo(value.dtype).min)
+        of_gone = (of_highest[:, :, None] + highest_term).clamp(min=torch.finfo(value.dtype).min)
         of_gone = of_gone.permute(0, 2, 3, 4, 1).flatten(3)  # [batch, x, 1, b]
         scales.append(of_gone)
     scale = torch.stack(scales).amax(0)
 
     kept = state.came @ (of_replace - scale).exp()  # [batch, x, times * rows, b]
     if gone is not None:
-        # Times before the last one have no symbol that a pop could uncover, so gone has fewer rows.
+        # What a pop uncovers was covered before the last time: gone has one time less.
         kept = kept + torch.nn.functional.pad(gone * (of_gone - scale).exp(), (0, 0, 0, rows))
     vectors = torch.cat([value.new_ones(batch, 1), value], 1)[:, None, :, None, None]
     new = (vectors * (of_push - scale).exp()[:, :, None]).flatten(2, 3)
@@ -165,10 +167,10 @@ def _step(
 
     by_row = joint.unflatten(2, (times + 1, 1 + size, states))
     total = by_row[:, :, :, 0].sum((2, 3))  # [batch, x, b]
-    log_total = _log(total) + scale[:, :, 0]
-    log_weight = _log_sum(log_total, 1)  # [batch, b]
-    log_beneath = _difference(log_total, log_weight[:, None])
-    log_probability = _difference(log_weight, _log_sum(log_weight, 1)[:, None])
+    log_total = log(total) + scale[:, :, 0]
+    log_weight = log_sum(log_total, 1)  # [batch, b]
+    log_beneath = difference(log_total, log_weight[:, None])
+    log_probability = difference(log_weight, log_sum(log_weight, 1)[:, None])
     came = joint / torch.where(total > 0, total, 1)[:, :, None]
     mean = came.unflatten(2, (times + 1, 1 + size, states))[:, :, :, 1:].sum((2, 4))  # [batch, x, size, b]
     mean = (log_beneath.exp()[:, :, None] * mean).sum(1).transpose(1, 2)
@@ -240,25 +242,3 @@ class _Append(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
         rows, columns = ctx.sizes
         return gradient[..., :rows, :columns], gradient[..., columns:], None, None
-
-
-def _highest(values: torch.Tensor, axis: int) -> torch.Tensor:
-    """Return the largest value along an axis, which stays; finite, and without a gradient."""
-    return values.detach().amax(axis, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
-
-
-def _log(values: torch.Tensor) -> torch.Tensor:
-    """Return the logarithm; minus infinity without a gradient for 0."""
-    some = values > 0
-    return torch.where(some, torch.where(some, values, 1).log(), -torch.inf)
-
-
-def _log_sum(values: torch.Tensor, axis: int) -> torch.Tensor:
-    highest = _highest(values, axis)
-    return _log((values - highest).exp().sum(axis)) + highest.squeeze(axis)
-
-
-def _difference(values: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    """Return ``values - total``; minus infinity where the total is."""
-    some = total > -torch.inf
-    return torch.where(some, values - torch.where(some, total, 0), -torch.inf)
