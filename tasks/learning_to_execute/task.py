@@ -17,7 +17,7 @@ from treemem.networks import NetworkConfig
 from treemem.nn.sequence_to_sequence import BETWEEN, END
 from treemem.tasks.learning_to_execute.data import MAX_LENGTH, ProgramDataOptions, make_programs
 from treemem.tasks.learning_to_execute.programs import OUTPUTS, SYMBOLS
-from treemem.tasks.transduction.pair_task import PairTask
+from treemem.tasks.transduction.pair_task import PairTask, Written
 from treemem.tasks.transduction.readers import read_pairs
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.record_reader import SPLITS
@@ -51,7 +51,7 @@ class LearningToExecute(PairTask):
     """
 
     name: ClassVar[str] = "learning_to_execute"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     group: ClassVar[str] = "level"
     monitor: ClassVar[Monitor] = Monitor("digit accuracy", keeps_last=True)
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
@@ -107,19 +107,23 @@ class LearningToExecute(PairTask):
         """Return the programs of a file; see :func:`~treemem.tasks.transduction.readers.read_pairs`."""
         return read_pairs(source, characters_of, numbers=LEVEL_FIELDS, format=format)
 
-    def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
+    def scores(self, kept: list[Written], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         """Return digit and answer accuracy by level.
 
-        Digit accuracy: the share of the characters of the correct answers, ends included, that are written at the same
-        place. Answer accuracy: the share of answers that are written without an error.
+        Digit accuracy: the share of the characters of the correct answers, ends included, that are the most probable
+        ones after the correct characters before them (Zaremba & Sutskever 2014). Free digit accuracy: the share that is
+        written at the same place, as the network reads its own output. Answer accuracy: the share of answers that are
+        written without an error.
         """
-        found = np.array([_correct_characters(written, gold) for written, gold in kept])
-        size = np.array([len(gold) + 1 for _, gold in kept])
+        given = np.array([each.right for each in kept])
+        free = np.array([_correct_characters(each.symbols, each.gold) for each in kept])
+        size = np.array([len(each.gold) + 1 for each in kept])
         whole = self.correct(kept, targets)
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             return {
-                "digit accuracy": float(found[chosen].sum() / size[chosen].sum()),
+                "digit accuracy": float(given[chosen].sum() / size[chosen].sum()),
+                "free digit accuracy": float(free[chosen].sum() / size[chosen].sum()),
                 "answer accuracy": float(whole[chosen].mean()),
             }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,29 @@ from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
 
 
+class Written(NamedTuple):
+    """What a network wrote for a source.
+
+    Attributes:
+        symbols: as it read its own output, without ``</s>``.
+        gold: the target, without ``</s>``.
+        right: how many symbols of the target, ``</s>`` included, were the most probable ones after the target's symbols
+            before them.
+    """
+
+    symbols: list[int]
+    gold: list[int]
+    right: int
+
+
 class PairTask(Task):
     """A task whose networks read a source and write a target.
 
     Data are forests of trees ``Pair(Sequence(source...), Sequence(target..., </s>))``, with ``tree_data["split"]`` if
     they are divided. A network gets a :class:`~treemem.data.token_batch.TokenBatch` of sources; its ``target`` holds
-    the targets, which end in ``</s>``. The encoder output has the logits ``outputs [batch, longest target, leaves]``
-    and, in evaluation, ``decoded``: for each example the ids that it wrote, without ``</s>``.
+    the targets, which end in ``</s>``. The encoder output has the logits ``outputs [batch, longest target, leaves]``,
+    of each symbol given those before it, and, in evaluation, ``decoded``: for each example the ids that it wrote,
+    without ``</s>``.
 
     Attributes:
         separator: what stands between two symbols of a text.
@@ -81,19 +97,22 @@ class PairTask(Task):
         total = functional.cross_entropy(outputs.flatten(0, 1), tokens.flatten(), ignore_index=PADDING, reduction="sum")
         return SumCount(total, (tokens != PADDING).sum())
 
-    def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Any]:
-        """Return what was written and what was to be written, both without ``</s>``, for each example."""
-        gold = targets["tokens"].tolist() if targets else [[]] * batch.num_examples
-        known = [[each for each in row if each != PADDING][:-1] for row in gold]
-        return list(zip(output.encoded.decoded, known, strict=True))
+    def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Written]:
+        decoded = output.encoded.decoded
+        if not targets:
+            return [Written(symbols, [], 0) for symbols in decoded]
+        tokens = targets["tokens"]
+        right = (output.outputs.argmax(-1) == tokens).sum(1).tolist()
+        gold = [[each for each in row if each != PADDING][:-1] for row in tokens.tolist()]
+        return [Written(*each) for each in zip(decoded, gold, right, strict=True)]
 
-    def correct(self, kept: list[Any], targets: Mapping[str, Any]) -> NDArray[np.bool_]:
-        return np.array([written == gold for written, gold in kept], bool)
+    def correct(self, kept: list[Written], targets: Mapping[str, Any]) -> NDArray[np.bool_]:
+        return np.array([each.symbols == each.gold for each in kept], bool)
 
-    def answers(self, kept: list[Any], targets: Mapping[str, Any], **options: float) -> list[Answer]:
+    def answers(self, kept: list[Written], targets: Mapping[str, Any], **options: float) -> list[Answer]:
         """Return the symbols that were written, with the separator between them."""
         names = self.vocabulary.leaves
-        return [Answer(self.separator.join(names[number] for number in written), None) for written, _ in kept]
+        return [Answer(self.separator.join(names[number] for number in each.symbols), None) for each in kept]
 
 
 class _Outputs(nn.Module):

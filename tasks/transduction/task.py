@@ -18,7 +18,7 @@ from treemem.networks import NetworkConfig
 from treemem.nn.sequence_to_sequence import BETWEEN, END
 from treemem.tasks.transduction.data import TransductionDataOptions, make_pairs
 from treemem.tasks.transduction.grammars import Kind, symbols_of
-from treemem.tasks.transduction.pair_task import PairTask
+from treemem.tasks.transduction.pair_task import PairTask, Written
 from treemem.tasks.transduction.readers import FIELDS, read_pairs, source_tree, words_of
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -125,13 +125,13 @@ class Transduction(PairTask):
     def groups(self, data: Forest, length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return _bin(length), length
 
-    def scores(self, kept: list[Any], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
+    def scores(self, kept: list[Written], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         """Return coarse and fine accuracy by length.
 
         Coarse: the share of targets that are written without an error. Fine: the mean share of a target, ``</s>``
         included, that is written before the first error.
         """
-        fine = np.array([_before_error(written, gold) for written, gold in kept])
+        fine = np.array([_before_error(written, gold) for written, gold, _ in kept])
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             return {"coarse accuracy": float((fine[chosen] == 1).mean()), "fine accuracy": float(fine[chosen].mean())}

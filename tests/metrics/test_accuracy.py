@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from treemem.metrics.accuracy import binary_scores, class_scores
 from treemem.metrics.score import Score
@@ -21,6 +22,15 @@ def test_scores_of_a_worked_example() -> None:
     assert by_group[5] == binary(5, 2, 1.0, 0.5, 1.0, 1.0, 1.0)
     assert by_group["all"].accuracy == pytest.approx(4 / 6)
     assert by_group["all"].precision == pytest.approx(2 / 3)
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    draws = np.random.default_rng(5)
+    predicted, actual = draws.random(300) < 0.3, draws.random(300) < 0.6
+    precision, recall, f1, _ = precision_recall_fscore_support(actual, predicted, average="binary")
+    metrics = binary_scores(predicted, actual, np.zeros(300, int))[-1].metrics
+    assert [metrics[name] for name in ("precision", "recall", "f1")] == pytest.approx([precision, recall, f1])
+    assert metrics["accuracy"] == pytest.approx(accuracy_score(actual, predicted))
 
 
 def test_where_nothing_is_positive_precision_and_recall_are_zero() -> None:

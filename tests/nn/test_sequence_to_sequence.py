@@ -28,6 +28,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"encoder": "separate", "attention": "dot"},
     {"encoder": "separate", "attention": "bilinear", "fusion": "late", "cell": "GRU"},
     {"encoder": "separate", "attention": "additive", "memory": "superposition", "num_layers": 2},
+    {"encoder": "bidirectional", "attention": "bilinear", "cell": "GRU"},
+    {"encoder": "bidirectional", "attention": "additive", "memory": "stack"},
     {"encoder": "separate", "attention": "additive", "fusion": "late", "output": "pointer"},
 ]
 
@@ -53,6 +55,8 @@ def test_an_example_gets_what_it_gets_alone(options: dict[str, Any]) -> None:
         torch.testing.assert_close(together[row, : len(pair[1]) + 1], network(batch_of(pair)).outputs[0])
     network.eval()
     assert network(batch_of(*pairs)).decoded == [network(batch_of(pair)).decoded[0] for pair in pairs]
+    assert torch.equal(network(batch_of(*pairs)).outputs, together), "given the target, as in training"
+    assert not network(TokenBatch.from_sequences([[2, 3]])).outputs.numel(), "there is no target"
 
 
 @pytest.mark.parametrize("options", VARIANTS)
@@ -70,7 +74,6 @@ def test_a_greedy_target_is_the_most_probable_symbol_each_time(options: dict[str
     network = network_of(**options)
     network.eval()
     (written,) = network(batch_of(([2, 3, 3], []))).decoded
-    network.train()
     said = network(batch_of(([2, 3, 3], written))).outputs[0].argmax(1).tolist()
     assert said[: len(written)] == written
     assert len(written) == 16 or said[len(written)] == 0

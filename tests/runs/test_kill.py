@@ -1,20 +1,18 @@
 from __future__ import annotations
 
 import json
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import torch
-import toy_task  # noqa: F401  # registers the task
+from killed_run import train
 
 import treemem
 from treemem import checkpoint
 from treemem.checkpoint import RunFolder
 
-SCRIPT = Path(__file__).with_name("killed_run.py")
 TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
@@ -23,10 +21,18 @@ TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds
 MOMENTS = [("rename", 1), ("fsync", 15), ("rename", 4), ("step", 20)]
 
 
-def start(output: Path, *moment: object) -> subprocess.Popen[bytes]:
-    search = os.pathsep.join([str(Path(treemem.__file__).parents[1]), str(SCRIPT.parents[1])])
-    command = [sys.executable, str(SCRIPT), str(output), *map(str, moment)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": search})
+def start(output: Path, *moment: Any) -> Any:
+    """Start a process that trains: a copy of one that has imported all that training needs."""
+    copies = multiprocessing.get_context("forkserver")
+    copies.set_forkserver_preload(["killed_run", "torch._dynamo", "lightning_fabric"])
+    process = copies.Process(target=train, args=(output, *moment))
+    process.start()
+    return process
+
+
+def ended(process: Any) -> int:
+    process.join()
+    return int(process.exitcode)
 
 
 def log_of(output: Path) -> list[dict[str, object]]:
@@ -40,7 +46,7 @@ def test_a_killed_process_resumes_to_the_numbers_of_an_unbroken_one(tmp_path: Pa
     left_behind = set()
     reported: list[dict[str, object]] = []
     for moment in MOMENTS:
-        assert start(broken, *moment).wait() == -signal.SIGKILL, moment
+        assert ended(start(broken, *moment)) == -signal.SIGKILL, moment
         left_behind |= {path.name for path in broken.rglob(".*.tmp")}
         if (broken / "checkpoints.json").is_file():
             done = RunFolder(broken).find("last", with_training_state=True)
@@ -49,9 +55,9 @@ def test_a_killed_process_resumes_to_the_numbers_of_an_unbroken_one(tmp_path: Pa
             assert len(records) >= len(reported), "no epoch that the log reported is lost"
             reported = log_of(broken)
     assert ".000001.tmp" in left_behind
-    assert start(broken).wait() == 0
+    assert ended(start(broken)) == 0
     assert not list(broken.rglob(".*.tmp"))
-    assert unbroken.wait() == 0
+    assert ended(unbroken) == 0
     assert log_of(broken) == log_of(whole)
     assert len(log_of(whole)) == 6
     ours, theirs = (RunFolder(folder).find("last", with_training_state=True) for folder in (broken, whole))

@@ -11,7 +11,7 @@ from treemem.metrics.score import Score, scores_by_group
 def binary_scores(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], group: NDArray[np.int64]) -> list[Score]:
     """Return accuracy, majority, precision, recall and F1 of yes-or-no answers; yes is the positive class.
 
-    Without a positive prediction precision is 0; without a positive example recall is 0.
+    Without a positive prediction precision is 0; without a positive example recall is 0; without either F1 is 0.
 
     Args:
         predicted, actual: ``[examples]``.
@@ -20,20 +20,16 @@ def binary_scores(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], group
     Returns:
         One score for each group in ascending order, then one for all.
     """
-    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
     def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
         answer, truth = predicted[chosen], actual[chosen]
-        precision, recall, f1, _ = precision_recall_fscore_support(
-            truth, answer, labels=[False, True], average=None, zero_division=0
-        )
-        positive = float(truth.mean())
+        right, said, positive = int((answer & truth).sum()), int(answer.sum()), int(truth.sum())
         return {
-            "accuracy": float(accuracy_score(truth, answer)),
-            "majority": max(positive, 1 - positive),
-            "precision": float(precision[1]),
-            "recall": float(recall[1]),
-            "f1": float(f1[1]),
+            "accuracy": float((answer == truth).mean()),
+            "majority": max(positive, len(truth) - positive) / len(truth),
+            "precision": right / max(1, said),
+            "recall": right / max(1, positive),
+            "f1": 2 * right / max(1, said + positive),
         }
 
     return scores_by_group(group, metrics)

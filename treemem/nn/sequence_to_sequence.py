@@ -32,12 +32,15 @@ END, BETWEEN = "</s>", "|||"
 class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     """A network that reads a source and writes a target, with any cell and any memory.
 
-    There are two forms. With ``encoder="shared"`` one network reads the source and ``|||``, and then predicts the
+    There are three forms. With ``encoder="shared"`` one network reads the source and ``|||``, and then predicts the
     target symbol by symbol (Grefenstette et al. 2015, section 4). With ``"separate"`` an encoder reads the source and
     ``</s>``. A decoder starts at ``|||`` with the encoder's state and memories (Sutskever et al. 2014), and may attend
-    to the encoder's outputs. In training the decoder reads the gold target. In evaluation it reads its own output, up
-    to ``</s>``, and writes at most twice the length of the source plus ten symbols. The output does not show whether
-    this limit cut a sequence.
+    to the encoder's outputs. With ``"bidirectional"`` a second encoder, without a memory, reads the source from its
+    end, and the decoder attends to the outputs of both (Bahdanau et al. 2015).
+
+    In training the decoder reads the gold target. In evaluation it reads its own output, up to ``</s>``, and writes at
+    most twice the length of the source plus ten symbols. The output does not show whether this limit cut a sequence. If
+    there are targets, it reads these besides, as in training.
 
     Args:
         hidden_size: width of the cells' states.
@@ -48,8 +51,10 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         memory_size: width of the memory's values.
         memory_options: options of the memory, such as ``{"rows": 64}`` of a register memory.
         embedding_size: width of the symbols' vectors.
-        encoder: ``"shared"``: one network for source and target; ``"separate"``: two.
-        attention: of the decoder to the outputs of a separate encoder, see :class:`~treemem.nn.ReadOnlyMemory`.
+        encoder: ``"shared"``: one network for source and target; ``"separate"``: two; ``"bidirectional"``: a third that
+            reads the source backwards.
+        attention: of the decoder to the outputs of separate encoders, see :class:`~treemem.nn.ReadOnlyMemory`.
+            ``"dot"`` compares outputs of one width, so not those of a bidirectional encoder.
         fusion: ``"early"``: the readouts of attention and memory are concatenated to the next input; ``"late"``: to
             the output; see :class:`~treemem.nn.MemoryCell`.
         output: ``"symbols"``: a linear map of the decoder's output; ``"pointer"``: the weights of attention, so that
@@ -79,18 +84,20 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         memory_size: int = 64,
         memory_options: Mapping[str, Any] | None = None,
         embedding_size: int = 64,
-        encoder: Literal["shared", "separate"] = "shared",
+        encoder: Literal["shared", "separate", "bidirectional"] = "shared",
         attention: Literal["none", "dot", "bilinear", "additive"] = "none",
         fusion: Literal["early", "late"] = "early",
         output: Literal["symbols", "pointer"] = "symbols",
         beam_size: int = 1,
     ) -> None:
         super().__init__()
-        checked_choice("encoder", encoder, ("shared", "separate"))
+        checked_choice("encoder", encoder, ("shared", "separate", "bidirectional"))
         checked_choice("attention", attention, ("none", *get_args(AttentionForm)))
         checked_choice("output", output, ("symbols", "pointer"))
         if attention != "none" and encoder == "shared":
             raise RecipeError(f"attention: {attention} attends to a separate encoder; set encoder: separate")
+        if encoder == "bidirectional" and attention not in ("bilinear", "additive"):
+            raise RecipeError("encoder: bidirectional needs attention to it; set attention: bilinear or additive")
         if output == "pointer" and attention == "none":
             raise RecipeError("output: pointer points by attention; set attention to dot, bilinear or additive")
         known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
@@ -105,15 +112,21 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             memories = [*attended, *named_memories(memory, memory_options)]
             return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)
 
-        self.cell = driving([] if attention == "none" else [ReadOnlyMemory(hidden_size, attention)])
-        self.encoder = driving([]) if encoder == "separate" else None
+        width = hidden_size * (2 if encoder == "bidirectional" else 1)
+        self.cell = driving([] if attention == "none" else [ReadOnlyMemory(width, attention)])
+        self.encoder = driving([]) if encoder != "shared" else None
+        self.backward_encoder = (
+            named_cell(cell, hidden_size, num_layers, embedding_size, [], memory_size, fusion)
+            if encoder == "bidirectional"
+            else None
+        )
         self.symbol = None if self.points else nn.Linear(hidden_size, len(known))
 
     def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:
-        """Return the logits of the target's symbols in training; in evaluation what it writes.
+        """Return the logits of the target's symbols, given those before them; in evaluation also what it writes.
 
         Args:
-            batch: the sources, with their targets in training.
+            batch: the sources; in training with their targets.
             trace: whether to return, in evaluation, what the cells did as they read the source and what was written.
 
         Raises:
@@ -126,22 +139,29 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         if self.training and batch.target is None:
             raise GraphError("training needs a target for each source")
         encoded, state = self._read(batch)
-        if not self.training:
-            limits = to_device(2 * batch.lengths + 10, encoded.device)
-            decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
-            if trace:
-                return self._traced(batch, encoded, decoded)
-            return Seq2SeqOutput(encoded, encoded.new_zeros(len(limits), 0, len(self.vocabulary.leaves)), decoded)
-        target = to_device(batch.target.token, encoded.device)  # type: ignore[union-attr]  # there is one
+        if self.training:
+            return Seq2SeqOutput(encoded, self._logits(batch, state), [])
+        limits = to_device(2 * batch.lengths + 10, encoded.device)
+        decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
+        if trace:
+            return self._traced(batch, encoded, decoded)
+        return Seq2SeqOutput(encoded, self._logits(batch, state), decoded)
+
+    def _logits(self, batch: TokenBatch, state: _Decoding) -> torch.Tensor:
+        """Return the logits of the target's symbols, ``[batch, longest target, symbols]``; of none without a target."""
+        if batch.target is None:
+            return self.embedding.weight.new_zeros(len(batch.lengths), 0, len(self.vocabulary.leaves))
+        target = to_device(batch.target.token, self.embedding.weight.device)
         given = functional.pad(target[:, :-1], (1, 0), value=self.between)
         if self.symbol is not None:
             outputs, _ = run_cell(self.cell, self.embedding(given), state.state)
-            return Seq2SeqOutput(encoded, self.symbol(outputs), [])
-        logits = []
+            logits: torch.Tensor = self.symbol(outputs)
+            return logits
+        found = []
         for symbol in given.unbind(1):
             said, state = self._say(symbol, state)
-            logits.append(said)
-        return Seq2SeqOutput(encoded, torch.stack(logits, 1), [])
+            found.append(said)
+        return torch.stack(found, 1)
 
     def _read(self, batch: TokenBatch) -> tuple[torch.Tensor, _Decoding]:
         """Return the outputs at the ends of the sources, ``[batch, 1, hidden_size]``, and where the decoder begins."""
@@ -151,12 +171,30 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         if self.encoder is not None:
             source = functional.pad(source, (0, 1), value=self.end).scatter(1, lengths[:, None], self.end)
             lengths = lengths + 1
-        outputs, state = run_cell(self.encoder or self.cell, self.embedding(source), lengths=lengths_on_cpu)
+        embedded = self.embedding(source)
+        outputs, state = run_cell(self.encoder or self.cell, embedded, lengths=lengths_on_cpu)
         last = outputs.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, outputs.shape[2]))
         if self.attends:
-            state = self._attending(state, outputs, lengths)
+            state = self._attending(state, self._annotations(embedded, outputs, lengths_on_cpu), lengths)
         places = torch.arange(source.shape[1], device=device)
         return last, _Decoding(state, source.where(places < lengths[:, None], self.end))
+
+    def _annotations(self, embedded: torch.Tensor, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return what the decoder attends to: the encoder's outputs, and those of a backward one, on the same symbols.
+
+        Args:
+            embedded: the sources, ``[batch, longest, embedding_size]``.
+            outputs: of the encoder, ``[batch, longest, hidden_size]``.
+            lengths: of the sources, on the CPU.
+        """
+        if self.backward_encoder is None:
+            return outputs
+        places = torch.arange(embedded.shape[1])
+        turned = (lengths[:, None] - 1 - places).where(places < lengths[:, None], places)
+        turned = to_device(turned, embedded.device)[:, :, None]
+        inputs = embedded.gather(1, turned.expand_as(embedded))
+        found, _ = run_cell(self.backward_encoder, inputs, lengths=lengths)
+        return torch.cat([outputs, found.gather(1, turned.expand_as(found))], 2)
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
@@ -171,7 +209,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             embedded = self.embedding(torch.tensor([source], device=encoded.device))
             read, state, did = traced_run(self.encoder or self.cell, embedded)
             if self.attends:
-                state = self._attending(state, read, torch.tensor([len(source)], device=encoded.device))
+                annotations = self._annotations(embedded, read, torch.tensor([len(source)]))
+                state = self._attending(state, annotations, torch.tensor([len(source)], device=encoded.device))
             said, _, more = traced_run(self.cell, self.embedding(torch.tensor([target], device=encoded.device)), state)
             symbols.append(source + target)
             outputs.append(torch.cat([read, said], 1)[0])
@@ -185,12 +224,12 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         """Whether the decoder attends to the encoder's outputs."""
         return isinstance(self.cell, MemoryCell) and isinstance(self.cell.memories[0], ReadOnlyMemory)
 
-    def _attending(self, state: Any, outputs: torch.Tensor, lengths: torch.Tensor) -> MemoryCellState:
+    def _attending(self, state: Any, annotations: torch.Tensor, lengths: torch.Tensor) -> MemoryCellState:
         """Return the state of a decoder that attends, and that goes on from the state of the encoder."""
-        filled = self.cell.memories[0].filled(outputs, lengths)  # type: ignore[union-attr,index]
+        filled = self.cell.memories[0].filled(annotations, lengths)  # type: ignore[union-attr,index]
         if not isinstance(state, MemoryCellState):
-            return MemoryCellState(state, (filled,), torch.zeros_like(outputs[:, 0]))
-        read = torch.cat([torch.zeros_like(outputs[:, 0]), state.read], 1)
+            return MemoryCellState(state, (filled,), torch.zeros_like(annotations[:, 0]))
+        read = torch.cat([torch.zeros_like(annotations[:, 0]), state.read], 1)
         return MemoryCellState(state.controller, (filled, *state.memories), read)
 
     def _say(self, symbol: torch.Tensor, decoding: _Decoding) -> tuple[torch.Tensor, _Decoding]:
@@ -215,8 +254,8 @@ class _Decoding(NamedTuple):
 class Seq2SeqOutput(EncoderOutput):
     """What a sequence-to-sequence network returns.
 
-    ``root`` is the output at the end of the source; ``outputs`` are the logits of the target's symbols,
-    ``[batch, longest target, symbols]``, in training; with a trace, the cells' outputs at each of ``tokens``.
+    ``root`` is the output at the end of the source; ``outputs`` are the logits of the target's symbols given those
+    before them, ``[batch, longest target, symbols]``; with a trace, the cells' outputs at each of ``tokens``.
 
     Attributes:
         decoded: the ids that it wrote for each example, without ``</s>``; none in training.

@@ -7,13 +7,16 @@ import io
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import treemem
+from treemem.data.examples import PADDING
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.networks import NetworkConfig
 from treemem.records import write_records
@@ -21,6 +24,7 @@ from treemem.runs import TrainingOptions, fit
 from treemem.tasks.learning_to_execute import LearningToExecute, ProgramDataOptions
 from treemem.tasks.learning_to_execute.page_values import at_level
 from treemem.tasks.learning_to_execute.programs import OPERATIONS, OUTPUTS, SYMBOLS, draw_program, printed
+from treemem.tasks.transduction.pair_task import Written
 
 SMALL = ProgramDataOptions(120, 20, 36, length=2, nesting=3, seed=3)
 NETWORK = NetworkConfig("SequenceToSequence", {"hidden_size": 8, "embedding_size": 4})
@@ -113,17 +117,36 @@ def test_each_curriculum_has_its_levels_and_stages() -> None:
 
 def test_scores_are_by_level() -> None:
     task = LearningToExecute()
-    kept = [([4, 5], [4, 5]), ([4, 5, 6], [4, 5]), ([4], [4, 5]), ([], [7])]
+    kept = [
+        Written([4, 5], [4, 5], 3),
+        Written([4, 5, 6], [4, 5], 2),
+        Written([4], [4, 5], 2),
+        Written([], [7], 0),
+    ]
     one, other, overall = task.scores(kept, {}, np.array([101, 101, 203, 203]))
-    assert one.metrics == {"digit accuracy": pytest.approx(5 / 6), "answer accuracy": 0.5}
-    assert other.metrics == {"digit accuracy": pytest.approx(1 / 5), "answer accuracy": 0.0}
-    assert overall.metrics["digit accuracy"] == pytest.approx(6 / 11)
+    names = ("digit accuracy", "free digit accuracy", "answer accuracy")
+    assert one.metrics == pytest.approx(dict(zip(names, (5 / 6, 5 / 6, 1 / 2), strict=True)))
+    assert other.metrics == pytest.approx(dict(zip(names, (2 / 5, 1 / 5, 0), strict=True)))
+    assert overall.metrics["free digit accuracy"] == pytest.approx(6 / 11)
     assert [task.group_name(int(each.group)) for each in (one, other)] == ["length 1, nesting 1", "length 3, nesting 2"]
     rows = [
         {"network": "x", "level": level, "examples": 5, "digit accuracy": value, "deviation": None}
         for level, value in ((101, 0.9), (103, 0.5), ("all", 0.7))
     ]
     assert at_level([{"scores": {"test": rows}}], 103) == "50.00"
+
+
+def test_digits_are_scored_after_the_correct_ones() -> None:
+    symbols = 9
+    tokens = torch.tensor([[4, 5, 0], [7, 0, PADDING]])
+    logits = torch.zeros(2, 3, symbols)
+    for row, said in enumerate([[4, 6, 0], [8, 0, 0]]):
+        logits[row, range(3), said] = 1.0
+    encoded = SimpleNamespace(decoded=[[4, 6, 6], [8]])
+    output = SimpleNamespace(outputs=logits, encoded=encoded)
+    task = LearningToExecute()
+    assert task.kept(output, None, {"tokens": tokens}) == [Written([4, 6, 6], [4, 5], 2), Written([8], [7], 1)]
+    assert task.kept(output, None, {}) == [Written([4, 6, 6], [], 0), Written([8], [], 0)]
 
 
 def test_programs_are_read_back_from_files(tmp_path: Path) -> None:

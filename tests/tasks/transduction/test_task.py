@@ -22,6 +22,7 @@ from treemem.records import read_records, write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.transduction import Transduction, TransductionDataOptions
 from treemem.tasks.transduction.grammars import DRAWS, GENDER, SVO_SOV, Grammar, Kind, has_length, symbols_of
+from treemem.tasks.transduction.pair_task import Written
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -164,7 +165,7 @@ def test_data_are_divided_without_a_source_in_two_parts_and_the_same_for_a_seed(
 def test_a_target_counts_up_to_its_first_error() -> None:
     task = Transduction("copy", alphabet=4)
     gold = [2, 3, 4]
-    kept = [([2, 3, 4], gold), ([3, 3, 4], gold), ([2, 3], gold), ([2, 3, 4, 5], gold), ([], gold), ([2, 5, 4], gold)]
+    kept = [Written(each, gold, 0) for each in ([2, 3, 4], [3, 3, 4], [2, 3], [2, 3, 4, 5], [], [2, 5, 4])]
     *_, score = task.scores(kept, {}, np.zeros(6, int))
     assert score.metrics["coarse accuracy"] == pytest.approx(1 / 6)
     assert score.metrics["fine accuracy"] == pytest.approx((4 + 0 + 2 + 3 + 0 + 1) / 4 / 6)

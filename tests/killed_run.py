@@ -1,14 +1,9 @@
-"""Trains in a process of its own that kills itself: killed_run.py OUTPUT [MOMENT COUNT].
-
-It dies, as by ``kill -9``, in place of the COUNT-th step of the optimiser (MOMENT ``step``), of the COUNT-th file being
-flushed to the disk (``fsync``) or of the COUNT-th renaming of a folder (``rename``). An earlier run is resumed.
-"""
+"""Trains in a process of its own, which may kill itself."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +29,18 @@ def die_at(owner: Any, name: str, count: int) -> None:
     setattr(owner, name, counting)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) > 2:
+def train(output: Path, moment: str = "", count: int = 0) -> None:
+    """Train, or resume an earlier run.
+
+    The process dies, as by ``kill -9``, in place of the ``count``-th step of the optimiser (``moment="step"``), flush
+    of a file to the disk (``"fsync"``) or renaming of a folder (``"rename"``).
+    """
+    if moment:
         owners = {"step": Trainer, "fsync": os, "rename": Path}
-        die_at(owners[sys.argv[2]], sys.argv[2], int(sys.argv[3]))
+        die_at(owners[moment], moment, count)
     network = NetworkConfig("StackTreeLSTM", {"hidden_size": 6, "stack_size": 3, "dropout": 0.2})
     options = TrainingOptions(
         epochs=6, batch_size=16, optimizer="adamw", learning_rate=0.01, schedule="cosine", warmup=0.1, averaging=0.9,
         curriculum=3, clip=0.5, checkpoint_steps=3, accelerator="cpu", prefetch=2,
     )  # fmt: skip
-    fit(MoreX(), network, toy_data(300), options, output=Path(sys.argv[1]), resume=True)
+    fit(MoreX(), network, toy_data(300), options, output=output, resume=True)
