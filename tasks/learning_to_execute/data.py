@@ -20,6 +20,7 @@ from treemem.trees.record_reader import SPLITS
 
 MAX_LENGTH = 99
 """The group of a program's scores has two decimal places for its length."""
+_TARGET_SHARE = 0.75  # of the programs of a naive curriculum: in the paper it leaves a level behind, and here they stay
 Curriculum = Literal["none", "naive", "mix", "combined"]
 
 
@@ -34,9 +35,9 @@ class ProgramDataOptions:
     Attributes:
         training_size, validation_size, test_size: numbers of programs.
         length, nesting: the target level: digits of numbers, at most 99, and operations of a program, at most 10.
-        curriculum: ``"none"``: training has programs of the target level alone. ``"naive"``: as many of each level; a
-            stage up to n has the first n levels. ``"mix"``: programs of random levels, all from the start.
-            ``"combined"``: half of each.
+        curriculum: ``"none"``: training has programs of the target level alone. ``"naive"``: three quarters are of the
+            target level, the others of the levels before it; a stage up to n has the first n levels. ``"mix"``:
+            programs of random levels, all from the start. ``"combined"``: half of each.
         seed: of all choices.
         path: use the programs of this file instead. Its field ``split`` (train, validation, test) divides them.
 
@@ -103,11 +104,13 @@ def _training_levels(options: ProgramDataOptions, generator: random.Random) -> l
     levels, size = options.levels, options.training_size
     if options.curriculum == "none":
         return [(*levels[-1], 1)] * size
-    found = []
+    found, last = [], len(levels) - 1
     for place in range(size):
-        number = generator.randrange(len(levels))
-        is_mixed = options.curriculum == "mix" or (options.curriculum == "combined" and place % 2 == 0)
-        found.append((*levels[number], 1 if is_mixed else number + 1))
+        if options.curriculum == "mix" or (options.curriculum == "combined" and place % 2 == 0):
+            found.append((*levels[generator.randrange(len(levels))], 1))
+        else:
+            number = last if generator.random() < _TARGET_SHARE else generator.randrange(max(1, last))
+            found.append((*levels[number], number + 1))
     return found
 
 

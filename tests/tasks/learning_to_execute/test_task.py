@@ -111,6 +111,10 @@ def test_each_curriculum_has_its_levels_and_stages() -> None:
     assert drawn("naive") == naive
     assert drawn("mix") == mix
     assert drawn("combined") == naive | mix
+    options = ProgramDataOptions(800, 1, 1, length=3, nesting=2, curriculum="naive")
+    records = LearningToExecute().records_of(LearningToExecute().make_data(options).forest)
+    of_target = [(r["length"], r["nesting"]) == (3, 2) for r in records if r["split"] == "train"]
+    assert np.mean(of_target) == pytest.approx(0.75, abs=0.05)
     with pytest.raises(RecipeError, match=r"data\.curriculum='mixed' is none of"):
         ProgramDataOptions(curriculum="mixed")  # type: ignore[arg-type]
 
