@@ -14,7 +14,7 @@ def dot_scores(query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         query: ``[batch, size]``.
         keys: ``[batch, rows, size]``.
     """
-    return torch.bmm(keys, query[:, :, None]).squeeze(2)
+    return (keys * query[:, None]).sum(2)  # on a CPU faster than a product of matrices and vectors in batches
 
 
 def additive_scores(query: torch.Tensor, keys: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
@@ -40,4 +40,4 @@ def attend(scores: torch.Tensor, rows: torch.Tensor, present: torch.Tensor) -> t
         ``[batch, size]``, ``[batch, rows]``.
     """
     weights = scores.masked_fill(~present, torch.finfo(scores.dtype).min).softmax(1).masked_fill(~present, 0.0)
-    return torch.bmm(weights[:, None], rows).squeeze(1), weights
+    return (weights[:, :, None] * rows).sum(1), weights
