@@ -9,11 +9,8 @@ from treemem.runs.page_tables import percent
 from treemem.runs.study import recorded_scores
 
 
-def at_level(records: Sequence[Mapping[str, Any]], level: int) -> str:
-    """Return the digit accuracy on the test programs of a level, mean ± standard deviation over runs, in percent."""
+def at_level(records: Sequence[Mapping[str, Any]], level: int, metric: str = "digit accuracy") -> str:
+    """Return a metric of the test programs of a level, mean ± standard deviation over runs, in percent."""
     return percent(
-        score.metrics["digit accuracy"]
-        for record in records
-        for score in recorded_scores(record, "test")
-        if score.group == level
+        score.metrics[metric] for record in records for score in recorded_scores(record, "test") if score.group == level
     )

@@ -31,11 +31,12 @@ _BASE = MAX_LENGTH + 1  # a group is _BASE * nesting + length
 
 def _networks() -> dict[str, NetworkConfig]:
     size = {"hidden_size": 400, "embedding_size": 64}
+    attention = {"cell": "GRU", "encoder": "bidirectional", "attention": "bilinear"}
     return {
         "LSTM, 2 layers": NetworkConfig("SequenceToSequence", {**size, "num_layers": 2}),
         "LSTM, 1 layer": NetworkConfig("SequenceToSequence", size),
         "GRU, 1 layer": NetworkConfig("SequenceToSequence", {**size, "cell": "GRU"}),
-        "LSTM+attention": NetworkConfig("SequenceToSequence", {**size, "encoder": "separate", "attention": "bilinear"}),
+        "GRU+attention": NetworkConfig("SequenceToSequence", {**size, **attention}),
         "LSTM+stack": NetworkConfig("SequenceToSequence", {**size, "memory": "stack", "memory_size": 64}),
         "LSTM+register": NetworkConfig("SequenceToSequence", {**size, "memory": "register", "memory_size": 64}),
     }

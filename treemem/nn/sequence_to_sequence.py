@@ -185,11 +185,11 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         Args:
             embedded: the sources, ``[batch, longest, embedding_size]``.
             outputs: of the encoder, ``[batch, longest, hidden_size]``.
-            lengths: of the sources, on the CPU.
+            lengths: of the sources, best on the CPU, ``[batch]``.
         """
         if self.backward_encoder is None:
             return outputs
-        places = torch.arange(embedded.shape[1])
+        places = torch.arange(embedded.shape[1], device=lengths.device)
         turned = (lengths[:, None] - 1 - places).where(places < lengths[:, None], places)
         turned = to_device(turned, embedded.device)[:, :, None]
         inputs = embedded.gather(1, turned.expand_as(embedded))
