@@ -20,7 +20,7 @@ from treemem.trees.record_reader import SPLITS
 
 MAX_LENGTH = 99
 """The group of a program's scores has two decimal places for its length."""
-_TARGET_SHARE = 0.75  # of the programs of a naive curriculum: in the paper it leaves a level behind, and here they stay
+_TARGET_SHARE = 0.75  # of the programs of a naive curriculum: the paper leaves earlier levels behind; here they stay
 Curriculum = Literal["none", "naive", "mix", "combined"]
 
 
@@ -37,7 +37,7 @@ class ProgramDataOptions:
         length, nesting: the target level: digits of numbers, at most 99, and operations of a program, at most 10.
         curriculum: ``"none"``: training has programs of the target level alone. ``"naive"``: three quarters are of the
             target level, the others of the levels before it; a stage up to n has the first n levels. ``"mix"``:
-            programs of random levels, all from the start. ``"combined"``: half of each.
+            programs of random levels, all from the start. ``"combined"``: half naive, half mix.
         seed: of all choices.
         path: use the programs of this file instead. Its field ``split`` (train, validation, test) divides them.
 

@@ -27,7 +27,7 @@ class Written(NamedTuple):
         symbols: as it read its own output, without ``</s>``.
         gold: the target, without ``</s>``.
         right: how many symbols of the target, ``</s>`` included, were the most probable ones after the target's symbols
-            before them.
+            before them; 0 if the network was traced, which gives no logits.
     """
 
     symbols: list[int]
@@ -98,13 +98,14 @@ class PairTask(Task):
         return SumCount(total, (tokens != PADDING).sum())
 
     def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Written]:
-        decoded = output.encoded.decoded
+        encoded = output.encoded
         if not targets:
-            return [Written(symbols, [], 0) for symbols in decoded]
+            return [Written(symbols, [], 0) for symbols in encoded.decoded]
         tokens = targets["tokens"]
-        right = (output.outputs.argmax(-1) == tokens).sum(1).tolist()
+        is_traced = encoded.tokens is not None  # then the outputs are no logits
+        right = [0] * len(tokens) if is_traced else (output.outputs.argmax(-1) == tokens).sum(1).tolist()
         gold = [[each for each in row if each != PADDING][:-1] for row in tokens.tolist()]
-        return [Written(*each) for each in zip(decoded, gold, right, strict=True)]
+        return [Written(*each) for each in zip(encoded.decoded, gold, right, strict=True)]
 
     def correct(self, kept: list[Written], targets: Mapping[str, Any]) -> NDArray[np.bool_]:
         return np.array([each.symbols == each.gold for each in kept], bool)

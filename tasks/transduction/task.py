@@ -131,7 +131,7 @@ class Transduction(PairTask):
         Coarse: the share of targets that are written without an error. Fine: the mean share of a target, ``</s>``
         included, that is written before the first error.
         """
-        fine = np.array([_before_error(written, gold) for written, gold, _ in kept])
+        fine = np.array([_before_error(each.symbols, each.gold) for each in kept])
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             return {"coarse accuracy": float((fine[chosen] == 1).mean()), "fine accuracy": float(fine[chosen].mean())}

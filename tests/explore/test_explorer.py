@@ -27,7 +27,7 @@ from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
-from treemem.tasks.transduction import Transduction
+from treemem.tasks.transduction import Transduction, TransductionDataOptions
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm, token_table
@@ -179,6 +179,20 @@ def test_a_memory_is_shown_over_what_was_read_and_written_whatever_the_batch() -
             (strengths,) = page.values("strength", row)
             assert strengths[: token + 1] == rounded(found.trace["strength"][number, token, : token + 1].tolist())
             assert np.isnan(strengths[token + 1 :]).all()
+
+
+def test_pairs_with_targets_are_shown_as_sources_are() -> None:
+    task = Transduction("copy", alphabet=4)
+    options = {"hidden_size": 6, "encoder": "bidirectional", "attention": "additive", "embedding_size": 4}
+    model = Model(task, NetworkConfig("SequenceToSequence", options)).eval()
+    pairs = task.make_data(TransductionDataOptions(4, 1, 1, train_lengths=(3, 5), test_lengths=(3, 5))).forest
+    sources = [record["source"] for record in task.records_of(pairs)]
+
+    def words(given: Any) -> list[list[str]]:
+        page = page_data(model, given)
+        return [[page["labels"][token][0] for token in each["sequences"][0]["token"]] for each in page["examples"]]
+
+    assert words(pairs) == words(sources)
 
 
 def test_other_encoders_show_tokens_and_outputs_and_no_tree_of_their_own() -> None:

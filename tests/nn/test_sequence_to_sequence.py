@@ -30,6 +30,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"encoder": "separate", "attention": "additive", "memory": "superposition", "num_layers": 2},
     {"encoder": "bidirectional", "attention": "bilinear", "cell": "GRU"},
     {"encoder": "bidirectional", "attention": "additive", "memory": "stack"},
+    {"encoder": "bidirectional", "attention": "additive", "output": "pointer"},
     {"encoder": "separate", "attention": "additive", "fusion": "late", "output": "pointer"},
 ]
 
@@ -185,6 +186,9 @@ def test_wrong_options_and_batches_are_refused() -> None:
         network_of(attention="dot")
     with pytest.raises(RecipeError, match="set attention to"):
         network_of(encoder="separate", output="pointer")
+    for attention in ("none", "dot"):
+        with pytest.raises(RecipeError, match="bidirectional needs attention"):
+            network_of(encoder="bidirectional", attention=attention)
     with pytest.raises(RecipeError, match="beam_size"):
         network_of(beam_size=0)
     with pytest.raises(GraphError, match="empty source"):

@@ -60,6 +60,20 @@ def test_a_run_of_a_cell_is_torchs_own_network(make: type[StepCell]) -> None:
     torch.testing.assert_close(ours, theirs[0])
 
 
+@pytest.mark.parametrize("make", CELLS[:3])
+def test_under_autocast_a_run_stays_in_the_precision_of_the_weights(make: type[StepCell]) -> None:
+    torch.manual_seed(0)
+    cell, inputs = make(3, 4), torch.randn(2, 5, 3)
+    expected, _ = run_cell(cell, inputs)
+    _, state = run_cell(cell, inputs[:, :2])
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, _ = run_cell(cell, inputs.bfloat16())
+        rest, _ = run_cell(cell, inputs[:, 2:], state)
+    torch.testing.assert_close(outputs, expected, atol=0.02, rtol=0)
+    torch.testing.assert_close(rest, expected[:, 2:])
+    outputs.sum().backward()
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -24,7 +24,7 @@ MOMENTS = [("rename", 1), ("fsync", 15), ("rename", 4), ("step", 20)]
 def start(output: Path, *moment: Any) -> Any:
     """Start a process that trains: a copy of one that has imported all that training needs."""
     copies = multiprocessing.get_context("forkserver")
-    copies.set_forkserver_preload(["killed_run", "torch._dynamo", "lightning_fabric"])
+    copies.set_forkserver_preload(["treemem.runs.fit", "treemem.runs.trainer", "torch._dynamo", "lightning_fabric"])
     process = copies.Process(target=train, args=(output, *moment))
     process.start()
     return process

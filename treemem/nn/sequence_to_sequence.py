@@ -36,11 +36,11 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     target symbol by symbol (Grefenstette et al. 2015, section 4). With ``"separate"`` an encoder reads the source and
     ``</s>``. A decoder starts at ``|||`` with the encoder's state and memories (Sutskever et al. 2014), and may attend
     to the encoder's outputs. With ``"bidirectional"`` a second encoder, without a memory, reads the source from its
-    end, and the decoder attends to the outputs of both (Bahdanau et al. 2015).
+    end, and the decoder attends to the outputs of both (Bahdanau et al. 2015); it starts with the state of the first.
 
     In training the decoder reads the gold target. In evaluation it reads its own output, up to ``</s>``, and writes at
-    most twice the length of the source plus ten symbols. The output does not show whether this limit cut a sequence. If
-    there are targets, it reads these besides, as in training.
+    most twice the length of the source plus ten symbols. The output does not show whether this limit cut a sequence.
+    With targets and without a trace it also has the logits given the gold target.
 
     Args:
         hidden_size: width of the cells' states.
@@ -95,7 +95,9 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         checked_choice("attention", attention, ("none", *get_args(AttentionForm)))
         checked_choice("output", output, ("symbols", "pointer"))
         if attention != "none" and encoder == "shared":
-            raise RecipeError(f"attention: {attention} attends to a separate encoder; set encoder: separate")
+            raise RecipeError(
+                f"attention: {attention} attends to a separate encoder; set encoder: separate or bidirectional"
+            )
         if encoder == "bidirectional" and attention not in ("bilinear", "additive"):
             raise RecipeError("encoder: bidirectional needs attention to it; set attention: bilinear or additive")
         if output == "pointer" and attention == "none":
@@ -108,18 +110,14 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.embedding = nn.Embedding(len(known), checked_count("embedding_size", embedding_size))
         self.beam_size, self.points = checked_count("beam_size", beam_size), output == "pointer"
 
-        def driving(attended: list[Memory]) -> StepCell:
-            memories = [*attended, *named_memories(memory, memory_options)]
+        def driving(memories: list[Memory]) -> StepCell:
             return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)
 
         width = hidden_size * (2 if encoder == "bidirectional" else 1)
-        self.cell = driving([] if attention == "none" else [ReadOnlyMemory(width, attention)])
-        self.encoder = driving([]) if encoder != "shared" else None
-        self.backward_encoder = (
-            named_cell(cell, hidden_size, num_layers, embedding_size, [], memory_size, fusion)
-            if encoder == "bidirectional"
-            else None
-        )
+        attended: list[Memory] = [] if attention == "none" else [ReadOnlyMemory(width, attention)]
+        self.cell = driving([*attended, *named_memories(memory, memory_options)])
+        self.encoder = None if encoder == "shared" else driving(named_memories(memory, memory_options))
+        self.backward_encoder = driving([]) if encoder == "bidirectional" else None
         self.symbol = None if self.points else nn.Linear(hidden_size, len(known))
 
     def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:
@@ -180,7 +178,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         return last, _Decoding(state, source.where(places < lengths[:, None], self.end))
 
     def _annotations(self, embedded: torch.Tensor, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Return what the decoder attends to: the encoder's outputs, and those of a backward one, on the same symbols.
+        """Return what the decoder attends to: the encoder's outputs, and beside each the backward encoder's.
 
         Args:
             embedded: the sources, ``[batch, longest, embedding_size]``.

@@ -96,7 +96,7 @@ class VanillaCell(StepCell):
     def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """By torch's kernel for whole sequences."""
         kernel = torch.rnn_tanh if self.cell.nonlinearity == "tanh" else torch.rnn_relu
-        outputs, hidden = _run_kernel(kernel, self.cell, inputs, state[None])
+        outputs, hidden = _run_kernel(kernel, self.cell, inputs, state)
         return outputs, hidden[0]
 
 
@@ -125,7 +125,7 @@ class GRUCell(StepCell):
 
     def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """By torch's kernel for whole sequences."""
-        outputs, hidden = _run_kernel(torch.gru, self.cell, inputs, state[None])
+        outputs, hidden = _run_kernel(torch.gru, self.cell, inputs, state)
         return outputs, hidden[0]
 
 
@@ -159,7 +159,7 @@ class LSTMCell(StepCell):
         self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """By torch's kernel for whole sequences."""
-        outputs, hidden, cell = _run_kernel(torch.lstm, self.cell, inputs, [each[None] for each in state])
+        outputs, hidden, cell = _run_kernel(torch.lstm, self.cell, inputs, *state)
         return outputs, (hidden[0], cell[0])
 
 
@@ -415,14 +415,17 @@ def run_cell(
     return torch.cat(parts, 1), state
 
 
-def _run_kernel(kernel: Any, cell: nn.RNNCellBase, inputs: torch.Tensor, state: Any) -> Any:
-    """Run torch's kernel for whole sequences with the weights of a cell.
+def _run_kernel(kernel: Any, cell: nn.RNNCellBase, inputs: torch.Tensor, *state: torch.Tensor) -> Any:
+    """Run torch's kernel for whole sequences with the weights of a cell, in the precision of these weights.
 
-    cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it.
+    cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it. Autocast is off: not
+    every processor has the kernel in bfloat16.
     """
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
-    with torch.backends.cudnn.flags(enabled=False):
-        return kernel(inputs, state, weights, True, 1, 0.0, True, False, True)
+    given, *first = (each.to(cell.weight_ih.dtype) for each in (inputs, *state))
+    with torch.backends.cudnn.flags(enabled=False), torch.autocast(inputs.device.type, enabled=False):
+        hidden = [each[None] for each in first]
+        return kernel(given, hidden if len(hidden) > 1 else hidden[0], weights, True, 1, 0.0, True, False, True)
 
 
 __all__ = [

@@ -146,7 +146,7 @@ def test_digits_are_scored_after_the_correct_ones() -> None:
     logits = torch.zeros(2, 3, symbols)
     for row, said in enumerate([[4, 6, 0], [8, 0, 0]]):
         logits[row, range(3), said] = 1.0
-    encoded = SimpleNamespace(decoded=[[4, 6, 6], [8]])
+    encoded = SimpleNamespace(decoded=[[4, 6, 6], [8]], tokens=None)
     output = SimpleNamespace(outputs=logits, encoded=encoded)
     task = LearningToExecute()
     assert task.kept(output, None, {"tokens": tokens}) == [Written([4, 6, 6], [4, 5], 2), Written([8], [7], 1)]
