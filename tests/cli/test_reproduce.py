@@ -28,7 +28,10 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
             ["equation_verification/completoin"],
             "there are no studies in the folder of equation_",
         ),
-        (["listops", "--results", "none"], "there are no records in none; name studies of listops to run: beam_trees, small"),
+        (
+            ["listops", "--results", "none"],
+            "there are no records in none; name studies of listops to run: beam_trees, small",
+        ),
         (["listops", "small", "--files", "x"], "--files x: write NAME=PATH"),
         (["comparison", "smal"], "comparison has no study 'smal'; did you mean small"),
         (["comparison", "published-logic"], "the part published-logic needs --data, the folder of the published files"),

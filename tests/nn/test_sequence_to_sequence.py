@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import SequenceToSequence
 from treemem.nn.beam_search import beam_search
+from treemem.nn.step_cells import run_cell
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["</s>", "|||", "a", "b", "c"], [])
@@ -58,6 +60,21 @@ def test_an_example_gets_what_it_gets_alone(options: dict[str, Any]) -> None:
     assert network(batch_of(*pairs)).decoded == [network(batch_of(pair)).decoded[0] for pair in pairs]
     assert torch.equal(network(batch_of(*pairs)).outputs, together), "given the target, as in training"
     assert not network(TokenBatch.from_sequences([[2, 3]])).outputs.numel(), "there is no target"
+
+
+def test_a_bidirectional_encoder_is_torchs_own() -> None:
+    network = network_of(encoder="bidirectional", attention="bilinear", cell="GRU")
+    both = torch.nn.GRU(4, 6, batch_first=True, bidirectional=True).double()
+    cells: dict[str, Any] = {"": network.encoder, "_reverse": network.backward_encoder}
+    weights = {f"{n}_l0{end}": w for end, each in cells.items() for n, w in each.cell.state_dict().items()}
+    both.load_state_dict(weights)
+    embedded, lengths = torch.randn(3, 5, 4, dtype=torch.float64), torch.tensor([5, 2, 4])
+    outputs, _ = run_cell(cells[""], embedded, lengths=lengths)
+    found = network._annotations(embedded, outputs, lengths)
+    packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(both(packed)[0], batch_first=True)
+    for row, length in enumerate(lengths.tolist()):
+        torch.testing.assert_close(found[row, :length], expected[row, :length])
 
 
 @pytest.mark.parametrize("options", VARIANTS)
