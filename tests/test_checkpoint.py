@@ -335,11 +335,6 @@ def test_an_option_that_is_not_plain_data_is_named() -> None:
         checkpoint.check_options(model)
 
 
-def test_rooms_are_there_after_importing_the_library_alone() -> None:
-    program = "import treemem; treemem.checkpoint.load; treemem.task.TASKS; assert 'task' in dir(treemem)"
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(CheckpointError, match="cannot write the checkpoint"):

@@ -91,9 +91,3 @@ def test_importing_dgl_writes_nothing_and_prints_nothing(tmp_path: Path) -> None
     )
     assert run(script, home=tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
-
-
-def test_importing_the_rooms_does_not_import_dgl(tmp_path: Path) -> None:
-    script = "import sys, treemem.trees, treemem.schedule\nprint('dgl' in sys.modules, 'networkx' in sys.modules)"
-    told = run(script, home=tmp_path)
-    assert told.split()[0] == "False"

@@ -296,11 +296,13 @@ def test_importing_treemem_imports_nothing_heavy() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-def test_using_the_library_does_not_import_what_it_does_not_use() -> None:
+def test_rooms_are_there_and_using_the_library_does_not_import_what_it_does_not_use() -> None:
     unused = ["dgl", "sympy", "sklearn", "lightning_fabric", "matplotlib", "pyarrow", "networkx", "jsonargparse"]
     unused += ["torch._dynamo"]  # torch's compiler
     code = (
-        "import sys, treemem, treemem.runs, treemem.explore, treemem.nn; treemem.TreeBatch, treemem.load_pretrained()\n"
+        "import sys, treemem; treemem.checkpoint.load; treemem.task.TASKS; assert 'task' in dir(treemem)\n"
+        "import treemem.runs, treemem.explore, treemem.nn, treemem.trees, treemem.schedule\n"
+        "treemem.TreeBatch, treemem.load_pretrained()\n"
         f"print([name for name in {unused} if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

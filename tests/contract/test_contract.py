@@ -60,9 +60,8 @@ def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task:
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
     predict = ["predict", "whole/own", "lines.txt", "-o", "answers.jsonl"]
     explore = ["explore", "whole/own", "lines.txt", "-o", "page.html"]
-    run([*train, "-o", "whole", "++", *predict, "++", *explore], tmp_path)
     run(["--die", "14", *train, "-o", "broken"], tmp_path, expected=-signal.SIGKILL)
-    run([*train, "-o", "broken"], tmp_path)
+    run([*train, "-o", "broken", "++", *train, "-o", "whole", "++", *predict, "++", *explore], tmp_path)
     assert log_of(tmp_path / "broken") == log_of(tmp_path / "whole")
 
     scores = [record.fields for record in read_records(tmp_path / "whole" / "own" / "results.jsonl")]
@@ -75,12 +74,13 @@ def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task:
     assert lines[0].split()[-1].strip("()") in (tmp_path / "page.html").read_text()
 
 
-@pytest.mark.parametrize("task", ["first_leaf", "language_modeling"])  # each has a training step of its own
-def test_two_processes_train_together(task: str, tmp_path: Path) -> None:
-    train = ["train", recipe(task, tmp_path), "training.epochs=2"]
+def test_two_processes_train_together(tmp_path: Path) -> None:
+    sampling, train = (
+        ["train", recipe(task, tmp_path), "training.epochs=2"] for task in ("first_leaf", "language_modeling")
+    )
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    run([*train, "-o", "two"], tmp_path, launcher=launcher)
-    if task != "first_leaf":  # which samples, each process from a stream of its own
-        run([*train, "-o", "one"], tmp_path)
-        for ours, theirs in zip(log_of(tmp_path / "two"), log_of(tmp_path / "one"), strict=True):
-            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+    run([*sampling, "-o", "samples", "++", *train, "-o", "two"], tmp_path, launcher=launcher)
+    run([*train, "-o", "one"], tmp_path)
+    assert len(log_of(tmp_path / "samples")) == 2, "each process samples from a stream of its own"
+    for ours, theirs in zip(log_of(tmp_path / "two"), log_of(tmp_path / "one"), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)

@@ -106,11 +106,10 @@ def test_skipping_slots_hardly_changes_anything(engine: str) -> None:
         given = (inputs, torch.tensor(lengths), maps.weights(), 9)
         found, expected = (ordered_memory(*given, engine=engine, skip=skip) for skip in (1e-5, 0.0))  # type: ignore[arg-type]
         torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-6 * SIZE)
-        for name, parameter in maps.named_parameters():
-            gradients = [
-                torch.autograd.grad(each.outputs.mean(), parameter, retain_graph=True)[0] for each in (found, expected)
-            ]
-            torch.testing.assert_close(*gradients, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        names, parameters = zip(*maps.named_parameters(), strict=True)
+        gradients = [torch.autograd.grad(each.outputs.mean(), parameters) for each in (found, expected)]
+        for name, *pair in zip(names, *gradients, strict=True):
+            torch.testing.assert_close(*pair, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_a_compiled_library_is_kept_for_other_processes(

@@ -24,7 +24,9 @@ MOMENTS = [("rename", 1), ("fsync", 15), ("rename", 4), ("step", 20)]
 def start(output: Path, *moment: Any) -> Any:
     """Start a process that trains: a copy of one that has imported all that training needs."""
     copies = multiprocessing.get_context("forkserver")
-    copies.set_forkserver_preload(["treemem.runs.fit", "treemem.runs.trainer", "torch._dynamo", "lightning_fabric"])
+    copies.set_forkserver_preload(
+        ["treemem.runs.fit", "treemem.runs.trainer", "torch._dynamo", "lightning_fabric", "scipy.optimize"]
+    )
     process = copies.Process(target=train, args=(output, *moment))
     process.start()
     return process

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.tasks.logical_inference import (
+    RELATIONS,
     LogicalInference,
     LogicDataOptions,
     LogicPairs,
@@ -44,6 +46,28 @@ def _read_once(
 ) -> None:
     """Read the published files once for all tests that divide them."""
     monkeypatch.setattr("treemem.tasks.logical_inference.data.read_logic_folder", published_files)
+
+
+def test_the_published_files_are_read_whole_and_every_label_holds(
+    shared_data: Path, published_files: Callable[..., tuple[LogicPairs, NDArray[np.bool_]]]
+) -> None:
+    pairs, is_test = published_files(str(shared_data / "logic"))
+    assert (len(pairs), int(is_test.sum())) == (249_069, 37_367)
+    train = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
+    test = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 864, 853]
+    assert np.bincount(pairs.operations[~is_test]).tolist() == train
+    assert np.bincount(pairs.operations[is_test]).tolist() == test
+    begin = 0
+    for name in ("train", "test"):
+        with gzip.open(shared_data / "logic" / f"{name}.tsv.gz", "rt") as lines:
+            texts = [line.rstrip("\n").split("\t")[1:] for line in lines][1:]
+        part = slice(begin, begin + len(texts))
+        assert [RELATIONS[label] for label in pairs.label[part]] == [text[0] for text in texts]
+        some = range(0, len(texts), 97)
+        trees = pairs.forest[[2 * (begin + pair) + side for pair in some for side in (0, 1)]]
+        written = [" ".join(words) for words in trees.tokens("bracketed leaves").strings()]
+        assert written == [side for pair in some for side in texts[pair][1:]]
+        begin += len(texts)
 
 
 def test_generated_pairs_are_distinct_labelled_rightly_and_the_same_for_a_seed() -> None:
