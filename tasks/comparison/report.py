@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,12 +40,20 @@ def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> st
     for name, network in every_network(4).items():
         cells = [metric(_best_form(name, part, rows), BEYOND) for part, rows in parts.values()]
         if any(cells):
-            lines.append([name, "tokens" if _reads_tokens(network) else "gold trees", *cells])
+            lines.append([name, _reads(network), *cells])
     return markdown_table(lines)
 
 
 def _reads_tokens(network: NetworkConfig) -> bool:
     return issubclass(network.constructor(), SequenceEncoder)  # type: ignore[arg-type]
+
+
+def _reads(network: NetworkConfig) -> str:
+    if not _reads_tokens(network):
+        return "gold trees"
+    choice = inspect.signature(network.constructor()).parameters.get("transitions")
+    transitions = network.options.get("transitions", choice.default if choice else None)
+    return {"gold": "tokens and gold trees", "predicted": "tokens; trees in training"}.get(str(transitions), "tokens")
 
 
 def _best_form(name: str, part: Part, rows: Mapping[str, Records]) -> Records:

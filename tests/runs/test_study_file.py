@@ -11,7 +11,7 @@ from treemem.errors import RecipeError
 from treemem.runs import read_study
 from treemem.runs.page_tables import aligned
 from treemem.runs.results_page import write_page
-from treemem.runs.study_file import StudyFolder, StudyResults, run_study_file
+from treemem.runs.study_file import DataSets, StudyFolder, StudyResults, run_study_file
 from treemem.trees.forest import Forest
 
 SHARED = """
@@ -20,6 +20,7 @@ data:
   data: {options: {count: 40}}
   half: {from: data, make: "test_study_file:half", split: train}
   other: {file: other, make: "test_study_file:others"}
+  made: {make: "test_study_file:toy_data", count: 12}
 """
 STUDY = """
 networks: [sum]
@@ -108,13 +109,17 @@ def test_what_is_recorded_is_not_run_again(
         ("[sum]", "[sun]", "no network 'sun'; did you mean sum"),
         ("epochs: 1,", "epohcs: 1,", "variant 'whole': no field 'training.epohcs'"),
         ("{data: half,", "{date: half,", "variant 'half': a variant has no field 'date'"),
-        ("{data: half,", "{data: third,", "no data set 'third'; there are data, half, other"),
+        ("{data: half,", "{data: third,", "no data set 'third'; there are data, half, other, made"),
     ],
 )
 def test_a_wrong_file_is_told(folder: StudyFolder, tmp_path: Path, old: str, new: str, message: str) -> None:
     (folder.path / "studies" / "small.yaml").write_text(STUDY.replace(old, new))
     with pytest.raises(RecipeError, match=message):
         run(folder, tmp_path)
+
+
+def test_a_function_makes_a_data_set_of_nothing_else(folder: StudyFolder, tmp_path: Path) -> None:
+    assert DataSets(folder.study("small"), tmp_path)["made"] == toy_data(12)
 
 
 def test_a_file_that_no_study_scores_is_told(folder: StudyFolder, tmp_path: Path) -> None:

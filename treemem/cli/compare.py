@@ -52,7 +52,8 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
     from treemem.runs.trained_networks import compare_networks, paired_seeds
 
     (first, reference), *others = networks.items()
-    head = [f"{first} less", "points", "95 % interval", "only the first correct", "only the other correct", "p by seed"]
+    counts = ["only the first correct", "only the other correct"]
+    head = [f"{first} minus", "points", "95 % interval", *counts, "p by seed"]
     rows, missing = [head], []
     for name, network in others:
         found = compare_networks(reference, network)

@@ -202,9 +202,9 @@ class DataSets:
     """The data sets of a study by name, each made once and kept in a folder.
 
     A file describes a data set by ``options`` of the task's data, and ``task_options`` if the task is not at its
-    defaults, or by ``make``, a function of the task's package. Its
-    first argument is the data set ``from``, or the path of the user's file ``file``; other fields are arguments.
-    In both options, ``{data}`` stands for the user's data folder.
+    defaults, or by ``make``, a function of the task's package. The first argument of the function is the data set
+    ``from`` or the path of the user's file ``file``, if the entry names one of them; other fields are arguments. In
+    both options, ``{data}`` stands for the user's data folder.
 
     Args:
         study: whose data sets.
@@ -267,8 +267,9 @@ class DataSets:
     def _make(self, entry: Mapping[str, Any]) -> Forest:
         if "make" in entry:
             arguments = {key: value for key, value in entry.items() if key not in ("make", "from", "file")}
-            first = self.files[entry["file"]] if "file" in entry else self[entry["from"]]
-            made: Forest = self._study.folder.function(entry["make"])(first, **arguments)
+            given: list[Any] = [self.files[entry["file"]]] if "file" in entry else []
+            given += [self[entry["from"]]] if "from" in entry else []
+            made: Forest = self._study.folder.function(entry["make"])(*given, **arguments)
             return made
         task = self._study.folder.task
         content: dict[str, Any] = {"task": task.name, "networks": {"any": _any_network(task)}}

@@ -10,6 +10,7 @@ from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.tasks.listops import ListOps, ListOpsDataOptions, ListOpsDistribution, evaluate_expressions
 from treemem.tasks.listops.data import make_listops_data
+from treemem.tasks.listops.generation import study_sets
 from treemem.tasks.listops.generation.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
 from treemem.trees import Forest, format_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_forest
@@ -110,6 +111,14 @@ def test_sets_named_by_published_lengths_leave_both_ends_out() -> None:
         assert (found.min_length, found.max_length) == (first + 1, last - 1)
     for name in NAMED_SETS:
         find_set(name, ListOpsDataOptions().distribution)
+
+
+def test_a_data_set_of_a_study_has_labelled_expressions_of_its_set() -> None:
+    forest = study_sets.expressions_of("10 arguments", 20, seed=1)
+    found = expressions_of_forest(forest.with_data())
+    assert len(set(found.spellings())) == 20
+    assert (found.length() >= 100).all()
+    assert forest.tree_data["label"].tolist() == evaluate_expressions(forest).tolist()
 
 
 @pytest.mark.parametrize("name", ["", "31-5", "length", "length 5-", "arguments 2-3", "width 3", "depth 2 depth 3"])
