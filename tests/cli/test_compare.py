@@ -23,7 +23,7 @@ def test_networks_of_a_run_stand_side_by_side_with_paired_statistics(
     table = (trained / "table.md").read_text().split("\n\n")[1].splitlines()
     assert printed.split("\n\n")[1].splitlines() == table
     assert "±" in table[3]
-    assert statistics(printed) == ["sum less", "small sum"]
+    assert statistics(printed) == ["sum minus", "small sum"]
     assert (folder / "plot.svg").read_text().startswith("<?xml")
 
 
