@@ -81,6 +81,6 @@ def test_two_processes_train_together(tmp_path: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     run([*sampling, "-o", "samples", "++", *train, "-o", "two"], tmp_path, launcher=launcher)
     run([*train, "-o", "one"], tmp_path)
-    assert len(log_of(tmp_path / "samples")) == 2, "each process samples from a stream of its own"
+    assert len(log_of(tmp_path / "samples")) == 2  # not those of one process: each samples from a stream of its own
     for ours, theirs in zip(log_of(tmp_path / "two"), log_of(tmp_path / "one"), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)

@@ -58,8 +58,8 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
     with pytest.raises(RecipeError, match="hiden_size"):  # it stops no other
         run_study(MoreX(), [bad, *runs(1, 2)], {"data": data}, **given)
     found = read_study(given["results"])
-    assert sorted(record["run"] for record in found) == ["sum/seed-1", "sum/seed-2"]
-    found = run_study(MoreX(), runs(1, 2), {"data": data}, **given)
+    assert [record["run"] for record in found] == ["sum/seed-1", "sum/seed-2"]
+    assert run_study(MoreX(), runs(1, 2), {"data": data}, **given) == found
     assert [record["run"] for record in found] == ["sum/seed-1", "sum/seed-2"]
     alone = fit(MoreX(), SUM, data, dataclasses.replace(TRAINING, seed=2), output=tmp_path / "alone")
     for part, (forest, split) in {"test": (data, "test"), "other": (other, None)}.items():
@@ -71,7 +71,7 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
         assert recorded_scores(found[1], part) == expected.scores
     assert found[1]["best_epoch"] == alone.best_epoch
     assert set(found[1]["scores"]) == {"train", "validation", "test", "other"}
-    assert sorted(read_study(given["results"]), key=lambda record: record["run"]) == found
+    assert read_study(given["results"]) == found
 
 
 def test_runs_are_scored_in_batches_and_threads_of_their_training(

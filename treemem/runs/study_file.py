@@ -267,8 +267,11 @@ class DataSets:
     def _make(self, entry: Mapping[str, Any]) -> Forest:
         if "make" in entry:
             arguments = {key: value for key, value in entry.items() if key not in ("make", "from", "file")}
-            given: list[Any] = [self.files[entry["file"]]] if "file" in entry else []
-            given += [self[entry["from"]]] if "from" in entry else []
+            given: list[Any] = []
+            if "file" in entry:
+                given = [self.files[entry["file"]]]
+            elif "from" in entry:
+                given = [self[entry["from"]]]
             made: Forest = self._study.folder.function(entry["make"])(*given, **arguments)
             return made
         task = self._study.folder.task

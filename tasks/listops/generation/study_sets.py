@@ -18,6 +18,9 @@ def expressions_of(set_name: str, size: int, seed: int) -> Forest:
             in the published files.
         size: number of expressions.
         seed: of the random choices.
+
+    Raises:
+        RecipeError: no such set.
     """
     drawn = draw_distinct(find_set(set_name, ListOpsDistribution()), size, np.random.default_rng(seed), set())
     return drawn.forest("binary").with_data(tree_data={"label": values_of(drawn).astype(np.int8)})

@@ -117,7 +117,8 @@ def test_a_data_set_of_a_study_has_labelled_expressions_of_its_set() -> None:
     forest = study_sets.expressions_of("10 arguments", 20, seed=1)
     found = expressions_of_forest(forest.with_data())
     assert len(set(found.spellings())) == 20
-    assert (found.length() >= 100).all()
+    assert ((found.length() >= 100) & (found.length() <= 1000)).all()
+    assert 5 < found.forest("nary").arity.max() <= 10
     assert forest.tree_data["label"].tolist() == evaluate_expressions(forest).tolist()
 
 
