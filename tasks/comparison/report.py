@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from treemem.explore.tables import MAJORITY, markdown_table
@@ -11,6 +11,7 @@ from treemem.metrics.score import Score
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.runs.page_tables import Records, metric, percent_of, scores, scores_on
+from treemem.runs.study import network_options
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, Part
 
@@ -51,9 +52,8 @@ def _reads_tokens(network: NetworkConfig) -> bool:
 def _reads(network: NetworkConfig) -> str:
     if not _reads_tokens(network):
         return "gold trees"
-    choice = inspect.signature(network.constructor()).parameters.get("transitions")
-    transitions = network.options.get("transitions", choice.default if choice else None)
-    return {"gold": "tokens and gold trees", "predicted": "tokens; trees in training"}.get(str(transitions), "tokens")
+    transitions = network_options(asdict(network)).get("transitions", "none")
+    return {"gold": "tokens and gold trees", "predicted": "tokens; trees in training"}.get(transitions, "tokens")
 
 
 def _best_form(name: str, part: Part, rows: Mapping[str, Records]) -> Records:

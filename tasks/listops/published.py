@@ -22,6 +22,12 @@ _PERCENT: tuple[tuple[str, str, float, float | None, str], ...] = (
     ("Ordered Memory", "parsing f1", 100.0, None, SOURCE),
 )
 
+BT_GRC = {"200-300": 99.5, "500-600": 99, "900-1000": 98, "10 arguments": 76.05}
+"""Accuracy in percent on longer expressions of a BT-GRC trained on up to 100 tokens (Ray Chowdhury & Caragea 2023).
+
+The figures are from a secondary source and were not compared with the paper.
+"""
+
 PUBLISHED_FIGURES = tuple(
     PublishedFigure(
         network, "test", metric, round(value / 100, 6), None if spread is None else round(spread / 100, 6), source
