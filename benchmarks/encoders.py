@@ -1,16 +1,21 @@
-"""Sequence encoders against the loops that their authors published, and against their matrix products."""
+"""Sequence encoders against the loops that their authors published, torch's own, and their matrix products."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
+from treemem.nn import GRUCell, MemoryCell, ReadOnlyMemory, StepCell
 from treemem.nn.ordered_memory import MemoryMaps
+from treemem.nn.step_cells import run_cell
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
 from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
 from treemem.ops.ordered_memory.naive import Attention, attend, cell, layer_norm, linear
@@ -177,10 +182,62 @@ def on_lstm_batch(small: bool, dtype: torch.dtype) -> Operation:
     return Operation(sequences, leaves, partial(run, engine="fused"), others, ("published-loop",))
 
 
+def gru_batch(small: bool, dtype: torch.dtype) -> Operation:
+    """A GRU of 128 units over 64 sequences of 25 to 35 vectors of 32 numbers."""
+    input_size, size, sequences, longest = (3, 8, 5, 6) if small else (32, 128, 64, 35)
+    torch.manual_seed(0)
+    cell = GRUCell(input_size, size).to(measured_device(), dtype)
+    inputs = torch.randn(sequences, longest, input_size, dtype=dtype).to(measured_device()).requires_grad_()
+    lengths = torch.randint(longest - 2 if small else 25, longest + 1, (sequences,))
+
+    def packed(_: float) -> Tensor:
+        given = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+        first = inputs.new_zeros(1, sequences, size)
+        states, _last = torch.gru(
+            given.data, given.batch_sizes, first, [*cell.cell.parameters()], True, 1, 0.0, True, False
+        )
+        return pad_packed_sequence(given._replace(data=states), batch_first=True, total_length=longest)[0]
+
+    return Operation(
+        sequences,
+        {"inputs": inputs, **dict(cell.named_parameters())},
+        lambda _: run_cell(cell, inputs, lengths=lengths)[0],
+        {"torch-gru": packed},
+        ("torch-gru",),
+    )
+
+
+def attending_gru_batch(small: bool, dtype: torch.dtype) -> Operation:
+    """A GRU that writes 8 symbols and attends to 35 rows of 256 numbers, as a decoder does."""
+    input_size, size, sequences, time, count, width = (3, 8, 5, 4, 6, 7) if small else (32, 128, 64, 8, 35, 256)
+    torch.manual_seed(0)
+    memory = ReadOnlyMemory(width, "bilinear")
+    cell = MemoryCell(lambda given: GRUCell(given, size), memory, input_size, width).to(measured_device(), dtype)
+    inputs = torch.randn(sequences, time, input_size, dtype=dtype).to(measured_device()).requires_grad_()
+    rows = torch.randn(sequences, count, width, dtype=dtype).to(measured_device()).requires_grad_()
+
+    def run(_: float, run: Callable[..., Any]) -> Tensor:
+        lengths = torch.full((sequences,), count, device=rows.device)
+        outputs: Tensor = run(cell, inputs, cell.initial(sequences)._replace(memories=(memory.filled(rows, lengths),)))[
+            0
+        ]
+        return outputs
+
+    return Operation(
+        sequences,
+        {"inputs": inputs, "rows": rows, **dict(cell.named_parameters())},
+        partial(run, run=run_cell),
+        {"step-by-step": partial(run, run=StepCell.run)},
+        ("step-by-step",),
+    )
+
+
 ENCODERS = (
     OperationWorkload("ordered memory random 50 tokens", partial(random_memory, False)),
     OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
     OperationWorkload("ordered memory sharp mixed", sharp_memory),
     OperationWorkload("on-lstm 1150", on_lstm_batch),
+    OperationWorkload("gru 128", gru_batch),
+    OperationWorkload("gru 128 with attention", attending_gru_batch),
 )
-ENCODER_BASELINES = ("published-loop", "torch-lstm", "uncompiled", "skipping", "products")
+ENCODER_BASELINES = ("published-loop", "torch-lstm", "torch-gru", "step-by-step", "uncompiled", "skipping", "products")

@@ -300,7 +300,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
     for name, options in {
         "transduction": {"memory": "stack"},
         "transduction with attention": {"encoder": "separate", "attention": "dot", "output": "pointer"},
-        "transduction, bidirectional": {"encoder": "bidirectional", "attention": "bilinear"},
+        "transduction, bidirectional": {"cell": "GRU", "encoder": "bidirectional", "attention": "bilinear"},
     }.items():
         named[name] = partial(transduction_case, options, True)
         named[f"{name}, decoding"] = partial(transduction_case, {**options, "beam_size": 2}, False)

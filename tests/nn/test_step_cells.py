@@ -85,14 +85,29 @@ def test_under_autocast_a_run_stays_in_the_precision_of_the_weights(make: type[S
 def test_a_run_is_its_steps_with_their_gradients(make: Callable[[int, int], StepCell]) -> None:
     torch.manual_seed(0)
     cell = make(3, 4).double()
-    inputs, lengths = torch.randn(3, 6, 3, dtype=torch.float64), torch.tensor([4, 6, 3])
+    assert_a_run_is_its_steps(cell, cell.initial(4))
+
+
+@pytest.mark.parametrize("form", ["dot", "bilinear", "additive"])
+@pytest.mark.parametrize("make", CELLS[1:3])
+def test_a_run_of_a_cell_that_attends_is_its_steps(make: Callable[[int, int], StepCell], form: Any) -> None:
+    torch.manual_seed(0)
+    memory = ReadOnlyMemory(5, form)
+    cell = MemoryCell(lambda width: make(width, 5), memory, input_size=3, memory_size=2).double()
+    rows, lengths = torch.randn(4, 7, 5, dtype=torch.float64), torch.tensor([7, 1, 5, 0])
+    read = torch.randn(4, 5, dtype=torch.float64)
+    assert_a_run_is_its_steps(cell, cell.initial(4)._replace(memories=(memory.filled(rows, lengths),), read=read))
+
+
+def assert_a_run_is_its_steps(cell: StepCell, initial: Any) -> None:
+    inputs, lengths = torch.randn(4, 6, 3, dtype=torch.float64), torch.tensor([4, 6, 3, 0])
     exists = (torch.arange(6) < lengths[:, None])[..., None]
 
     def flat(state: Any) -> list[torch.Tensor]:
         return [state] if torch.is_tensor(state) else [part for each in state for part in flat(each)]
 
     def by_steps() -> tuple[torch.Tensor, Any]:
-        state, outputs = cell.initial(3), []
+        state, outputs = initial, []
         for step in range(6):
             output, after = cell(inputs[:, step], state)
             state = where(step < lengths, after, state)
@@ -100,10 +115,10 @@ def test_a_run_is_its_steps_with_their_gradients(make: Callable[[int, int], Step
         return torch.stack(outputs, 1), state
 
     found = []
-    for outputs, state in (run_cell(cell, inputs, lengths=lengths), by_steps()):
-        outputs = outputs * exists
+    for outputs, state in (run_cell(cell, inputs, initial, lengths), by_steps()):
+        outputs = torch.where(exists, outputs, 0)
         loss = outputs.square().sum() + sum(each.sin().sum() for each in flat(state))
-        found.append([outputs, *flat(state), *torch.autograd.grad(loss, [*cell.parameters()])])
+        found.append([outputs, *flat(state), *torch.autograd.grad(loss, [*cell.parameters()], retain_graph=True)])
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 

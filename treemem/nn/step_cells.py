@@ -7,7 +7,7 @@ All cells have this interface, whatever their state is, so that one can stand wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +19,10 @@ from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.cell_states import where
 from treemem.nn.memory import Control, Memory
+from treemem.nn.read_only_memory import ReadOnlyMemory
+from treemem.ops.gru import Attention, GRUWeights, gru
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
+from treemem.ops.sequence_lengths import Packing
 
 
 class StepCell(nn.Module, ABC):
@@ -40,14 +43,22 @@ class StepCell(nn.Module, ABC):
     def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
         """Return the output ``[batch, output_size]`` and the next state, for an input ``[batch, input_size]``."""
 
-    def run(self, inputs: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
-        """Return the outputs over ``inputs [batch, time, input_size]``, at least one step, and the state after them.
+    def run(self, inputs: torch.Tensor, state: Any, lengths: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
+        """Return the outputs over sequences, and the state after the last input of each; see :func:`run_cell`.
 
         A subclass that can do several steps at once overrides it.
+
+        Args:
+            inputs: ``[batch, time, input_size]``, at least one step.
+            state: where to begin.
+            lengths: of the sequences, on the CPU, ``[batch]``; by default each has all steps.
         """
+        shortest = inputs.shape[1] if lengths is None or not len(lengths) else int(lengths.min())
+        there = None if lengths is None else to_device(lengths, inputs.device)
         outputs = []
-        for x in inputs.unbind(1):
-            output, state = self(x, state)
+        for step, x in enumerate(inputs.unbind(1)):
+            output, after = self(x, state)
+            state = after if there is None or step < shortest else where(step < there, after, state)
             outputs.append(output)
         return torch.stack(outputs, 1), state
 
@@ -93,11 +104,13 @@ class VanillaCell(StepCell):
         hidden = self.cell(x, state)
         return hidden, hidden
 
-    def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(
+        self, inputs: torch.Tensor, state: torch.Tensor, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """By torch's kernel for whole sequences."""
         kernel = torch.rnn_tanh if self.cell.nonlinearity == "tanh" else torch.rnn_relu
-        outputs, hidden = _run_kernel(kernel, self.cell, inputs, state)
-        return outputs, hidden[0]
+        outputs, (hidden,) = _run_kernel(kernel, self.cell, inputs, (state,), lengths)
+        return outputs, hidden
 
 
 class GRUCell(StepCell):
@@ -123,10 +136,23 @@ class GRUCell(StepCell):
         hidden = self.cell(x, state)
         return hidden, hidden
 
-    def run(self, inputs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """By torch's kernel for whole sequences."""
-        outputs, hidden = _run_kernel(torch.gru, self.cell, inputs, state)
-        return outputs, hidden[0]
+    def run(
+        self,
+        inputs: torch.Tensor,
+        state: torch.Tensor,
+        lengths: torch.Tensor | None = None,
+        attention: Attention | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All steps at once, see :func:`treemem.ops.gru.gru`; with attention, inputs are followed by what is read."""
+        each_has = [state] if attention is None else [state, attention.rows, attention.lengths, attention.read]
+
+        def run(inputs: torch.Tensor, sizes: list[int], given: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            hidden, *attended = given
+            own = attention and attention._replace(**dict(zip(("rows", "lengths", "read"), attended, strict=True)))
+            return gru(inputs, sizes, hidden, _weights(self.cell), own)
+
+        outputs, (hidden,) = _run_packed(run, self.cell.weight_ih.dtype, inputs, each_has, lengths)
+        return outputs, hidden
 
 
 class LSTMCell(StepCell):
@@ -156,11 +182,11 @@ class LSTMCell(StepCell):
         return hidden, (hidden, cell)
 
     def run(
-        self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
+        self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor], lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """By torch's kernel for whole sequences."""
-        outputs, hidden, cell = _run_kernel(torch.lstm, self.cell, inputs, *state)
-        return outputs, (hidden[0], cell[0])
+        outputs, (hidden, cell) = _run_kernel(torch.lstm, self.cell, inputs, state, lengths)
+        return outputs, (hidden, cell)
 
 
 class ONLSTMCell(StepCell):
@@ -233,11 +259,13 @@ class StackedCells(StepCell):
             following.append(after)
         return x, tuple(following)
 
-    def run(self, inputs: torch.Tensor, state: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    def run(
+        self, inputs: torch.Tensor, state: tuple[Any, ...], lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, tuple[Any, ...]]:
         """Each cell over the whole sequences, from the lowest."""
         following = []
         for cell, before in zip(self._all(), state, strict=True):
-            inputs, after = cell.run(inputs, before)
+            inputs, after = cell.run(inputs, before, lengths)
             following.append(after)
         return inputs, tuple(following)
 
@@ -344,6 +372,26 @@ class MemoryCell(StepCell):
         output = self.output(raw if self.fusion == "early" else torch.cat([raw, read], 1))
         return torch.tanh(output), MemoryCellState(hidden, tuple(following), read)
 
+    def run(
+        self, inputs: torch.Tensor, state: MemoryCellState, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, MemoryCellState]:
+        """All steps at once where a GRU attends by a bilinear form and nothing else; otherwise step by step."""
+        memory, query = self.memories[0], self.controls
+        if not (
+            isinstance(self.controller, GRUCell)
+            and (isinstance(memory, ReadOnlyMemory) and memory.form == "bilinear" and len(self.memories) == 1)
+            and (self.fusion == "early" and isinstance(query, nn.Linear))
+        ):
+            return super().run(inputs, state, lengths)
+        held = state.memories[0]
+        attention = Attention(held.rows, held.present.sum(1), query.weight, query.bias, state.read)
+        raw, hidden = self.controller.run(inputs, state.controller, lengths, attention)
+        held, read = memory.step(held, query(hidden))
+        after = MemoryCellState(hidden, (held,), read)
+        if lengths is not None:
+            after = where(to_device(lengths > 0, inputs.device), after, state)
+        return torch.tanh(self.output(raw)), after
+
     def controlled(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, Any]:
         """Return the controller's output, ``[batch, size]``, and its next state."""
         given = torch.cat([x, state.read], 1) if self.fusion == "early" else x
@@ -395,37 +443,75 @@ def run_cell(
         cell: the cell.
         inputs: ``[batch, time, input_size]``.
         state: where to begin; by default the initial one.
-        lengths: of the sequences, ``[batch]``; best on the CPU, where the loop reads them. The last state is that after
-            the last input of each; outputs at later places mean nothing.
+        lengths: of the sequences, ``[batch]``; best on the CPU, where they are read. The last state is that after the
+            last input of each; outputs at later places mean nothing.
     """
     state = cell.initial(len(inputs)) if state is None else state
-    lengths = torch.tensor([inputs.shape[1]]) if lengths is None else lengths
-    shortest = int(lengths.min()) if len(lengths) else inputs.shape[1]
-    lengths = to_device(lengths, inputs.device)
-    if not inputs.shape[1]:
-        return inputs.new_zeros(len(inputs), 0, cell.output_size), state
-    parts = []
-    if shortest:
-        outputs, state = cell.run(inputs[:, :shortest], state)
-        parts.append(outputs)
-    for step in range(shortest, inputs.shape[1]):
-        output, after = cell(inputs[:, step], state)
-        state = where(step < lengths, after, state)
-        parts.append(output[:, None])
-    return torch.cat(parts, 1), state
+    if not inputs.numel():
+        return inputs.new_zeros(*inputs.shape[:2], cell.output_size), state
+    return cell.run(inputs, state, None if lengths is None else lengths.cpu())
 
 
-def _run_kernel(kernel: Any, cell: nn.RNNCellBase, inputs: torch.Tensor, *state: torch.Tensor) -> Any:
-    """Run torch's kernel for whole sequences with the weights of a cell, in the precision of these weights.
+_Kernel = Callable[[torch.Tensor, list[int], list[torch.Tensor]], tuple[torch.Tensor, ...]]
 
-    cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it. Autocast is off: not
-    every processor has the kernel in bfloat16.
+
+def _run_packed(
+    kernel: _Kernel,
+    dtype: torch.dtype,
+    inputs: torch.Tensor,
+    state: list[torch.Tensor],
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the outputs of a kernel for packed sequences, and the state after the last input of each.
+
+    Autocast is off: not every processor has the kernels in bfloat16.
+
+    Args:
+        kernel: takes packed inputs, the number of sequences at each step, and what each has from the beginning, longest
+            first. It returns the outputs and the first entries after the last input.
+        dtype: of the numbers that the kernel reads.
+        inputs: ``[batch, time, input_size]``.
+        state: what each sequence has from the beginning, ``[batch, ...]``.
+        lengths: of the sequences.
     """
-    weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
-    given, *first = (each.to(cell.weight_ih.dtype) for each in (inputs, *state))
-    with torch.backends.cudnn.flags(enabled=False), torch.autocast(inputs.device.type, enabled=False):
-        hidden = [each[None] for each in first]
-        return kernel(given, hidden if len(hidden) > 1 else hidden[0], weights, True, 1, 0.0, True, False, True)
+    inputs, *state = (each.to(dtype) if each.is_floating_point() else each for each in (inputs, *state))
+    lengths = torch.full(inputs.shape[:1], inputs.shape[1]) if lengths is None else lengths
+    packing = Packing(lengths, inputs.shape[1], inputs.device)
+    if not packing.sizes:
+        return inputs.new_zeros(*inputs.shape[:2], state[0].shape[1]), state
+    order = to_device(packing.order, inputs.device)
+    present, empty = order.split([packing.sizes[0], len(order) - packing.sizes[0]])
+    with torch.autocast(inputs.device.type, enabled=False):
+        outputs, *last = kernel(packing.packed(inputs), packing.sizes, [each[present] for each in state])
+    back = order.argsort()
+    ends = [torch.cat([end, each[empty]])[back] for end, each in zip(last, state, strict=False)]
+    return packing.padded(outputs), ends
+
+
+def _weights(cell: nn.RNNCellBase) -> GRUWeights:
+    return GRUWeights(cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+
+
+def _run_kernel(
+    kernel: Any,
+    cell: nn.RNNCellBase,
+    inputs: torch.Tensor,
+    state: tuple[torch.Tensor, ...],
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Run one of torch's kernels with the weights of a cell.
+
+    cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it.
+    """
+
+    def run(inputs: torch.Tensor, sizes: list[int], state: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        first = [each[None] for each in state]
+        given = (first if len(first) > 1 else first[0], _weights(cell), True, 1, 0.0, True, False)
+        with torch.backends.cudnn.flags(enabled=False):
+            outputs, *last = kernel(inputs, torch.tensor(sizes), *given)
+        return outputs, *(each[0] for each in last)
+
+    return _run_packed(run, cell.weight_ih.dtype, inputs, [*state], lengths)
 
 
 __all__ = [

@@ -12,14 +12,13 @@ class _Refusal(torch.autograd.Function):
     """Passes gradients on; ``backward`` is the second derivative that there is none of."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, remedy: str, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.remedy = remedy
         return tuple(gradient.view_as(gradient) for gradient in gradients)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        raise RuntimeError(
-            "the fused engine has no second derivative; set layer.engine to another one, such as 'naive', which has one"
-        )
+        raise RuntimeError(f"the fused engine has no second derivative; {ctx.remedy}")
 
 
 def active_transforms() -> set[str]:
@@ -36,8 +35,11 @@ def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer
         raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")
 
 
-def without_second_derivative(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """Return the gradients of a hand-written backward pass; differentiating them raises an error.
+def without_second_derivative(
+    gradients: Sequence[torch.Tensor | None],
+    remedy: str = "set layer.engine to another one, such as 'naive', which has one",
+) -> list[torch.Tensor | None]:
+    """Return the gradients of a hand-written backward pass; differentiating them raises an error that has a remedy.
 
     ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradients require gradients;
     otherwise the second derivative would be missing in silence.
@@ -47,5 +49,5 @@ def without_second_derivative(gradients: Sequence[torch.Tensor | None]) -> list[
     present = [gradient for gradient in gradients if gradient is not None]
     if not present:
         return list(gradients)
-    guarded = iter(_Refusal.apply(torch.zeros((), requires_grad=True), *present))
+    guarded = iter(_Refusal.apply(remedy, torch.zeros((), requires_grad=True), *present))
     return [None if gradient is None else next(guarded) for gradient in gradients]
