@@ -100,15 +100,15 @@ def test_a_run_of_a_cell_that_attends_is_its_steps(make: Callable[[int, int], St
 
 
 def assert_a_run_is_its_steps(cell: StepCell, initial: Any) -> None:
-    inputs, lengths = torch.randn(4, 6, 3, dtype=torch.float64), torch.tensor([4, 6, 3, 0])
-    exists = (torch.arange(6) < lengths[:, None])[..., None]
+    inputs, lengths = torch.randn(4, 9, 3, dtype=torch.float64), torch.tensor([4, 9, 3, 0])
+    exists = (torch.arange(9) < lengths[:, None])[..., None]
 
     def flat(state: Any) -> list[torch.Tensor]:
         return [state] if torch.is_tensor(state) else [part for each in state for part in flat(each)]
 
     def by_steps() -> tuple[torch.Tensor, Any]:
         state, outputs = initial, []
-        for step in range(6):
+        for step in range(9):
             output, after = cell(inputs[:, step], state)
             state = where(step < lengths, after, state)
             outputs.append(output)
@@ -192,8 +192,20 @@ def test_the_state_at_the_end_of_each_sequence_is_that_of_the_sequence_alone(mem
         torch.testing.assert_close(gradient[row], torch.autograd.grad(expected.square().sum(), more)[0][row])
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_nothing_of_a_run_stays_when_it_is_done(memory: type[Memory]) -> None:
+def attending_gru(inputs: int, size: int) -> MemoryCell:
+    return MemoryCell(lambda width: GRUCell(width, size), ReadOnlyMemory(5, "bilinear"), inputs, 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda inputs, size, each=each: MemoryCell(lambda width: VanillaCell(width, size), each(), inputs, 3)
+          for each in MEMORIES),
+        *CELLS,
+        attending_gru,
+    ],
+)  # fmt: skip
+def test_nothing_of_a_run_stays_when_it_is_done(make: Callable[[int, int], StepCell]) -> None:
     """A graph that refers to itself is never let go: the collector of cycles does not see into it."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -207,8 +219,7 @@ def test_nothing_of_a_run_stays_when_it_is_done(memory: type[Memory]) -> None:
         def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             return gradient
 
-    cell = MemoryCell(lambda width: VanillaCell(width, 4), [memory()], 3, 3)
-    outputs, state = run_cell(cell, Seen.apply(torch.randn(2, 4, 3, requires_grad=True)))
+    outputs, state = run_cell(make(3, 4), Seen.apply(torch.randn(8, 5, 3, requires_grad=True)))
     assert len(alive) == 1
     outputs.sum().backward()
     del outputs, state

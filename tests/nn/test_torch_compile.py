@@ -9,7 +9,7 @@ import torch
 from torch.func import functional_call, grad
 
 from treemem import Forest, TreeBatch, Vocabulary
-from treemem.nn import LSTM, OrderedMemory, Transformer, TreeLSTM
+from treemem.nn import LSTM, MemoryRNN, OrderedMemory, Transformer, TreeLSTM
 
 FOREST = Forest.from_trees(["(f x y)", "(f (f x y) x)"])
 VOCABULARY = Vocabulary.from_forest(FOREST)
@@ -54,7 +54,14 @@ def test_transforms_are_refused_in_plain_words(layer_class: type[torch.nn.Module
         grad(total_of(model))(dict(model.named_parameters()))
 
 
-@pytest.mark.parametrize("layer", [TreeLSTM(8, VOCABULARY, engine="recursive"), OrderedMemory(8, VOCABULARY)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        TreeLSTM(8, VOCABULARY, engine="recursive"),
+        OrderedMemory(8, VOCABULARY),
+        *(MemoryRNN(8, VOCABULARY, cell=cell, memory="none") for cell in ("RNN", "GRU", "LSTM")),
+    ],
+)
 def test_transforms_give_the_gradients(layer: torch.nn.Module) -> None:
     model = Classifier(layer)
     parameters = dict(model.named_parameters())

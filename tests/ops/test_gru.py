@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from treemem.errors import GraphError
 from treemem.ops import compile_mode, compile_steps
-from treemem.ops.gru import Attention, GRUWeights, gru, naive_gru
+from treemem.ops.gru import Attention, GRUWeights, fused, gru, naive_gru
 from treemem.ops.threads import torch_threads
 
 SIZES = [7, 7, 4, 2, 1]
@@ -35,12 +36,19 @@ def everything(run, inputs, hidden, weights, attention) -> list[torch.Tensor]:
     return [states, last, *torch.autograd.grad(loss, tensors)]
 
 
+@pytest.fixture
+def every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to do, all threads do it."""
+    monkeypatch.setattr(fused, "_LEAST_WORK", 1)
+
+
+@pytest.mark.usefixtures("every_thread")
 @pytest.mark.parametrize("attends", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_fused_equals_naive(attends: bool, compiled: bool) -> None:
     tensors = given(attends=attends)
     expected = everything(naive_gru, *tensors)
-    for threads in (1, 2):
+    for threads in (1, 2, 16):
         with compile_steps(compiled), torch_threads(threads):
             torch.testing.assert_close(everything(gru, *tensors), expected, rtol=0, atol=1e-12)
     inputs, hidden, weights, attention = given(attends=attends, dtype=torch.float32)
@@ -49,16 +57,45 @@ def test_fused_equals_naive(attends: bool, compiled: bool) -> None:
     torch.testing.assert_close(found, [each.float() for each in expected], rtol=1e-4, atol=1e-4)
 
 
-def test_many_tokens_are_shared_by_threads_with_the_same_numbers() -> None:
-    torch.manual_seed(0)
-    sizes, weights = [60] * 20 + [37] * 9 + [5], torch.nn.GRU(16, 80)
-    inputs, hidden = torch.randn(sum(sizes), 16), torch.randn(60, 80)
+@pytest.mark.parametrize("sizes", [[1], [3], [2, 1], [2, 2, 2]])
+def test_batches_of_other_shapes_and_sequences_without_tokens(sizes: list[int]) -> None:
+    inputs, hidden, weights, attention = given(attends=True)
+    found = [run(inputs[: sum(sizes)], sizes, hidden, weights, attention) for run in (gru, naive_gru)]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+
+
+def test_tensors_may_lie_in_memory_in_any_way() -> None:
+    inputs, hidden, weights, _ = given(attends=False)
+    strided = inputs.detach().t().contiguous().t(), hidden.detach().t().contiguous().t().requires_grad_()
     found = []
-    for threads in (1, 3):
-        with torch_threads(threads):
-            found.append(gru(inputs, sizes, hidden, GRUWeights(*weights.parameters())))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-    torch.testing.assert_close(found[0], naive_gru(inputs, sizes, hidden, GRUWeights(*weights.parameters())))
+    for run, (x, h) in ((naive_gru, (inputs, hidden)), (gru, strided)):
+        states, last = run(x, SIZES, h, weights)
+        (gradient,) = torch.autograd.grad((last.t() * torch.arange(7)).sum() + states.t().sin().sum(), h)
+        found.append([states, last, gradient])
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+
+
+@pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+def test_outputs_that_were_changed_are_noticed_and_two_passes_give_the_same() -> None:
+    inputs, hidden, weights, attention = given(attends=True)
+    states, last = gru(inputs, SIZES, hidden, weights, attention)
+    once, twice = (torch.autograd.grad(last.sum(), [*weights], retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(once, twice, rtol=0, atol=0)
+    states.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        last.sum().backward()
+
+
+@pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+def test_no_sequence_attends_to_more_rows_than_there_are() -> None:
+    inputs, hidden, weights, attention = given(attends=True)
+    assert attention is not None
+    with pytest.raises(GraphError, match="0 to 6 rows"):
+        gru(inputs, SIZES, hidden, weights, attention._replace(lengths=attention.lengths + 1))
+    whole = attention._replace(lengths=attention.lengths.int())
+    torch.testing.assert_close(
+        gru(inputs, SIZES, hidden, weights, whole), gru(inputs, SIZES, hidden, weights, attention)
+    )
 
 
 @pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")

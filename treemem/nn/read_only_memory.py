@@ -20,7 +20,7 @@ class ReadOnlyState(NamedTuple):
     """Attributes:
     rows: ``[batch, rows, size]``.
     keys: what queries are compared with, ``[batch, rows, size]``.
-    present: which rows exist, ``[batch, rows]``.
+    present: which rows exist, the first ones of each sequence, ``[batch, rows]``.
     weights: of the last readout, ``[batch, rows]``.
     """
 

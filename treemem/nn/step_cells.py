@@ -20,8 +20,9 @@ from treemem.errors import RecipeError
 from treemem.nn.cell_states import where
 from treemem.nn.memory import Control, Memory
 from treemem.nn.read_only_memory import ReadOnlyMemory
-from treemem.ops.gru import Attention, GRUWeights, gru
+from treemem.ops.gru import Attention, GRUWeights, gru, runs_in_cpp
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
+from treemem.ops.second_derivative import active_transforms
 from treemem.ops.sequence_lengths import Packing
 
 
@@ -143,15 +144,30 @@ class GRUCell(StepCell):
         lengths: torch.Tensor | None = None,
         attention: Attention | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """All steps at once, see :func:`treemem.ops.gru.gru`; with attention, inputs are followed by what is read."""
-        each_has = [state] if attention is None else [state, attention.rows, attention.lengths, attention.read]
+        """Return the outputs over sequences, and the state after the last input of each.
 
-        def run(inputs: torch.Tensor, sizes: list[int], given: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-            hidden, *attended = given
-            own = attention and attention._replace(**dict(zip(("rows", "lengths", "read"), attended, strict=True)))
-            return gru(inputs, sizes, hidden, _weights(self.cell), own)
+        In C++ where :func:`treemem.ops.gru.runs_in_cpp` says so, and elsewhere by torch's kernel.
 
-        outputs, (hidden,) = _run_packed(run, self.cell.weight_ih.dtype, inputs, each_has, lengths)
+        Args:
+            inputs, state, lengths: as of :meth:`StepCell.run`. With attention the inputs are narrower than the cell's
+                by what is read, which follows them.
+            attention: what the state attends to; each field but the query's map has an entry for each sequence, in the
+                order of ``inputs``. The state after the last step reads nothing.
+        """
+        numbers = [inputs, state, *_weights(self.cell), *(each for each in attention or () if each.is_floating_point())]
+        if attention is None and not runs_in_cpp(inputs.shape[0] * inputs.shape[1], numbers):
+            outputs, (hidden,) = _run_kernel(torch.gru, self.cell, inputs, (state,), lengths)
+            return outputs, hidden
+        of_each = [state] if attention is None else [state, attention.rows, attention.lengths, attention.read]
+
+        def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            hidden, *attended = of_each
+            own = None
+            if attention is not None:
+                own = attention._replace(rows=attended[0], lengths=attended[1], read=attended[2])
+            return gru(inputs, sizes, hidden, GRUWeights(*_weights(self.cell)), own)
+
+        outputs, (hidden,) = _run_packed(run, self.cell.weight_ih.dtype, inputs, of_each, lengths)
         return outputs, hidden
 
 
@@ -375,16 +391,22 @@ class MemoryCell(StepCell):
     def run(
         self, inputs: torch.Tensor, state: MemoryCellState, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, MemoryCellState]:
-        """All steps at once where a GRU attends by a bilinear form and nothing else; otherwise step by step."""
+        """Return the outputs over sequences, and the state after the last input of each; see :meth:`StepCell.run`.
+
+        A GRU that attends by a bilinear form, with early fusion and without other memories, runs all steps at once
+        where that is C++.
+        """
         memory, query = self.memories[0], self.controls
         if not (
-            isinstance(self.controller, GRUCell)
+            type(self.controller) is GRUCell
             and (isinstance(memory, ReadOnlyMemory) and memory.form == "bilinear" and len(self.memories) == 1)
             and (self.fusion == "early" and isinstance(query, nn.Linear))
         ):
             return super().run(inputs, state, lengths)
         held = state.memories[0]
         attention = Attention(held.rows, held.present.sum(1), query.weight, query.bias, state.read)
+        if not runs_in_cpp(inputs.shape[0] * inputs.shape[1], [inputs, *self.controller.parameters(), *attention[2:]]):
+            return super().run(inputs, state, lengths)
         raw, hidden = self.controller.run(inputs, state.controller, lengths, attention)
         held, read = memory.step(held, query(hidden))
         after = MemoryCellState(hidden, (held,), read)
@@ -447,9 +469,12 @@ def run_cell(
             last input of each; outputs at later places mean nothing.
     """
     state = cell.initial(len(inputs)) if state is None else state
-    if not inputs.numel():
+    if 0 in inputs.shape[:2]:
         return inputs.new_zeros(*inputs.shape[:2], cell.output_size), state
-    return cell.run(inputs, state, None if lengths is None else lengths.cpu())
+    if active_transforms():  # kernels for packed sequences do not run within them
+        return StepCell.run(cell, inputs, state, lengths)
+    lengths = None if lengths is None or bool((lengths == inputs.shape[1]).all()) else lengths.cpu()
+    return cell.run(inputs, state, lengths)
 
 
 _Kernel = Callable[[torch.Tensor, list[int], list[torch.Tensor]], tuple[torch.Tensor, ...]]
@@ -459,37 +484,40 @@ def _run_packed(
     kernel: _Kernel,
     dtype: torch.dtype,
     inputs: torch.Tensor,
-    state: list[torch.Tensor],
+    of_each: list[torch.Tensor],
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the outputs of a kernel for packed sequences, and the state after the last input of each.
+    """Return the outputs of a kernel for packed sequences, and each state after the last input of each sequence.
 
-    Autocast is off: not every processor has the kernels in bfloat16.
+    Autocast is off: the kernels compute in the precision of the weights.
 
     Args:
         kernel: takes packed inputs, the number of sequences at each step, and what each has from the beginning, longest
-            first. It returns the outputs and the first entries after the last input.
-        dtype: of the numbers that the kernel reads.
+            first. It returns the outputs and, of the first entries, what they have become.
+        dtype: of the weights.
         inputs: ``[batch, time, input_size]``.
-        state: what each sequence has from the beginning, ``[batch, ...]``.
+        of_each: what each sequence has from the beginning, ``[batch, ...]``; its states come first.
         lengths: of the sequences.
     """
-    inputs, *state = (each.to(dtype) if each.is_floating_point() else each for each in (inputs, *state))
-    lengths = torch.full(inputs.shape[:1], inputs.shape[1]) if lengths is None else lengths
-    packing = Packing(lengths, inputs.shape[1], inputs.device)
-    if not packing.sizes:
-        return inputs.new_zeros(*inputs.shape[:2], state[0].shape[1]), state
-    order = to_device(packing.order, inputs.device)
-    present, empty = order.split([packing.sizes[0], len(order) - packing.sizes[0]])
+    inputs, *of_each = (each.to(dtype) if each.is_floating_point() else each for each in (inputs, *of_each))
+    batch, time = inputs.shape[:2]
     with torch.autocast(inputs.device.type, enabled=False):
-        outputs, *last = kernel(packing.packed(inputs), packing.sizes, [each[present] for each in state])
+        if lengths is None:
+            outputs, *last = kernel(inputs.transpose(0, 1).flatten(0, 1), [batch] * time, of_each)
+            return outputs.unflatten(0, (time, batch)).transpose(0, 1), last
+        packing = Packing(lengths, time, inputs.device)
+        if not packing.sizes:
+            return inputs.new_zeros(batch, time, of_each[0].shape[1]), of_each
+        order = to_device(packing.order, inputs.device)
+        present, empty = order.split([packing.sizes[0], len(order) - packing.sizes[0]])
+        outputs, *last = kernel(packing.packed(inputs), packing.sizes, [each[present] for each in of_each])
     back = order.argsort()
-    ends = [torch.cat([end, each[empty]])[back] for end, each in zip(last, state, strict=False)]
+    ends = [torch.cat([end, each[empty]])[back] for end, each in zip(last, of_each, strict=False)]
     return packing.padded(outputs), ends
 
 
-def _weights(cell: nn.RNNCellBase) -> GRUWeights:
-    return GRUWeights(cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+def _weights(cell: nn.RNNCellBase) -> list[torch.Tensor]:
+    return [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
 
 
 def _run_kernel(
@@ -504,14 +532,21 @@ def _run_kernel(
     cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it.
     """
 
-    def run(inputs: torch.Tensor, sizes: list[int], state: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def run(inputs: torch.Tensor, sizes: Any, state: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         first = [each[None] for each in state]
-        given = (first if len(first) > 1 else first[0], _weights(cell), True, 1, 0.0, True, False)
+        options = (first if len(first) > 1 else first[0], _weights(cell), True, 1, 0.0, True, False)
         with torch.backends.cudnn.flags(enabled=False):
-            outputs, *last = kernel(inputs, torch.tensor(sizes), *given)
+            outputs, *last = (
+                kernel(inputs, *options, True) if sizes is None else kernel(inputs, torch.tensor(sizes), *options)
+            )
         return outputs, *(each[0] for each in last)
 
-    return _run_packed(run, cell.weight_ih.dtype, inputs, [*state], lengths)
+    if lengths is not None:
+        return _run_packed(run, cell.weight_ih.dtype, inputs, [*state], lengths)
+    inputs, *first = (each.to(cell.weight_ih.dtype) for each in (inputs, *state))
+    with torch.autocast(inputs.device.type, enabled=False):
+        outputs, *last = run(inputs, None, first)
+    return outputs, last
 
 
 __all__ = [

@@ -12,13 +12,13 @@ class _Refusal(torch.autograd.Function):
     """Passes gradients on; ``backward`` is the second derivative that there is none of."""
 
     @staticmethod
-    def forward(ctx: Any, remedy: str, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.remedy = remedy
+    def forward(ctx: Any, message: str, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.message = message
         return tuple(gradient.view_as(gradient) for gradient in gradients)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        raise RuntimeError(f"the fused engine has no second derivative; {ctx.remedy}")
+        raise RuntimeError(ctx.message)
 
 
 def active_transforms() -> set[str]:
@@ -37,6 +37,7 @@ def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer
 
 def without_second_derivative(
     gradients: Sequence[torch.Tensor | None],
+    what: str = "the fused engine",
     remedy: str = "set layer.engine to another one, such as 'naive', which has one",
 ) -> list[torch.Tensor | None]:
     """Return the gradients of a hand-written backward pass; differentiating them raises an error that has a remedy.
@@ -49,5 +50,7 @@ def without_second_derivative(
     present = [gradient for gradient in gradients if gradient is not None]
     if not present:
         return list(gradients)
-    guarded = iter(_Refusal.apply(remedy, torch.zeros((), requires_grad=True), *present))
+    guarded = iter(
+        _Refusal.apply(f"{what} has no second derivative; {remedy}", torch.zeros((), requires_grad=True), *present)
+    )
     return [None if gradient is None else next(guarded) for gradient in gradients]

@@ -78,6 +78,18 @@ class Packing:
         return whole.index_copy(0, self._place, values).unflatten(0, self._shape)
 
 
+def of_step_before(first: torch.Tensor, values: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    """What each element of packed sequences has from the step before, as ``values``.
+
+    Args:
+        first: what each sequence has at its beginning, ``[sequences, ...]``.
+        values: of each element, ``[elements, ...]``.
+        sizes: how many elements each step has.
+    """
+    before = zip([first, *values.split(sizes)], sizes, strict=False)
+    return torch.cat([part[:size] for part, size in before] or [values])
+
+
 def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """What stands at one place of each sequence, ``[sequences, width]``.
 

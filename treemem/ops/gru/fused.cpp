@@ -1,6 +1,6 @@
 // The steps of a GRU over packed sequences, forward and backward. The equations are those of naive.py.
 //
-// Each thread takes some rows from the first step to the last, so that none waits for another.
+// Each thread takes some sequences from the first step to the last, so that none waits for another.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,37 +11,37 @@
 
 extern "C" {
 
-// Tensors of a run, as fused.py fills them in. Float or double. Rows are sorted by length, longest first.
+// Tensors of a run, as fused.py fills them in. Float or double. Sequences are sorted by length, longest first.
 //
 // A block has what the input gives the candidate, reset gate, update gate, and what the state gives the candidate, each
 // hidden_size wide: inputs and readouts reach the first three, the state reaches the last three.
 struct Problem {
   int64_t threads, num_steps, num_tokens, hidden_size;
   int64_t read_size;       // 0 without attention
-  int64_t most;            // attended rows of a sequence
-  const int64_t* sizes;    // [num_steps], rows of each step, not ascending
-  const int64_t* shares;   // [threads + 1], where the rows of each thread begin
-  const int64_t* lengths;  // [rows], how many rows each attends to
+  int64_t most_rows;       // that a sequence attends to
+  const int64_t* sizes;    // [num_steps], sequences of each step, not ascending
+  const int64_t* shares;   // [threads + 1], where the sequences of each thread begin
+  const int64_t* lengths;  // [sequences], how many rows each attends to
   const void* of_state;    // [3 * hidden_size, hidden_size]
-  const void* hidden;      // [rows, hidden_size]
+  const void* hidden;      // [sequences, hidden_size]
   const void* of_read;     // [3 * hidden_size, read_size]
-  const void* attended;    // [rows, most, read_size]
+  const void* attended;    // [sequences, most_rows, read_size]
   const void *query_weight, *query_bias;  // [read_size, hidden_size], [read_size]
-  const void* read;        // [rows, read_size]
+  const void* read;        // [sequences, read_size]
   void* blocks;            // [num_tokens, 4 * hidden_size], what inputs and biases give; become gates
   void* states;            // [num_tokens, hidden_size]
   void *queries, *reads;   // [num_tokens, read_size]
-  void* attention;         // [num_tokens, most]
-  void* last;              // [rows, hidden_size]
+  void* attention;         // [num_tokens, most_rows]
+  void* last;              // [sequences, hidden_size], of those without tokens filled in before
 };
 
 struct Gradients {
   const void* states;  // [num_tokens, hidden_size]
-  void* hidden;        // [rows, hidden_size], of the last ones; become those of the first ones
-  void* read;          // [rows, read_size], 0; become those of the first ones
+  void* hidden;        // [sequences, hidden_size], of the last ones; become those of the first ones
+  void* read;          // [sequences, read_size], 0; become those of the first ones
   void* blocks;        // [num_tokens, 4 * hidden_size]
   void* queries;       // [num_tokens, read_size]
-  void* attended;      // [rows, most, read_size], 0
+  void* attended;      // [sequences, most_rows, read_size], 0
 };
 }
 
@@ -99,17 +99,17 @@ struct Run {
 
   // What a row reads with a query: the mean of what it attends to, weighted by a softmax of products.
   void attend(int64_t row, const T* query, T* attention, T* out) const {
-    const T* from = read(p.attended) + row * p.most * S;
-    T most = -std::numeric_limits<T>::infinity(), total = 0;
-    for (int64_t k = 0; k < p.lengths[row]; ++k) most = std::max(most, attention[k] = dot(from + k * S, query));
-    for (int64_t k = 0; k < p.lengths[row]; ++k) total += attention[k] = exponential(attention[k] - most);
+    const T* from = read(p.attended) + row * p.most_rows * S;
+    T greatest = -std::numeric_limits<T>::infinity(), total = 0;
+    for (int64_t k = 0; k < p.lengths[row]; ++k) greatest = std::max(greatest, attention[k] = dot(from + k * S, query));
+    for (int64_t k = 0; k < p.lengths[row]; ++k) total += attention[k] = exponential(attention[k] - greatest);
     std::fill_n(out, S, T(0));
     for (int64_t k = 0; k < p.lengths[row]; ++k) add_scaled(attention[k] /= total, from + k * S, out);
   }
 
   void attend_backward(int64_t row, const T* query, const T* attention, const T* d_out, T* d_query, T* d_from,
                        T* own) const {
-    const T* from = read(p.attended) + row * p.most * S;
+    const T* from = read(p.attended) + row * p.most_rows * S;
     T mean = 0;
     for (int64_t k = 0; k < p.lengths[row]; ++k) mean += attention[k] * (own[k] = dot(from + k * S, d_out));
     std::fill_n(d_query, S, T(0));
@@ -138,7 +138,7 @@ struct Run {
   }
 
   void forward(int64_t first, int64_t last, const Weights& weights) const {
-    const T *before = read(p.hidden), *known = read(p.read);
+    const T *before = read(p.hidden), *read_before = read(p.read);
     int64_t token = 0;
     for (int64_t t = 0; t < p.num_steps && first < p.sizes[t]; ++t) {
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
@@ -146,17 +146,17 @@ struct Run {
       T *queries = write(p.queries) + token * S, *reads = write(p.reads) + token * S;
       T* block = blocks + first * 4 * H;
       multiply(count, before + first * H, H, weights.of_state, block + H, 4 * H, true);
-      if (S) multiply(count, known + first * S, S, weights.of_read, block, 4 * H, true);
+      if (S) multiply(count, read_before + first * S, S, weights.of_read, block, 4 * H, true);
       for (int64_t row = first; row < end; ++row) {
         step(blocks + row * 4 * H, before + row * H, states + row * H);
         if (row >= next) std::copy_n(states + row * H, H, write(p.last) + row * H);
       }
-      before = states, known = reads;
+      before = states, read_before = reads;
       if (S) {
         for (int64_t row = first; row < end; ++row) std::copy_n(read(p.query_bias), S, queries + row * S);
         multiply(count, static_cast<const T*>(states) + first * H, H, weights.query, queries + first * S, S, true);
         for (int64_t row = first; row < next && row < end; ++row)  // what a sequence reads at its end has no use
-          attend(row, queries + row * S, write(p.attention) + (token + row) * p.most, reads + row * S);
+          attend(row, queries + row * S, write(p.attention) + (token + row) * p.most_rows, reads + row * S);
       }
       token += p.sizes[t];
     }
@@ -164,7 +164,7 @@ struct Run {
 
   void backward(int64_t first, int64_t last, const Weights& weights, const Gradients& g) const {
     T *d_states = write(g.hidden), *d_reads = write(g.read);
-    Buffer<T> own(p.most);
+    Buffer<T> own(p.most_rows);
     int64_t token = p.num_tokens;
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
       token -= p.sizes[t];
@@ -177,8 +177,8 @@ struct Run {
       if (S) {
         for (int64_t row = first; row < end; ++row) {
           if (row < next)
-            attend_backward(row, queries + row * S, read(p.attention) + (token + row) * p.most, d_reads + row * S,
-                            d_queries + row * S, write(g.attended) + row * p.most * S, own.get());
+            attend_backward(row, queries + row * S, read(p.attention) + (token + row) * p.most_rows, d_reads + row * S,
+                            d_queries + row * S, write(g.attended) + row * p.most_rows * S, own.get());
           else
             std::fill_n(d_queries + row * S, S, T(0));
         }

@@ -59,7 +59,7 @@ def naive_gru(
     Args:
         inputs: step after step, ``[tokens, input_size]``.
         sizes: how many sequences each step has; not ascending.
-        hidden: where each sequence begins, ``[sequences, hidden_size]``; none is empty.
+        hidden: where each sequence begins, ``[sequences, hidden_size]``; those beyond the first size have no tokens.
         weights: see :class:`GRUWeights`; with attention the input weight has ``input_size + size`` columns.
         attention: see :class:`Attention`.
 

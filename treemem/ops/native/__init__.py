@@ -120,3 +120,8 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return "\n".join(sorted({line for line in lines if line.startswith(("flags", "model name", "Features"))}))
+
+
+def structure(*fields: int) -> ctypes.Array[ctypes.c_int64]:
+    """Return a structure whose fields are whole numbers and pointers, all of eight bytes."""
+    return (ctypes.c_int64 * len(fields))(*fields)

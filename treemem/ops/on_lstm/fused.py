@@ -13,7 +13,7 @@ from treemem.ops.native import native_library
 from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
-from treemem.ops.sequence_lengths import Packing
+from treemem.ops.sequence_lengths import Packing, of_step_before
 
 
 def fused_on_lstm(
@@ -138,8 +138,7 @@ class _Run(torch.autograd.Function):
             d_now = d_hidden[:size].add_(d_state)
             _step_backward(step, d_step, before[:size], d_now, d_cell[:size], *read)
             torch.mm(d_block, hidden_weight, out=d_now)
-        before_hidden = [hidden, *states.split(sizes)]
-        previous = torch.cat([part[:size] for part, size in zip(before_hidden[:-1], sizes, strict=True)] or [states])
+        previous = of_step_before(hidden, states, sizes)
         of_weights = [d_blocks.t() @ inputs, d_blocks.sum(0), d_blocks.t() @ previous]
         return [d_blocks @ input_weight, d_hidden, d_cell, *of_weights]
 

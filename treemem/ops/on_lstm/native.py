@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES
+from treemem.ops.native import TYPE_NAMES, structure
 from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.sequence_lengths import of_step_before
 
 SOURCE = Path(__file__).with_name("fused.cpp")
 _LEAST_WORK = 1 << 18  # multiplications in a step that are worth a thread
@@ -52,12 +53,12 @@ class NativeSteps(torch.autograd.Function):
         softmax, cells, tanh_cells = (
             empty_rows(inputs, kept, *rest) for rest in (shape, (hidden_size,), (hidden_size,))
         )
-        last_hidden, last_cell = hidden.clone(), cell.clone()
+        last_hidden, last_cell = (each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
         threads = max(1, min(torch.get_num_threads(), work // _LEAST_WORK))
         of_steps = torch.tensor(sizes, dtype=torch.int64)
         found = (blocks, masters, softmax, states, cells, tanh_cells, last_hidden, last_cell)
-        problem = _structure(
+        problem = structure(
             *(threads, len(sizes), num_tokens, inputs.shape[1], hidden_size, chunk_size, int(differentiable)),
             *(each.data_ptr() for each in (of_steps, *given, *found)),
         )
@@ -77,19 +78,14 @@ class NativeSteps(torch.autograd.Function):
         """The gradients of the inputs, the initial states and the weights."""
         inputs, hidden, _cell, input_weight, _bias, hidden_weight, states = ctx.saved_tensors
         with torch.no_grad():
-            before = [hidden, *states.split(ctx.sizes)]
-            previous = torch.cat([part[:size] for part, size in zip(before[:-1], ctx.sizes, strict=True)] or [states])
-            d_states, d_hidden, d_cell = d_states.contiguous(), d_hidden.clone(), d_cell.clone()
+            previous = of_step_before(hidden, states, ctx.sizes)
+            d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
+            d_states = d_states.contiguous()
             d_blocks = empty_rows(states, len(states), len(hidden_weight))
             of_tensors = [torch.empty_like(each) for each in (inputs, input_weight, hidden_weight)]
             every = (d_states, previous, d_hidden, d_cell, d_blocks, *of_tensors)
             backward = getattr(ctx.library, f"backward_{TYPE_NAMES[inputs.dtype]}")
-            backward(ctx.problem, _structure(*(each.data_ptr() for each in every)))
+            backward(ctx.problem, structure(*(each.data_ptr() for each in every)))
             d_inputs, d_input_weight, d_hidden_weight = of_tensors
             found = [d_inputs, d_hidden, d_cell, d_input_weight, d_blocks.sum(0), d_hidden_weight]
         return None, *without_second_derivative(found), None, None, None
-
-
-def _structure(*fields: int) -> ctypes.Array[ctypes.c_int64]:
-    """A structure whose fields are whole numbers and pointers, all of eight bytes."""
-    return (ctypes.c_int64 * len(fields))(*fields)
