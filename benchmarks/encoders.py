@@ -217,10 +217,8 @@ def attending_gru_batch(small: bool, dtype: torch.dtype) -> Operation:
     rows = torch.randn(sequences, count, width, dtype=dtype).to(measured_device()).requires_grad_()
 
     def run(_: float, run: Callable[..., Any]) -> Tensor:
-        lengths = torch.full((sequences,), count, device=rows.device)
-        outputs: Tensor = run(cell, inputs, cell.initial(sequences)._replace(memories=(memory.filled(rows, lengths),)))[
-            0
-        ]
+        held = memory.filled(rows, torch.full((sequences,), count, device=rows.device))
+        outputs: Tensor = run(cell, inputs, cell.initial(sequences)._replace(memories=(held,)))[0]
         return outputs
 
     return Operation(

@@ -122,6 +122,19 @@ def assert_a_run_is_its_steps(cell: StepCell, initial: Any) -> None:
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("make", CELLS)
+def test_sequences_of_several_lengths_run_within_transforms(make: Callable[[int, int], StepCell]) -> None:
+    torch.manual_seed(0)
+    cell, inputs, lengths = make(3, 4), torch.randn(4, 9, 3, requires_grad=True), torch.tensor([4, 9, 3, 0])
+
+    def loss(given: torch.Tensor) -> torch.Tensor:
+        outputs, _ = run_cell(cell, given, lengths=lengths)
+        return torch.where(torch.arange(9)[:, None] < lengths[:, None, None], outputs, 0).square().sum()
+
+    expected = torch.autograd.grad(loss(inputs), inputs)[0]
+    torch.testing.assert_close(torch.func.grad(loss)(inputs.detach()), expected)
+
+
 def test_a_run_of_the_on_lstm_cell_is_the_layer() -> None:
     torch.manual_seed(0)
     layer = ONLSTM(12, Vocabulary(["x"], []), chunk_size=4, num_layers=1, embedding_size=5).double()
