@@ -38,7 +38,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("seed", (-1, 2**63), r"must be from 0 to 2\^63 - 1"),
         ("accelerator", ("gpu", 1), "must be one of auto, cpu, cuda, not "),
         ("precision", ("16",), "must be one of 32-true, 64-true, bf16-mixed, not '16'"),
-        ("optimizer", ("lbfgs",), "must be one of adam, adamw, rmsprop, sgd, not 'lbfgs'"),
+        ("optimizer", ("lbfgs",), "must be one of adam, adamw, muon, rmsprop, sgd, not 'lbfgs'"),
         ("schedule", ("step",), "must be one of constant, cosine, linear, plateau, not 'step'"),
         ("curriculum", (-1,), "must be 0 or more, not -1"),
         ("curriculum", (31,), "must be at most epochs, which is 30, not 31"),

@@ -17,6 +17,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.data_parallel import Processes
 from treemem.errors import RecipeError
 from treemem.model import Model
+from treemem.runs.muon import Muon, hidden_matrices
 from treemem.runs.options import TrainingOptions
 from treemem.task import ModelOutput
 
@@ -58,9 +59,8 @@ class Learner:
         """Return the optimisers; by default one for all weights, as the options say."""
         return [self.optimizer(self.model.parameters(), self.options)]
 
-    @staticmethod
-    def optimizer(weights: Iterable[Parameter], options: TrainingOptions) -> Optimizer:
-        """Return an optimiser of some weights."""
+    def optimizer(self, weights: Iterable[Parameter], options: TrainingOptions) -> Optimizer:
+        """Return an optimiser of some of the model's weights."""
         if options.optimizer == "sgd":
             return torch.optim.SGD(weights, options.learning_rate, weight_decay=options.weight_decay)
         shared: dict[str, Any] = {
@@ -70,8 +70,11 @@ class Learner:
         }
         if options.optimizer == "rmsprop":
             return torch.optim.RMSprop(weights, alpha=options.beta2, **shared)
+        betas = options.beta1, options.beta2
+        if options.optimizer == "muon":
+            return Muon(weights, hidden_matrices(self.model.encoder), betas=betas, **shared)
         adam = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-        return adam(weights, betas=(options.beta1, options.beta2), fused=True, **shared)
+        return adam(weights, betas=betas, fused=True, **shared)
 
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
         """Do one step and return its losses by name for the log; ``"loss"`` is the main one.

@@ -33,7 +33,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 """For each number: the least value, the exclusive upper bound, and both in words."""
 
 _CHOICES = {
-    "optimizer": ("adam", "adamw", "rmsprop", "sgd"),
+    "optimizer": ("adam", "adamw", "muon", "rmsprop", "sgd"),
     "schedule": ("constant", "cosine", "linear", "plateau"),
     "accelerator": ("auto", "cpu", "cuda"),
     "precision": ("32-true", "64-true", "bf16-mixed"),
@@ -51,9 +51,11 @@ class TrainingOptions:
         sort_by_height, sort_by_length: make batches of examples of similar height or number of tokens; see
             :class:`treemem.schedule.TreeLoader`.
         optimizer: ``"adam"`` (Kingma & Ba 2015), ``"adamw"`` (decoupled weight decay, Loshchilov & Hutter 2019),
-            ``"rmsprop"`` (torch's, whose ``alpha`` is ``beta2``; it has no ``beta1``) or ``"sgd"`` without momentum.
+            ``"muon"`` (Jordan et al. 2024; for the matrices of the network's maps and cells, with a momentum of 0.95;
+            AdamW for the other weights), ``"rmsprop"`` (torch's, whose ``alpha`` is ``beta2``; it has no ``beta1``) or
+            ``"sgd"`` without momentum.
         learning_rate: the highest learning rate.
-        beta1, beta2, epsilon: of Adam.
+        beta1, beta2, epsilon: of Adam and AdamW.
         schedule: ``"constant"``; ``"cosine"`` or ``"linear"``, which fall to 0 over the whole run, so that ``epochs``
             is fixed when a run is resumed; or ``"plateau"`` (torch's ``ReduceLROnPlateau`` on the monitored metric).
         plateau_factor, plateau_patience: after more than ``plateau_patience`` evaluations in a row without a better
@@ -62,7 +64,7 @@ class TrainingOptions:
             ``epochs`` too.
         auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; by default
             those of the network, most often 0.
-        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"``.
+        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"`` and ``"muon"``.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.
         average_after: average the weights as NT-ASGD does (Merity et al. 2018): after an evaluation that is worse than
