@@ -13,6 +13,7 @@ from training_runs import OPTIONS, assert_same
 
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.step_cells import GRUCell
 from treemem.runs.fit import fit
 from treemem.runs.muon import Muon, hidden_matrices, orthogonalised
@@ -88,7 +89,7 @@ def test_torchs_muon_takes_the_same_steps_in_bfloat16() -> None:
 def test_orthogonalised_matrices_have_singular_values_near_1_and_zero_stays_zero() -> None:
     torch.manual_seed(0)
     for matrices in (torch.randn(2, 20, 50), torch.randn(2, 50, 20)):
-        values = torch.linalg.svdvals(orthogonalised(1e-3 * matrices))
+        values = torch.linalg.svdvals(orthogonalised(1e-8 * matrices))
         assert 0.68 < float(values.min()) < float(values.max()) < 1.21
     assert not orthogonalised(torch.zeros(1, 3, 4)).any()
 
@@ -115,6 +116,51 @@ def test_the_matrices_are_those_of_maps_and_cells(
     assert not found, "biases, embeddings, norms and single vectors are left to AdamW"
 
 
+def test_single_vectors_maps_without_inputs_and_what_is_tied_to_an_embedding_are_no_matrices() -> None:
+    parts = torch.nn.ModuleList([torch.nn.Linear(3, 1), StackedLinear(2, (), 4), torch.nn.Embedding(5, 3)])
+    tied = torch.nn.Linear(3, 5)
+    tied.weight = parts[2].weight
+    assert hidden_matrices(parts.append(tied)) == {}
+
+
+def test_a_matrix_that_a_batch_does_not_use_only_decays() -> None:
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(2, 4, 3))
+    first, later = torch.randn(2, 4, 3), torch.randn(2, 4, 3)
+    later[1] = 0
+    optimizer = Muon([weight], {weight: 1}, RATE, weight_decay=DECAY)
+    stepped([weight], [[first]], optimizer)
+    before = weight.detach().clone()
+    stepped([weight], [[later]], optimizer)
+    torch.testing.assert_close(weight[1], before[1] * (1 - RATE * DECAY))
+    assert (weight[0] - before[0] * (1 - RATE * DECAY)).abs().max() > RATE / 100
+
+
+def test_its_state_moves_to_the_device_of_the_weights() -> None:
+    weights = [torch.nn.Parameter(torch.randn(size)) for size in ((4, 3), (3,))]
+    optimizer = Muon(weights, {weights[0]: 1}, RATE)
+    stepped(weights, [[torch.randn(4, 3), torch.randn(3)]], optimizer)
+    elsewhere = [torch.nn.Parameter(weight.detach().to("meta")) for weight in weights]
+    moved = Muon(elsewhere, {elsewhere[0]: 1}, RATE)
+    moved.load_state_dict(optimizer.state_dict())
+    values = [value for state in moved.state.values() for value in state.values()]
+    assert [value.device.type for value in values] == ["meta"] * 4
+
+
+def test_a_group_that_is_added_is_for_adamw_and_a_closure_is_called() -> None:
+    first, second = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
+    optimizer = Muon([first], {first: 1}, RATE)
+    optimizer.add_param_group({"params": [second]})
+
+    def closure() -> float:
+        (first.sum() + second.sum()).backward()
+        return 3.0
+
+    assert optimizer.step(closure) == 3.0
+    torch.testing.assert_close(second, torch.full((3, 2), 1 - RATE))
+    assert (first < 1).all()
+
+
 def test_gates_of_cells_and_of_layers_with_projections_are_blocks() -> None:
     layer, cell = torch.nn.LSTM(3, 6, proj_size=2), GRUCell(3, 4)
     assert hidden_matrices(layer) == {layer.weight_ih_l0: 4, layer.weight_hh_l0: 4}
@@ -125,8 +171,15 @@ NETWORK = NetworkConfig("TreeLSTM", {"hidden_size": 3})
 MUON: dict[str, Any] = {"optimizer": "muon", "beta1": 0.5, "epsilon": 0.01, "weight_decay": 0.1}
 
 
-def trained(output: Path, options: TrainingOptions, *, resume: bool = False) -> Any:
-    return fit(MoreX(), NETWORK, toy_data(), options, output=output, resume=resume)
+class WithMatrixInHead(MoreX):
+    def head(self, hidden_size: int) -> torch.nn.Module:
+        made = super().head(hidden_size)
+        made.unused = torch.nn.Linear(3, 2)
+        return made
+
+
+def trained(output: Path, options: TrainingOptions, *, task: type[MoreX] = MoreX, resume: bool = False) -> Any:
+    return fit(task(), NETWORK, toy_data(), options, output=output, resume=resume)
 
 
 def test_training_gives_muon_the_options_and_schedules_the_rates_of_all_groups(
@@ -140,17 +193,19 @@ def test_training_gives_muon_the_options_and_schedules_the_rates_of_all_groups(
         assert [len(group["params"]) for group in self.param_groups] == [num_others, num_matrices]
         return step(self, closure)
 
-    model = Model(MoreX(), NETWORK)
+    model = Model(WithMatrixInHead(), NETWORK)
     num_matrices = len(hidden_matrices(model.encoder))
     num_others = len(list(model.parameters())) - num_matrices
     assert min(num_matrices, num_others) > 0
     monkeypatch.setattr(Muon, "step", kept)
-    trained(tmp_path, dataclasses.replace(OPTIONS, schedule="linear", **MUON))
+    trained(tmp_path, dataclasses.replace(OPTIONS, schedule="linear", **MUON), task=WithMatrixInHead)
+    assert seen
     for number, groups in enumerate(seen):
         assert [group["lr"] for group in groups] == pytest.approx([0.05 * (1 - number / len(seen))] * 2)
         assert [group["blocks"] for group in groups] == [0, 1]
         for group in groups:
             assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.5, 0.999), 0.01, 0.1)
+            assert group["momentum"] == 0.95
 
 
 def test_a_run_with_muon_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -59,13 +59,14 @@ RATES = [8.0, 8.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 2.0]
 
 
 def test_the_rate_falls_after_more_evaluations_than_patience_without_a_better_accuracy() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    groups = [{"params": [torch.zeros(1, requires_grad=True)]} for _ in range(2)]
+    optimizer = torch.optim.SGD(groups, lr=1.0)
     scheduler = plateau_scheduler(optimizer, 8.0, 0.5, 1, mode="max", values=[])
     found = []
     for accuracy in ACCURACIES:
         scheduler.step(accuracy)
-        found.append(optimizer.param_groups[0]["lr"])
-    assert found == RATES
+        found.append([group["lr"] for group in optimizer.param_groups])
+    assert found == [[rate, rate] for rate in RATES]
 
 
 def test_a_plateau_scheduler_that_has_seen_accuracies_goes_on_as_the_whole_one() -> None:

@@ -28,10 +28,11 @@ class Muon(torch.optim.Optimizer):
 
     The factor before ``O`` gives updates the size of those of AdamW (Liu et al. 2025), so that one rate fits both.
     ``torch.optim.Muon`` has the same steps, but it orthogonalises in bfloat16, which is slow on CPUs, and one matrix at
-    a time.
+    a time. A matrix (or block) whose gradient is 0 moves only by its weight decay: orthogonalised, its old momentum
+    would move it as fast as ever. Such are the maps of kinds that are not in the batch.
 
     Args:
-        weights: all parameters.
+        weights: the parameters to train.
         blocks: the matrices, and the number of equal blocks of rows that are orthogonalised each by itself. A parameter
             of three dimensions is a number of such matrices.
         lr: the learning rate.
@@ -55,7 +56,10 @@ class Muon(torch.optim.Optimizer):
         for weight in weights:
             by_blocks.setdefault(blocks.get(weight, 0), []).append(weight)
         groups = [{"params": by_blocks[count], "blocks": count} for count in sorted(by_blocks)]
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "blocks": 0,
+            "fused": True,  # torch loads the steps of such a group to the device of its weights
+        }  # fmt: skip
         super().__init__(groups, defaults)
 
     @torch.no_grad()
@@ -77,7 +81,9 @@ class Muon(torch.optim.Optimizer):
                 state["momentum"] = torch.zeros_like(weight)
             momentum = state["momentum"].lerp_(gradient, 1 - group["momentum"])
             update = torch.lerp(gradient, momentum, group["momentum"])
-            found = orthogonalised(update.reshape(-1, weight.shape[-2] // group["blocks"], weight.shape[-1]))
+            shape = -1, weight.shape[-2] // group["blocks"], weight.shape[-1]
+            used = gradient.reshape(shape).flatten(1).any(1)[:, None, None]
+            found = orthogonalised(update.reshape(shape)) * used
             weight.mul_(1 - group["lr"] * group["weight_decay"])
             weight.sub_(found.reshape(weight.shape), alpha=group["lr"] * 0.2 * math.sqrt(max(found.shape[1:])))
 
@@ -121,9 +127,12 @@ def hidden_matrices(module: nn.Module) -> dict[Parameter, int]:
 
     These are the weights of linear maps, of torch's recurrent layers and of its attention, of two rows and columns at
     least. The gates of a recurrent layer are its blocks, and query, key and value those of attention. Gates in one
-    linear map are not divided. Embeddings, biases and single vectors are no such matrices.
+    linear map are not divided. An output layer within the network counts as a map. Not among the matrices are
+    embeddings and what is tied to them, biases and single vectors; nor are bilinear scores, convolutions and the
+    matrices for the parent of downward cells.
     """
     found: dict[Parameter, int] = {}
+    embedded = {part.weight for part in module.modules() if isinstance(part, nn.Embedding)}
     for part in module.modules():
         if isinstance(part, (nn.Linear, StackedLinear)):
             found[cast(Parameter, part.weight)] = 1
@@ -133,4 +142,4 @@ def hidden_matrices(module: nn.Module) -> dict[Parameter, int]:
                     found[weight] = len(weight) // part.hidden_size
         elif isinstance(part, nn.MultiheadAttention) and part.in_proj_weight is not None:
             found[part.in_proj_weight] = 3
-    return {weight: count for weight, count in found.items() if min(weight.shape[-2:]) > 1}
+    return {weight: count for weight, count in found.items() if min(weight.shape[-2:]) > 1 and weight not in embedded}

@@ -55,7 +55,7 @@ class TrainingOptions:
             AdamW for the other weights), ``"rmsprop"`` (torch's, whose ``alpha`` is ``beta2``; it has no ``beta1``) or
             ``"sgd"`` without momentum.
         learning_rate: the highest learning rate.
-        beta1, beta2, epsilon: of Adam and AdamW.
+        beta1, beta2, epsilon: of Adam and AdamW; with ``"muon"`` they are for the weights that AdamW trains.
         schedule: ``"constant"``; ``"cosine"`` or ``"linear"``, which fall to 0 over the whole run, so that ``epochs``
             is fixed when a run is resumed; or ``"plateau"`` (torch's ``ReduceLROnPlateau`` on the monitored metric).
         plateau_factor, plateau_patience: after more than ``plateau_patience`` evaluations in a row without a better
@@ -64,7 +64,8 @@ class TrainingOptions:
             ``epochs`` too.
         auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; by default
             those of the network, most often 0.
-        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"`` and ``"muon"``.
+        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"`` and ``"muon"``, which need larger
+            values, such as 0.1.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.
         average_after: average the weights as NT-ASGD does (Merity et al. 2018): after an evaluation that is worse than
