@@ -64,8 +64,8 @@ class TrainingOptions:
             ``epochs`` too.
         auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; by default
             those of the network, most often 0.
-        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"`` and ``"muon"``, which need larger
-            values, such as 0.1.
+        weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"`` and ``"muon"``. Decoupled, it is
+            multiplied by the learning rate, so useful values are larger; torch's Muon has 0.1.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t
             steps. The averaged weights are evaluated and saved. None: no EMA.
         average_after: average the weights as NT-ASGD does (Merity et al. 2018): after an evaluation that is worse than
