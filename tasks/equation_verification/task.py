@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from treemem.task import ClassificationTask, Verdict
 from treemem.tasks.equation_verification.data import EquationDataOptions, make_equation_data
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, equation_vocabulary, read_equations
+from treemem.tasks.equation_verification.value_head import NUM_POINTS, ValueHead
+from treemem.tasks.equation_verification.values import EquationExamples, ValueLearner
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.equation_parser import parse_equation
@@ -56,10 +58,12 @@ class EquationVerification(ClassificationTask):
             decodes the value of the other side, and the loss is the squared error.
         decoder_activation: of the number decoder; the published Tree-RNN with a stack has ``"relu"``.
         read_out: how the sides are compared: ``"dot"``, ``"cosine"`` and ``"distance"`` are those of
-            :class:`treemem.nn.EqualityHead`, ``"comparison"`` is :class:`treemem.nn.ComparisonHead`.
+            :class:`treemem.nn.EqualityHead`, ``"comparison"`` is :class:`treemem.nn.ComparisonHead`, and ``"values"``
+            is :class:`~treemem.tasks.equation_verification.value_head.ValueHead`: the network learns the value of each
+            subexpression too.
 
     Raises:
-        RecipeError: the read-out is unknown.
+        RecipeError: the read-out is unknown, or numeric equations with the read-out ``"values"``.
     """
 
     name: ClassVar[str] = "equation_verification"
@@ -68,6 +72,7 @@ class EquationVerification(ClassificationTask):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = EquationDataOptions
+    learner: ClassVar[Any] = ValueLearner
     text_columns: ClassVar[tuple[str, ...]] = ("infix", "label")
     record_fields: ClassVar[Mapping[str, str]] = {
         "equation": "the equation as people write it; variables are numbered in order of appearance",
@@ -80,10 +85,12 @@ class EquationVerification(ClassificationTask):
 
     numeric: bool = False
     decoder_activation: ActivationName = "sigmoid"
-    read_out: ReadOut = "dot"
+    read_out: ReadOut | Literal["values"] = "dot"
 
     def __post_init__(self) -> None:
-        checked_choice("read_out", self.read_out, get_args(ReadOut))
+        checked_choice("read_out", self.read_out, (*get_args(ReadOut), "values"))
+        if self.numeric and self.read_out == "values":
+            raise RecipeError("read_out: values does not go with numeric equations; choose another read_out")
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -152,9 +159,12 @@ class EquationVerification(ClassificationTask):
         if self.numeric:
             targets.update(_numeric_targets(sides))
         depth = data.height()[root].astype(np.int64)
-        return Examples(sides, 2, targets, depth, label >= 0, split_numbers(data.tree_data.get("split")))
+        split, num_points = split_numbers(data.tree_data.get("split")), NUM_POINTS if self.read_out == "values" else 0
+        return EquationExamples(sides, 2, targets, depth, label >= 0, split, num_points=num_points)
 
     def head(self, hidden_size: int) -> nn.Module:
+        if self.read_out == "values":
+            return ValueHead(hidden_size)
         equality = ComparisonHead(hidden_size) if self.read_out == "comparison" else EqualityHead(self.read_out)
         return NumericEqualityHead(equality, hidden_size, self.decoder_activation) if self.numeric else equality
 

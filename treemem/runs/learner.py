@@ -86,7 +86,7 @@ class Learner:
         return self.update(self.losses(batch, targets))
 
     def losses(self, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
-        """Return the task's loss and the encoder's auxiliary losses; nothing for an empty batch."""
+        """Return the task's loss and the auxiliary losses; by default the encoder's. Nothing for an empty batch."""
         if not batch.num_examples:
             return {}
         output = self.run(batch)
@@ -108,7 +108,7 @@ class Learner:
 
         Args:
             losses: of this process, by name. Their weights are ``options.auxiliary_losses``, or else those of the
-                network, and 1 for the main loss.
+                network and of the head, and 1 for the main loss.
             optimizer: index of the optimiser.
 
         Returns:
@@ -121,8 +121,10 @@ class Learner:
         for each in self.optimizers:  # gradients that are left would be summed over the processes again
             each.zero_grad()
         total = self.summed(losses)
-        of_network = getattr(self.model.encoder, "auxiliary_loss_weights", {})
-        weights = {MAIN_LOSS: 1.0, **of_network, **self.options.auxiliary_losses}
+        weights = {MAIN_LOSS: 1.0}
+        for part in (self.model.encoder, self.model.head):
+            weights.update(getattr(part, "auxiliary_loss_weights", {}))
+        weights.update(self.options.auxiliary_losses)
         for name in weights:
             if name not in total:
                 have = ", ".join(other for other in total if other != MAIN_LOSS) or "none"
