@@ -35,6 +35,8 @@ from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
+EquationReadOut = Literal[ReadOut, "values"]
+
 _LABEL = "1 (correct), 0 (incorrect) or -1 (unknown) for each equation"
 _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
@@ -85,10 +87,10 @@ class EquationVerification(ClassificationTask):
 
     numeric: bool = False
     decoder_activation: ActivationName = "sigmoid"
-    read_out: ReadOut | Literal["values"] = "dot"
+    read_out: EquationReadOut = "dot"
 
     def __post_init__(self) -> None:
-        checked_choice("read_out", self.read_out, (*get_args(ReadOut), "values"))
+        checked_choice("read_out", self.read_out, get_args(EquationReadOut))
         if self.numeric and self.read_out == "values":
             raise RecipeError("read_out: values does not go with numeric equations; choose another read_out")
 
