@@ -27,7 +27,7 @@ from treemem.tasks.equation_verification.data import EquationDataOptions, make_e
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, equation_vocabulary, read_equations
 from treemem.tasks.equation_verification.value_head import NUM_POINTS, ValueHead
-from treemem.tasks.equation_verification.values import EquationExamples, ValueLearner
+from treemem.tasks.equation_verification.values import EquationExamples
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.equation_parser import parse_equation
@@ -74,7 +74,7 @@ class EquationVerification(ClassificationTask):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = EquationDataOptions
-    learner: ClassVar[Any] = ValueLearner
+    learner: ClassVar[Any] = "treemem.tasks.equation_verification.value_learner:ValueLearner"
     text_columns: ClassVar[tuple[str, ...]] = ("infix", "label")
     record_fields: ClassVar[Mapping[str, str]] = {
         "equation": "the equation as people write it; variables are numbered in order of appearance",

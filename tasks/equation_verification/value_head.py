@@ -1,4 +1,4 @@
-"""A read-out that compares the values which the two sides of an equation hold."""
+"""A read-out that compares the values of the two sides of an equation, as a network knows them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from treemem.nn.resettable import Resettable
 NUM_POINTS = 12
 """At how many points a network learns the values of expressions."""
 
-_FIRST_OFFSET, _FIRST_WEIGHT, _FIRST_SHARPNESS, _WIDTH = 2.0, 6.0, 2.0, 64
+_WIDTH = 64
+_FIRST_BIAS = 2.0
+_FIRST_WEIGHT = 6.0  # of all points together
+_FIRST_SHARPNESS = 2.0
 
 
 class ValueHead(Resettable):
     """Predict whether two trees are equal from their encodings and from the values that these hold.
 
-    A decoder ``v(h) = W_2 relu(W_1 h + b_1) + b_2`` reads the values of an expression at ``K`` points from its
-    encoding. It learns from the values of every subexpression; see :mod:`treemem.tasks.equation_verification.values`.
-    The score is::
+    A decoder with one hidden layer reads two numbers for each of ``K`` points from an encoding ``h``: ``v(h)_k``, the
+    ``asinh`` of the value of the expression there, and the logit of ``p(h)_k``, the probability that it has one. The
+    decoder learns from the values of all subexpressions (:mod:`treemem.tasks.equation_verification.values`). The score
+    is that of the cosine, less the distances at the points where both sides have a value::
 
-        z = scale * cos(l, r) + bias - sum_k w_k * tanh(s_k * |v(l)_k - v(r)_k|)
+        z = scale * cos(l, r) + bias - sum_k w_k * p(l)_k * p(r)_k * tanh(s_k * |v(l)_k - v(r)_k|)
 
-    ``w`` and ``s`` are learned for each point.
+    ``w`` and ``s`` are learned.
 
     Args:
         hidden_size: width of an encoding.
@@ -46,18 +50,27 @@ class ValueHead(Resettable):
     def __init__(self, hidden_size: int, num_points: int = NUM_POINTS) -> None:
         super().__init__()
         self.equality = EqualityHead("cosine")
-        self.decoder = nn.Sequential(nn.Linear(hidden_size, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, num_points))
+        self.hidden = nn.Linear(hidden_size, _WIDTH)
+        self.decoded = nn.Linear(_WIDTH, 2 * num_points)
         self.weight, self.log_sharpness = (nn.Parameter(torch.empty(num_points)) for _ in range(2))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        self.equality.reset_parameters()
-        for layer in (self.decoder[0], self.decoder[2]):
-            layer.reset_parameters()  # type: ignore[operator]
-        nn.init.constant_(self.equality.bias, _FIRST_OFFSET)
+        super().reset_parameters()
+        nn.init.constant_(self.equality.bias, _FIRST_BIAS)
         nn.init.constant_(self.weight, _FIRST_WEIGHT / len(self.weight))
         nn.init.constant_(self.log_sharpness, math.log(_FIRST_SHARPNESS))
+
+    def decode(self, encodings: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``v`` and the logits of ``p``, each ``[..., K]``, in single precision at least.
+
+        Args:
+            encodings: ``[..., hidden_size]``.
+        """
+        decoded = self.decoded(torch.relu(self.hidden(encodings)))
+        value, logit = (decoded if decoded.dtype == torch.float64 else decoded.float()).chunk(2, -1)
+        return value, logit
 
     def forward(self, encodings: Tensor | EncoderOutput) -> Tensor:
         """The scores ``z``, ``[examples]``.
@@ -68,7 +81,8 @@ class ValueHead(Resettable):
         Raises:
             GraphError: the examples are no pairs, or encodings of another width.
         """
-        sides = root_encodings(encodings, 2, self.decoder[0].in_features)  # type: ignore[arg-type]
-        left, right = self.decoder(sides).unbind(1)
-        distance = torch.tanh(self.log_sharpness.exp() * (left - right).abs())
-        return self.equality(sides) - distance @ self.weight
+        sides = root_encodings(encodings, 2, self.hidden.in_features)
+        value, logit = self.decode(sides)
+        both = torch.sigmoid(logit).prod(1)
+        distance = torch.tanh(self.log_sharpness.exp() * (value[:, 0] - value[:, 1]).abs())
+        return self.equality(sides) - (both * distance) @ self.weight

@@ -86,11 +86,18 @@ class Learner:
         return self.update(self.losses(batch, targets))
 
     def losses(self, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
-        """Return the task's loss and the auxiliary losses; by default the encoder's. Nothing for an empty batch."""
+        """Return the task's loss and the auxiliary losses; nothing for an empty batch."""
         if not batch.num_examples:
             return {}
         output = self.run(batch)
-        return {MAIN_LOSS: self.model.task.loss(output.outputs, targets), **output.auxiliary_losses}
+        return {
+            MAIN_LOSS: self.model.task.loss(output.outputs, targets),
+            **self.auxiliary_losses(output, batch, targets),
+        }
+
+    def auxiliary_losses(self, output: ModelOutput, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
+        """Return further losses by name; by default those of the encoder."""
+        return dict(output.auxiliary_losses)
 
     def run(self, batch: Batch) -> ModelOutput:
         """Return the model's output for a batch, in the precision of the options, and keep the state of a stream."""
@@ -115,7 +122,7 @@ class Learner:
             The losses over all processes.
 
         Raises:
-            RecipeError: the options weight an auxiliary loss that the network does not have.
+            RecipeError: the options or the head weight an auxiliary loss that is not among them.
         """
         chosen = self.optimizers[optimizer]
         for each in self.optimizers:  # gradients that are left would be summed over the processes again
@@ -126,9 +133,15 @@ class Learner:
             weights.update(getattr(part, "auxiliary_loss_weights", {}))
         weights.update(self.options.auxiliary_losses)
         for name in weights:
-            if name not in total:
+            if name in total:
+                continue
+            if name in self.options.auxiliary_losses:
                 have = ", ".join(other for other in total if other != MAIN_LOSS) or "none"
                 raise RecipeError(f"training.auxiliary_losses names {name!r}; the network's auxiliary losses: {have}")
+            raise RecipeError(
+                f"the head needs the auxiliary loss {name!r}, and {type(self).__name__}, which trains this network, "
+                "does not compute it; choose another head or network"
+            )
         if losses:
             weighted = [weight * losses[name].sum / total[name].divisor for name, weight in weights.items()]
             self.fabric.backward(torch.stack(weighted).sum() if len(weighted) > 1 else weighted[0])

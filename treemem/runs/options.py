@@ -62,8 +62,8 @@ class TrainingOptions:
             value, multiply the rate by ``plateau_factor``.
         warmup: fraction of all steps over which the rate rises linearly from 0. Not with ``"plateau"``. It fixes
             ``epochs`` too.
-        auxiliary_losses: weights of the network's auxiliary losses by name, such as ``{"ponder": 0.01}``; by default
-            those of the network, most often 0.
+        auxiliary_losses: weights of auxiliary losses by name, such as ``{"ponder": 0.01}``; by default those of the
+            network and of the head, most often 0.
         weight_decay: an L2 penalty on all parameters, decoupled with ``"adamw"`` and ``"muon"``. Decoupled, it is
             multiplied by the learning rate, so useful values are larger; torch's Muon has 0.1.
         averaging: decay of an EMA of the weights (Tarvainen & Valpola 2017), at most ``(1 + t) / (10 + t)`` after t

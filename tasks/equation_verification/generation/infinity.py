@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import numpy as np
 
 from treemem.tasks.equation_verification.generation.evaluation import CONSTANTS
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.real_functions import REAL_FUNCTIONS
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.equation_parser import parse_expression
 
@@ -29,18 +29,6 @@ _OPERATIONS = (
 )
 _LEAVES = ("oo", "-oo", "oo", "2", "3", "10", "1", "x", "pi")
 _VALUES = ("oo", "-oo", "0", "1", "-1", "pi/2", "-pi/2", "2", "x")
-
-_FUNCTIONS: dict[str, Callable[..., float]] = {
-    "Add": np.add,
-    "Mul": np.multiply,
-    "Pow": np.power,
-    "log": lambda value, base: np.log(value) / np.log(base),
-    "exp": np.exp,
-    **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    **{name: getattr(np, name.replace("a", "arc", 1)) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
-}
-_RECIPROCALS = {"sec": "cos", "csc": "sin", "cot": "tan", "sech": "cosh", "csch": "sinh", "coth": "tanh"}
-_OF_RECIPROCALS = {"asec": "acos", "acsc": "asin", "acot": "atan", "asech": "acosh", "acsch": "asinh", "acoth": "atanh"}
 
 
 def infinite_equation(table: ExpressionTable, rng: random.Random, *, true: bool) -> int | None:
@@ -80,8 +68,4 @@ def _value(table: ExpressionTable, node: int, point: float) -> float:
     if not children:
         return point if label in VARIABLES else _CONSTANTS[label]
     operands = [np.float64(_value(table, child, point)) for child in children]
-    if label in _RECIPROCALS:
-        return float(1 / np.float64(_FUNCTIONS[_RECIPROCALS[label]](*operands)))
-    if label in _OF_RECIPROCALS:
-        return float(_FUNCTIONS[_OF_RECIPROCALS[label]](1 / operands[0]))
-    return float(_FUNCTIONS[label](*operands))
+    return float(REAL_FUNCTIONS[label](*operands))
