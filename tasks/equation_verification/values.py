@@ -83,7 +83,7 @@ def subtree_values(index: SubtreeIndex, at: NDArray[np.float64]) -> NDArray[np.f
     """Return the value of each distinct expression at each point, ``[distinct, points]``.
 
     Functions are real functions. A value that is not there is NaN: at a pole, of the square root of a negative number,
-    of infinity, or beyond 1e12. If rounding hides a pole, there may be a value: 1e9 at a double pole, for example.
+    of infinity, or beyond 1e12. Where rounding hides a pole, there may be a large value.
 
     Args:
         index: of the sides of equations.
