@@ -72,8 +72,8 @@ def test_options_that_a_model_was_not_trained_with_are_refused(
     data: list[str], folder: Path, failing: Callable[..., str]
 ) -> None:
     (folder / "own.csv").write_text(EQUATIONS)
-    said = failing("evaluate", "equation_verification", *data, "task_options.numeric=true")
-    assert "task_options.numeric is True, and the model was trained with False" in said
+    said = failing("evaluate", "equation_verification", *data, "task_options.read_out=cosine")
+    assert "task_options.read_out is 'cosine', and the model was trained with 'values'" in said
 
 
 @pytest.mark.parametrize(
