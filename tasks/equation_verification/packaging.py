@@ -2,7 +2,7 @@
 
 ``python -m treemem.tasks.equation_verification.packaging RUN [NAME]`` makes the model
 ``load_pretrained("equation_verification/NAME")``, or the task's own; ``RUN`` as in the records, such as
-``"best/Tree-LSTM, best recipe/seed-12093"``.
+``"values/TreeCell/seed-12345"``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _TITLES = {
     "general_deeper": "published-style, depth 14-20",
     "textbook_development": "textbooks, rules of the training",
     "textbook_heldout": "textbooks, held out",
+    "published_dev": "published, and false ones by one edit",
 }
 _FEW = 1000  # a rarer label is hardly learnt
 
@@ -77,7 +78,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     labels = ", ".join(common) + (f"; rarely also (with counts) {', '.join(rare)}" if rare else "")
     deepest = int(training_part.height()[training_part.begin[1:] - 1].max())
     others = [name for name in record["scores"] if name.startswith(("general", "textbook", "published"))]
-    files = {"test": "generated, depth 8-13", "deeper": "version 1, depth 14-20"}
+    files = {"test": "generated like the training equations, depth 8-13", "deeper": "version 1, depth 14-20"}
     files |= {name: _TITLES.get(name, name.replace("_", " ")) for name in others}
     rows = [
         [title, str(score.examples), *_cells(score)]
@@ -85,6 +86,8 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
         if name in record["scores"]
         for score in [recorded_scores(record, name)[-1]]
     ]
+    read_out = record["task"]["read_out"]
+    near = " It often calls two numbers equal that are near each other." if read_out == "values" else ""
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
     defaults = asdict(TrainingOptions())
     training = {
@@ -97,7 +100,7 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
 It predicts whether the two sides of an equation are equal.
 
 - Network: {record["network"]["network"]}, {_listed(record["network"]["options"])}; {record["parameters"]:,} parameters,
-  stored in half precision. Read-out: {record["task"]["read_out"]} of the sides.
+  stored in half precision. Read-out: {read_out}.
 - Trained on generated equations of depth 1-{deepest}, the set "{record["data"]["name"]}" of the studies
   (SHA-256 of trees, labels and splits: `{record["data"]["hash"]}`).
 - Training: {_listed(training)}.
@@ -113,7 +116,8 @@ Scores in percent, computed in single precision, before the weights were rounded
 
 The model can judge equations like those that it was trained on. They have these labels: {labels}.
 For equations with other labels of the vocabulary, its answers mean nothing, even with a high probability.
-An answer is not a proof. The model errs more often on equations of other kinds and on deeper ones.
+An answer is not a proof. The model errs more often on equations of other kinds and on those deeper than
+{deepest}.{near}
 """
 
 

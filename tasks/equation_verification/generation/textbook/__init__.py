@@ -1,7 +1,7 @@
 """Textbook identities and classic mistakes, with their sources, and random equations of school algebra.
 
-``development.csv`` is for training. ``heldout.csv`` is for one test at the end: no generated equation equals one of its
-equations.
+``development.csv`` is for training. ``heldout.csv`` is for tests only: no generated equation equals one
+of its equations.
 """
 
 from __future__ import annotations
