@@ -74,6 +74,22 @@ def test_the_fused_engine_equals_the_naive_one(sort: str, soft: bool, lengths: t
         torch.testing.assert_close(found.encoding, expected["encoding"])
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
+def test_equal_tokens_give_the_same_trees_alone_and_in_a_batch(sort: str, soft: bool, engine: BeamTreeEngine) -> None:
+    """Equal pairs have equal scores but for rounding, which depends on how many are computed together."""
+    own = weights(sort)
+    tensors = [each.float() for each in parameters(own)]
+    own = _with(own, tensors)
+    torch.manual_seed(2)
+    lengths = torch.randint(6, 12, (64,))
+    leaves = torch.randn(2, SIZE)[torch.randint(0, 2, (64, 12))]
+    found = beam_trees(leaves, lengths, own, 3, soft=soft, engine=engine).encoding
+    for row, length in enumerate(lengths.tolist()):
+        alone = beam_trees(leaves[row, None, :length], lengths[row, None], own, 3, soft=soft).encoding[0]
+        torch.testing.assert_close(found[row], alone, rtol=1e-4, atol=1e-4)
+
+
 def exhaustive(leaves: Tensor, own: BeamTreeWeights) -> list[tuple[Tensor, Tensor, list[int]]]:
     """The log probability of every order of compositions, its root, and the places composed."""
     if len(leaves) == 1:

@@ -135,9 +135,9 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         noise: whether to add Gumbel noise in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         dropout: dropout probability of the cell's hidden layer.
-        engine: ``"fused"`` (``"auto"``) searches without gradients and computes each node once; then it computes
-            gradients only for the nodes that the last beams are built from. ``"naive"``: sequence by sequence and beam
-            by beam. Both give the same results, but other noise and dropout.
+        engine: ``"fused"`` (``"auto"``) searches without gradients; then it computes gradients only for the nodes that
+            the last beams are built from. ``"naive"``: sequence by sequence and beam by beam. Both give the same
+            results, but other noise and dropout.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
@@ -195,8 +195,9 @@ class BeamTreeGRC(BeamTreeEncoder):
     sum ``C``, its nodes are ``c_j * composition_j + (1 - C_j) * node_j + (C_j - c_j) * node_(j+1)``. Only the choice of
     pairs has noise. Evaluation has hard beams.
 
-    The noise is that of the code of 2023; the authors' later code has no noise. A pair is composed once, with one
-    dropout mask; the authors' code composes all pairs of all beams in each step.
+    The noise is that of the code of 2023; the authors' later code has no noise. Here a step composes the new pairs of
+    each beam; the other pairs keep their composition, and with it the dropout mask. The authors' code composes all
+    pairs of all beams again in each step.
 
     Args:
         top_k: ``"plain"`` or ``"onesoft"``.

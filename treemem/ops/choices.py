@@ -17,21 +17,29 @@ def gumbel_noise(like: torch.Tensor) -> Noise:
 
 
 def highest(values: torch.Tensor, count: int) -> torch.Tensor:
-    """The places of the highest values along the last dimension, the first of equal ones first."""
-    return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]
-
-
-def first_highest(scores: torch.Tensor) -> torch.Tensor:
-    """Return the place of the highest score along the last dimension, the first of those that differ by rounding alone.
+    """Return the places of the highest values along the last dimension; those that differ by rounding alone by place.
 
     Equal pairs of tokens have equal scores, but for rounding, which depends on how many are computed together.
 
     Args:
-        scores: ``[..., choices]``; minus infinity where there is no choice.
+        values: ``[..., choices]``; minus infinity where there is no choice.
+        count: how many places.
     """
+    ordered, place = values.sort(dim=-1, descending=True, stable=True)
+    differ = ordered[..., :-1] - ordered[..., 1:] > _rounding(values)
+    group = functional.pad(differ.cumsum(-1), (1, 0))
+    return place.gather(-1, (group * values.shape[-1] + place).argsort(-1)[..., :count])
+
+
+def first_highest(scores: torch.Tensor) -> torch.Tensor:
+    """Return the place of the highest score along the last dimension: the first of :func:`highest`, but faster."""
+    return (scores >= scores.amax(-1, keepdim=True) - _rounding(scores)).int().argmax(-1)
+
+
+def _rounding(scores: torch.Tensor) -> torch.Tensor:
+    """How far apart scores ``[..., choices]`` may be by rounding alone, ``[..., 1]``."""
     largest = scores.masked_fill(scores == -torch.inf, 0).abs().amax(-1, keepdim=True)
-    rounding = 64 * torch.finfo(scores.dtype).eps * largest
-    return (scores >= scores.amax(-1, keepdim=True) - rounding).int().argmax(-1)
+    return 64 * torch.finfo(scores.dtype).eps * largest
 
 
 def straight_through(scores: torch.Tensor, temperature: float | None) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """The search for trees with a beam, over all sequences at once and without gradients.
 
-A node and a pair of adjacent nodes are computed once and have a number from then on. Beams hold numbers.
+Nodes and pairs of adjacent nodes have numbers, and beams hold numbers. A step computes what is new in each beam.
 """
 
 from __future__ import annotations

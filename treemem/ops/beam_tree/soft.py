@@ -27,8 +27,8 @@ def soft_search(
     """Return the roots of the beams, ``[sequences, beam_size, hidden_size]``, and their log probabilities.
 
     Log probabilities are ``ABSENT`` or less where there is no beam. The last beam has means of nodes, of compositions
-    and of choices, each over all candidates that are not among the first ``beam_size - 1``. A composition of a hard
-    beam is computed once.
+    and of choices, each over all candidates that are not among the first ``beam_size - 1``. Pairs of a hard
+    beam keep their composition until a node of them is composed.
 
     Args:
         leaves, lengths, sizes, weights, beam_size, dropout: see :func:`treemem.ops.beam_tree.search.search`.
@@ -48,12 +48,12 @@ def soft_search(
         score = linear(composed, score_map).squeeze(-1).masked_fill(~present[:, None], ABSENT)
         log_probability = score.log_softmax(-1)
         drawn = noise(tuple(score.shape)) if noise is not None and num_pairs > 1 else 0.0
-        place = highest(log_probability + drawn, beam_size)
+        place = _highest(log_probability + drawn, beam_size)
         candidate = (total[:, :, None] + log_probability.gather(2, place)).flatten(1)
         parent = torch.arange(nodes.shape[1], device=leaves.device).repeat_interleave(place.shape[2]).expand(active, -1)
         place = place.flatten(1)
         if candidate.shape[1] > beam_size:
-            order = highest(candidate, candidate.shape[1])
+            order = _highest(candidate, candidate.shape[1])
             candidate, parent, place = (each.gather(1, order) for each in (candidate, parent, place))
         hard = min(beam_size - 1, candidate.shape[1])
         first, rest = (
@@ -72,6 +72,10 @@ def soft_search(
     roots = [functional.pad(each, (0, 0, 0, beam_size - each.shape[1])) for each, _ in reversed(ended)]
     logs = [functional.pad(each, (0, beam_size - each.shape[1]), value=ABSENT) for _, each in reversed(ended)]
     return torch.cat(roots), torch.cat(logs)
+
+
+def _highest(values: torch.Tensor, count: int) -> torch.Tensor:
+    return highest(values.masked_fill(values < ABSENT / 2, -torch.inf), count)
 
 
 class _Cell:
