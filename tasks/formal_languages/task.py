@@ -22,8 +22,8 @@ from treemem.networks import NetworkConfig
 from treemem.task import Answer, ModelOutput, Task
 from treemem.tasks.formal_languages.data import FormalDataOptions, make_examples
 from treemem.tasks.formal_languages.languages import BLANK, END, Kind, Language, language
-from treemem.tasks.formal_languages.readers import read_forest
-from treemem.tasks.transduction.readers import FIELDS, PAIR, SourceRecords, words_of
+from treemem.tasks.formal_languages.readers import InputRecords, read_forest
+from treemem.tasks.transduction.readers import FIELDS, PAIR, words_of
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -38,7 +38,9 @@ def _networks() -> dict[str, NetworkConfig]:
     deep = {"superposition": {"memory_options": {"depth": 150}}, "list": {"memory_options": {"length": 301}}}
     found = {
         cell if memory == "none" else f"{cell}+{memory}": NetworkConfig(
-            "MemoryRNN", {"hidden_size": 256, **own, "memory": memory, "memory_size": 8, **deep.get(memory, {})}
+            "MemoryRNN",
+            {"hidden_size": 256, **own, "memory": memory}
+            | ({} if memory == "none" else {"memory_size": 8, **deep.get(memory, {})}),
         )
         for cell, own in cells.items()
         for memory in ("none", "stack", "queue", "deque", "superposition", "list", "register")
@@ -124,8 +126,8 @@ class FormalLanguages(Task):
         return Tree(SEQUENCE, [Tree(word) for word in words])
 
     @property
-    def reader(self) -> SourceRecords:
-        return SourceRecords(self.parse)
+    def reader(self) -> InputRecords:
+        return InputRecords(self.parse)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Yield records with ``source``, ``target``, ``split`` and ``length``."""

@@ -9,11 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_strategies import VOCABULARY
 
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import (
     DoublyLinkedList,
     MemoryCell,
+    MemoryRNN,
     NeuralDeque,
     NeuralQueue,
     NeuralStack,
@@ -159,6 +161,19 @@ def test_values_are_kept_once_for_all_steps() -> None:
         state, _ = memory.step(state, value, push, push)
         kept.add(state.items.data_ptr())
     assert len(kept) == 7, "of 8, 16, ... 512 items"
+
+
+@pytest.mark.parametrize("memory", ["stack", "queue", "deque", "superposition", "list", "register", "nondeterministic"])
+def test_a_memory_learns_in_mixed_precision(memory: Any) -> None:
+    torch.manual_seed(0)
+    network = MemoryRNN(8, VOCABULARY, memory=memory, memory_size=4)
+    inputs, lengths = torch.randn(3, 5, 8), torch.tensor([5, 2, 4])
+    exact = network.read(inputs, lengths).encoding
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network.read(inputs, lengths).encoding
+    torch.testing.assert_close(found, exact, rtol=0.1, atol=0.05)
+    found.sum().backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in network.cell.parameters())
 
 
 def test_wrong_actions_are_refused() -> None:

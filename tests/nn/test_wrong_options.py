@@ -20,6 +20,7 @@ from treemem.nn import (
     DisjointTreeLSTM,
     EfficientBeamTreeGRC,
     GumbelTreeLSTM,
+    MemoryRNN,
     NumberDecoder,
     OrderedMemory,
     RelationHead,
@@ -115,6 +116,14 @@ LAYERS = [
     (DisjointTreeLSTM, {"parser_leaf": "bilstm"}, "parser_leaf='bilstm' is none of linear, lstm"),
     (DisjointTreeLSTM, {"policy_updates": 0}, "policy_updates must be at least 1, not 0"),
     (DisjointTreeLSTM, {"policy_rate": 0}, "policy_rate must be above 0, not 0"),
+    (MemoryRNN, {"cell": "ONLSTM"}, "cell='ONLSTM' is none of RNN, GRU, LSTM"),
+    (MemoryRNN, {"memory": "none", "memory_size": "8"}, "memory_size must be a whole number, not '8'"),
+    (MemoryRNN, {"memory": "none", "fusion": "lte"}, "fusion='lte' is none of early, late"),
+    (MemoryRNN, {"memory_options": {"read_strength": -1}}, "read_strength must be above 0, not -1"),
+    (MemoryRNN, {"memory": "superposition", "memory_options": {"depth": 2, "top_k": 3}}, "top_k=3 reads more rows"),
+    (MemoryRNN, {"memory": "superposition", "memory_options": {"empty": "a"}}, "empty must be a number, not 'a'"),
+    (MemoryRNN, {"memory": "list", "memory_options": {"no_op": "no"}}, "no_op must be True or False, not 'no'"),
+    (MemoryRNN, {"memory": "register", "memory_options": {"addressing": "reinforce"}}, "a training loop of your own"),
     (BeamTreeGRC, {"engine": "stepwise"}, "engine='stepwise' is none of auto, fused, naive"),
 ]
 

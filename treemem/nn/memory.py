@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
-from treemem.checked_options import checked_count
-from treemem.errors import GraphError
+from treemem.checked_options import checked_count, checked_flag, checked_scale
+from treemem.errors import GraphError, RecipeError
 from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
 from treemem.ops.superposition_memory import list_step, stack_step
 
@@ -124,6 +125,12 @@ def _check_step(stored: torch.Tensor, value: torch.Tensor, *actions: torch.Tenso
             raise GraphError(f"this memory takes actions of the shape [{batch}], not {[*action.shape]}")
 
 
+def _checked_empty(value: object) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise RecipeError(f"empty must be a number, not {value!r}")
+    return float(value)
+
+
 def _like(like: torch.Tensor | None) -> torch.Tensor:
     return torch.empty(0) if like is None else like
 
@@ -139,7 +146,7 @@ class _OneEnded(Memory):
 
     def __init__(self, read_strength: float = 1.0) -> None:
         super().__init__()
-        self.read_strength = read_strength
+        self.read_strength = checked_scale("read_strength", read_strength)
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> StrengthState:
         """Return a memory without items."""
@@ -288,7 +295,9 @@ class SuperpositionStack(Memory):
     def __init__(self, depth: int = 30, *, top_k: int = 1, no_op: bool = True, empty: float = -1.0) -> None:
         super().__init__()
         self.depth, self.top_k = checked_count("depth", depth), checked_count("top_k", top_k)
-        self.no_op, self.empty = no_op, empty
+        if self.top_k > self.depth:
+            raise RecipeError(f"top_k={top_k} reads more rows than the stack has; depth={depth}")
+        self.no_op, self.empty = checked_flag("no_op", no_op), _checked_empty(empty)
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> torch.Tensor:
         """Return empty stacks, ``[batch, depth, size]``, row 0 the top."""
@@ -344,7 +353,7 @@ class DoublyLinkedList(Memory):
     def __init__(self, length: int = 61, *, no_op: bool = True, empty: float = -1.0) -> None:
         super().__init__()
         self.length = checked_count("length", length)
-        self.no_op, self.empty = no_op, empty
+        self.no_op, self.empty = checked_flag("no_op", no_op), _checked_empty(empty)
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> torch.Tensor:
         """Return empty lists, ``[batch, length, size]``."""

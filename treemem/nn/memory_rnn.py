@@ -20,7 +20,6 @@ from treemem.nn.step_cells import (
     GRUCell,
     LSTMCell,
     MemoryCell,
-    ONLSTMCell,
     StackedCells,
     StepCell,
     VanillaCell,
@@ -30,14 +29,13 @@ from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
-CellName = Literal["RNN", "GRU", "LSTM", "ONLSTM"]
+CellName = Literal["RNN", "GRU", "LSTM"]
 MemoryName = Literal["none", "stack", "queue", "deque", "superposition", "list", "register", "nondeterministic"]
 
 _CELLS: dict[CellName, Callable[[int, int], StepCell]] = {
     "RNN": VanillaCell,
     "GRU": GRUCell,
     "LSTM": LSTMCell,
-    "ONLSTM": ONLSTMCell,
 }
 _MEMORIES: dict[str, type[Memory]] = {
     "stack": NeuralStack,
@@ -54,13 +52,18 @@ def named_memories(name: MemoryName, options: Mapping[str, Any] | None = None) -
     """Return the memory of a name, made with its options; an empty list for ``"none"``.
 
     Raises:
-        RecipeError: an unknown name, or options that the memory does not have.
+        RecipeError: an unknown name, or options that the memory does not have or that do not work here.
     """
     checked_choice("memory", name, get_args(MemoryName))
     if name == "none":
         if options:
             raise RecipeError(f"memory_options {options} need a memory; set memory")
         return []
+    if name == "register" and (options or {}).get("addressing") == "reinforce":
+        raise RecipeError(
+            "addressing: reinforce needs a training loop of your own, which adds log_probability to the loss; "
+            "use soft or straight-through"
+        )
     try:
         return [_MEMORIES[name](**dict(options or {}))]
     except TypeError as error:
@@ -84,6 +87,8 @@ def named_cell(
     checked_choice("cell", cell, get_args(CellName))
     checked_count("hidden_size", hidden_size)
     checked_count("num_layers", num_layers)
+    checked_count("memory_size", memory_size)
+    checked_choice("fusion", fusion, ("early", "late"))
 
     def controller(width: int) -> StepCell:
         layers = [_CELLS[cell](*pair) for pair in pairwise([width, *[hidden_size] * num_layers])]

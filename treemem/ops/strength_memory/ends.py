@@ -11,10 +11,15 @@ End = Literal["top", "bottom"]
 
 
 def nearer_strength(strength: torch.Tensor, end: End) -> torch.Tensor:
-    """Return the strength of all items that are nearer to an end than each item, ``[batch, items]``."""
+    """Return the strength of all items that are nearer to an end than each item, ``[..., items]``."""
     if end == "bottom":
-        return strength.cumsum(1) - strength
-    return strength.flip(1).cumsum(1).flip(1) - strength
+        return strength.cumsum(-1) - strength
+    return strength.flip(-1).cumsum(-1).flip(-1) - strength
+
+
+def farther_sum(values: torch.Tensor, end: End) -> torch.Tensor:
+    """Return the sum of the values of all items that are farther from an end than each item, ``[..., items]``."""
+    return nearer_strength(values, "bottom" if end == "top" else "top")
 
 
 def popped(strength: torch.Tensor, pop: torch.Tensor, end: End) -> torch.Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from treemem.ops.strength_memory.ends import End
+from treemem.ops.strength_memory.ends import End, farther_sum
 
 
 def run_sequence(
@@ -104,7 +104,7 @@ def _gradients(
     of_weight = of_weight.mul_(pushed)
     left = (read_strength - nearer).clamp_(min=0)
     by_nearer = (own > left).to(dtype).add_((own == left).to(dtype), alpha=0.5).mul_(of_weight)  # the rest is by own
-    of_strength = of_weight.sub_(by_nearer).sub_(_farther(by_nearer.mul_(left > 0), end))
+    of_strength = of_weight.sub_(by_nearer).sub_(farther_sum(by_nearer.mul_(left > 0), end))
 
     kept = (own > 0).to(dtype)
     boundary = torch.zeros_like(kept)
@@ -112,7 +112,7 @@ def _gradients(
     nearest = reached.diagonal(dim1=0, dim2=2) if end == "top" else reached[:, :, 0]
     nearest.fill_(True)
     torch.mul(kept[1:], reached, out=boundary[1:]).mul_(pushed[:-1])
-    replaced = _farther(boundary, end)  # 1 for the items from which the boundary is farther
+    replaced = farther_sum(boundary, end)  # 1 for the items from which the boundary is farther
 
     of_push, of_pop = torch.zeros_like(pop, dtype=dtype), torch.zeros_like(pop, dtype=dtype)
     total = torch.zeros_like(kept[0])
@@ -125,9 +125,3 @@ def _gradients(
             total.mul_(kept[step]).addcmul_(replaced[step], of_boundary[:, None])
             total[:, step] = 0
     return of_push, of_pop
-
-
-def _farther(values: torch.Tensor, end: End) -> torch.Tensor:
-    """Return for each item the sum of the values of items that are farther from the end."""
-    total = values.cumsum(2)
-    return total.sub_(values) if end == "top" else total[:, :, -1:] - total

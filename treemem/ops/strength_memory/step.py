@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from treemem.ops.strength_memory.ends import End
+from treemem.ops.strength_memory.ends import End, farther_sum, nearer_strength
 
 
 class _Buffer:
@@ -62,6 +62,8 @@ def strength_step(
 ) -> tuple[StrengthState, torch.Tensor]:
     """Return the next state and what is read: :func:`popped` with the new item, and its :func:`read_weights`.
 
+    They have the precision of the state, under autocast too.
+
     Args:
         state: of the step before; it stays as it is.
         value: ``[batch, size]``.
@@ -69,12 +71,14 @@ def strength_step(
         end: where the memory pops and is read.
         read_strength: how much strength is read.
     """
+    value, push, pop = (each.to(state.items.dtype) for each in (value, push, pop))
     count, buffer = state.items.shape[1], state.buffer
     if buffer is None or buffer.filled != count or count == buffer.data.shape[1]:
         data = value.new_empty(len(value), max(8, 2 * count), value.shape[1])  # or another state has gone on from here
         data[:, :count] = state.items.detach()
         buffer = _Buffer(data, count)
-    strength, items, read = _Step.apply(state.strength, state.items, value, push, pop, buffer, end, read_strength)
+    with torch.autocast(value.device.type, enabled=False):
+        strength, items, read = _Step.apply(state.strength, state.items, value, push, pop, buffer, end, read_strength)
     return StrengthState(strength, items, buffer), read
 
 
@@ -99,12 +103,12 @@ class _Step(torch.autograd.Function):
         strength[:, count] = push
         after, pop = strength[:, :count], pop[:, None]
         nearest = count - 1 if end == "top" else 0
-        nearer = _nearer(before, end)
+        nearer = nearer_strength(before, end)
         if count:
             left_to_pop = (pop - nearer).clamp_(min=0)
             left_to_pop[:, nearest] = pop[:, 0]
             torch.sub(before, left_to_pop, out=after).clamp_(min=0)
-        left = (read_strength - _nearer(strength, end)).clamp_(min=0)
+        left = (read_strength - nearer_strength(strength, end)).clamp_(min=0)
         weight = torch.minimum(strength, left)
         ctx.set_materialize_grads(False)
         if any(ctx.needs_input_grad):
@@ -115,7 +119,7 @@ class _Step(torch.autograd.Function):
                 reached[:, nearest] = True
             boundary = (kept & reached).to(dtype)
             by_nearer = (strength > left).to(dtype).add_((strength == left).to(dtype), alpha=0.5)
-            ctx.masks = kept.to(dtype), boundary, _farther(boundary, end), by_nearer, (left > 0).to(dtype)
+            ctx.masks = kept.to(dtype), boundary, farther_sum(boundary, end), by_nearer, (left > 0).to(dtype)
             # Items that come later do not change these. The output itself would keep this step alive for ever.
             ctx.items, ctx.weight, ctx.end = items.detach(), weight, end
         return strength, items, torch.bmm(weight[:, None], items).squeeze(1)
@@ -134,21 +138,10 @@ class _Step(torch.autograd.Function):
         else:
             of_items = torch.baddbmm(of_items, ctx.weight[:, :, None], of_read[:, None])
         by_nearer = by_nearer * of_weight
-        total = of_weight - by_nearer - _farther(by_nearer * is_read, ctx.end)
+        total = of_weight - by_nearer - farther_sum(by_nearer * is_read, ctx.end)
         if of_strength is not None:
             total = total + of_strength
         old = total[:, :-1]
         of_boundary = (old * boundary).sum(1)
         before = torch.addcmul(old * kept, replaced, of_boundary[:, None])
         return before, of_items[:, :-1], of_items[:, -1], total[:, -1], -of_boundary, None, None, None
-
-
-def _nearer(strength: torch.Tensor, end: End) -> torch.Tensor:
-    """Return the strength of all items nearer to the end than each."""
-    total = strength.cumsum(1)
-    return total - strength if end == "bottom" else total[:, -1:] - total
-
-
-def _farther(values: torch.Tensor, end: End) -> torch.Tensor:
-    """Return for each item the sum of the values of items that are farther from the end."""
-    return _nearer(values, "bottom" if end == "top" else "top")
