@@ -9,9 +9,10 @@ import numpy as np
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.records import read_records
 from treemem.tasks.formal_languages.languages import BLANK, Language, Words
-from treemem.tasks.transduction.readers import FIELDS, forest_of_pairs, words_of
+from treemem.tasks.transduction.readers import FIELDS, SourceRecords, forest_of_pairs, words_of
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.tree import Tree
 
 
 def asked(language: Language, source: Words, target: Words) -> tuple[Words, Words]:
@@ -25,6 +26,14 @@ def asked(language: Language, source: Words, target: Words) -> tuple[Words, Word
         raise ParseError(f"an input of {len(source)} symbols has {places} outputs, not {len(target)}")
     before = [] if language.blanks is None else [BLANK] * len(source)
     return language.padded(source), before + target + [BLANK] * (places - len(target))
+
+
+class InputRecords(SourceRecords):
+    """Reads inputs; those that are given as trees get their blanks too."""
+
+    def checked_tree(self, tree: Tree) -> Tree:
+        symbols = [child.label for child in super().checked_tree(tree).children]
+        return self.parse(" ".join(symbol for symbol in symbols if symbol != BLANK))
 
 
 def read_forest(path: str | os.PathLike[str], language: Language, *, format: str | None = None) -> Forest:

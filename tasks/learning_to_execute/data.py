@@ -19,7 +19,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
 MAX_LENGTH = 99
-"""The group of a program's scores has two decimal places for its length."""
+"""Groups of scores are ``100 * nesting + length``, so a length has at most two digits."""
 _TARGET_SHARE = 0.75  # of the programs of a naive curriculum: the paper leaves earlier levels behind; here they stay
 Curriculum = Literal["none", "naive", "mix", "combined"]
 

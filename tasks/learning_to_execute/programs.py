@@ -160,22 +160,22 @@ class _Line:
             self.take("for", "x", "in", "range", "(")
             rounds = self.integer()
             self.take(")", ":")
-            name = self.name()
+            name = self.known_name()
             sign = 1 if self.one_of("+=", "-=") == "+=" else -1
-            self.values[name] = self.value_of(name) + sign * rounds * self.integer()
+            self.values[name] += sign * rounds * self.integer()
         self.take("")
 
-    def value_of(self, name: str) -> int:
-        if name not in self.values:
-            raise self.error(f"a variable with a value, and {name} has none")
-        return self.values[name]
+    def known_name(self) -> str:
+        if self.token.isalpha() and self.token not in self.values:
+            raise self.error(f"a variable with a value, and {self.token} has none")
+        return self.name()
 
     def expression(self) -> int:
         """A number, a name, ``(a+b)``, ``(a-b)``, ``(a*b)`` or ``(a if b<c else d)``."""
         if self.token.isdigit():
             return self.integer()
         if self.token != "(":
-            return self.value_of(self.name())
+            return self.values[self.known_name()]
         self.take("(")
         first = self.expression()
         operator = self.one_of("+", "-", "*", "if")

@@ -16,7 +16,7 @@ from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.nn.sequence_to_sequence import BETWEEN, END
 from treemem.tasks.learning_to_execute.data import MAX_LENGTH, ProgramDataOptions, make_programs
-from treemem.tasks.learning_to_execute.programs import OUTPUTS, SYMBOLS
+from treemem.tasks.learning_to_execute.programs import MAX_NESTING, OUTPUTS, SYMBOLS
 from treemem.tasks.transduction.pair_task import PairTask, Written
 from treemem.tasks.transduction.readers import read_pairs
 from treemem.trees.forest import SEQUENCE, Forest
@@ -25,7 +25,8 @@ from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-LEVEL_FIELDS = ("length", "nesting", "stage")
+LEVEL_FIELDS = {"length": MAX_LENGTH, "nesting": MAX_NESTING, "stage": MAX_LENGTH * MAX_NESTING}
+"""Of a file: a program's level, and the stage of the curriculum at which it enters; with the largest values."""
 _BASE = MAX_LENGTH + 1  # a group is _BASE * nesting + length
 
 

@@ -151,7 +151,7 @@ def make_questions(options: ReadingDataOptions, markers: Sequence[str]) -> TaskD
 
 
 def read_questions(forest: Forest, path: str, markers: Sequence[str]) -> TaskData:
-    """Return the questions of files, with the accuracy of the baselines in the card.
+    """Return the questions of files, with the accuracy of the baselines on those with an answer in the card.
 
     Args:
         forest: documents and queries, adjacent.
@@ -162,8 +162,9 @@ def read_questions(forest: Forest, path: str, markers: Sequence[str]) -> TaskDat
     parts: dict[str, list[Asked]] = {}
     label, split = forest.tree_data["label"], forest.tree_data.get("split", np.full(len(forest), "all"))
     for place in range(0, len(tokens), 2):
-        answer = markers[label[place]] if label[place] >= 0 else ""
-        parts.setdefault(str(split[place]), []).append(Asked(tokens[place], tokens[place + 1], answer))
+        if label[place] >= 0:
+            asked = Asked(tokens[place], tokens[place + 1], markers[label[place]])
+            parts.setdefault(str(split[place]), []).append(asked)
     return TaskData(forest, reading_card(f"Questions of {path}.", parts))
 
 

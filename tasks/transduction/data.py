@@ -26,7 +26,7 @@ class TransductionDataOptions:
         training_size, validation_size, test_size: numbers of pairs.
         train_lengths: the shortest and the longest source of training and validation. All lengths are equally likely
             that the kind has: of ``"bigram_flip"`` and ``"priority_sort"`` even ones, of ``"associative_recall"``
-            multiples of 4 from 12 up.
+            multiples of 4 from 12 up. A length with few sources gets fewer, because no source occurs twice.
         test_lengths: of the test.
         seed: of all choices.
         path: use the pairs of this file instead. Its field ``split`` (train, validation, test) divides them.

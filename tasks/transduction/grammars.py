@@ -209,7 +209,7 @@ def bigram_flip(length: int, alphabet: int, generator: np.random.Generator) -> P
 def associative_recall(length: int, alphabet: int, generator: np.random.Generator) -> Pair:
     """Return items of three symbols and one of them as a query, and the item that follows it (Graves et al. 2014, 4.3).
 
-    ``;`` stands before an item and ``?`` before the query, so the length is four times the number of items and one. If
+    ``;`` stands before an item and ``?`` before the query, so the length is ``4 * (items + 1)``. If
     an item occurs twice, its first place counts. At least two items are needed, so 12 symbols.
     """
     items = [_symbols(_ITEM, alphabet, generator) for _ in range(length // (_ITEM + 1) - 1)]

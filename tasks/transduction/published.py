@@ -18,11 +18,11 @@ VERDICTS: dict[str, tuple[str, ...]] = {
 """``"solved"``: kept up to twice the longest training length. One verdict for each of ``MEMORIES``."""
 
 SOLVED = 0.99
-"""The coarse accuracy at every length from which a run counts as a solution."""
+"""The coarse accuracy in every group of lengths from which a run counts as a solution."""
 
 
 def solved(records: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many runs of a study solve their test, at every length."""
+    """Return how many runs of a study solve their test, in every group of eight lengths."""
     return sum(
         all(
             (score.metrics["coarse accuracy"] or 0) >= SOLVED

@@ -79,7 +79,7 @@ def read_pairs(
     path: str | os.PathLike[str],
     words: Callable[[str, str], list[str]],
     *,
-    numbers: Sequence[str] = (),
+    numbers: Mapping[str, int] | None = None,
     format: str | None = None,
 ) -> Forest:
     """Return the pairs of a file; ``tree_data["split"]`` holds the field ``split``, if there is one.
@@ -90,18 +90,19 @@ def read_pairs(
     Args:
         path: a file with the fields ``source`` and ``target``, or of lines ``SOURCE<TAB>TARGET``.
         words: returns the symbols of a text; its second argument is ``"source"`` or ``"target"``.
-        numbers: fields with a whole number of each pair, for ``tree_data``; 0 if a record does not have it.
+        numbers: fields with a whole number of each pair, for ``tree_data``, and the largest that it may be; 0 if a
+            record does not have it.
         format: as :func:`~treemem.records.read_records` takes it.
 
     Raises:
         RecipeError: there is no such file, or no pair in it.
-        ParseError: a record without a source or a target, or with an unknown split; with its line.
+        ParseError: a record without a source or a target, or with an unknown split or a wrong number; with its line.
         VocabularyError: an unknown symbol; with its line.
     """
     examples: list[list[list[str]]] = []
     sides: tuple[str, ...] = FIELDS
     splits, name = [], os.fspath(path)
-    values: dict[str, list[int]] = {each: [] for each in numbers}
+    values: dict[str, list[int]] = {each: [] for each in numbers or {}}
     for record in read_records(path, format=format, text_fields=FIELDS, one_of=FIELDS):
         if not examples and record.fields.get("target") is None:
             sides = FIELDS[:1]
@@ -109,7 +110,7 @@ def read_pairs(
             examples.append([words(text_of(record.fields, [side]), side) for side in sides])
             splits.append(split_of(record.fields))
             for each, column in values.items():
-                column.append(int(record.fields.get(each) or 0))
+                column.append(_whole_number(each, record.fields.get(each), (numbers or {})[each]))
         except (ParseError, VocabularyError) as error:
             raise error.at(record.line, name) from error
     if not examples:
@@ -117,9 +118,16 @@ def read_pairs(
     if sides == FIELDS:
         forest = forest_of_pairs([(source, target) for source, target in examples])
     else:
-        forest = Forest.from_trees([Tree(SEQUENCE, [Tree(word) for word in source]) for (source,) in examples])
+        forest = Forest.from_sequences([source for (source,) in examples])
     split = {"split": np.array(splits)} if any(splits) else {}
     return forest.with_data(tree_data={**split, **{each: np.array(column) for each, column in values.items()}})
+
+
+def _whole_number(name: str, value: object, largest: int) -> int:
+    text = "0" if value is None or value == "" else str(value)
+    if not text.isdecimal() or int(text) > largest:
+        raise ParseError(f"{name} is {text!r}", text, 0, f"a whole number from 0 to {largest}")
+    return int(text)
 
 
 @dataclass

@@ -211,9 +211,11 @@ def test_a_network_is_trained_saved_and_predicts(tmp_path: Path) -> None:
     task = FormalLanguages("stack_manipulation")
     options = TrainingOptions(epochs=2, batch_size=8, learning_rate=0.01, sort_by_length=True, threads=1)
     result = fit(task, NETWORK, task.make_data(SMALL), options, output=tmp_path / "run")
-    answers = treemem.load(tmp_path / "run").predict(["0 1 pop", "1"])
+    model = treemem.load(tmp_path / "run")
+    answers = model.predict(["0 1 pop", "1"])
     assert answers == result.model.predict(["0 1 pop", "1"])
     assert all({*answer.split()} <= {"0", "1", END} for answer in answers)
+    assert model.predict([Tree("Sequence", [Tree("0"), Tree("1"), Tree("pop")]), task.parse("1")]) == answers
     (tmp_path / "inputs.txt").write_text("0 1 pop\n1\n")
     assert result.model.predict(task.read_examples(tmp_path / "inputs.txt")) == answers
 

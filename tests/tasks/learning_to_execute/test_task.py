@@ -65,12 +65,12 @@ def test_the_published_programs(program: str) -> None:
     ("program", "problem"),
     [
         ("", "line 1: this is no line of a program; expected 'print'"),
-        ("a=3\nprint(b)", "line 2.*expected a variable with a value, and b has none"),
+        ("a=3\nprint(b)", "line 2, column 7: .*expected a variable with a value, and b has none"),
         ("print((1/2))", r"expected a number, a name or an operator"),
         ("print((1+2)", r"expected '\)'"),
         ("print(3)\nprint(4)", "line 1, column 1: .* expected a variable, which is a letter"),
         ("__import__('os')", "expected"),
-        ("for x in range(3):a+=1\nprint(a)", "a has none"),
+        ("for x in range(3):a+=1\nprint(a)", "line 1, column 19: .*a has none"),
         ("print((1 if 2=3 else 4))", "expected one of < >"),
     ],
 )
@@ -170,6 +170,12 @@ def test_programs_are_read_back_from_files(tmp_path: Path) -> None:
         task.read_examples(tmp_path / "wrong.txt")
     with pytest.raises(ParseError, match="the source is empty"):
         task.parse("")
+    for length in ("three", "2.5", 150):
+        write_records(tmp_path / "level.jsonl", [{"source": "print((3*4))", "target": "12", "length": length}])
+        with pytest.raises(
+            ParseError, match=rf"level.jsonl, line 1.*length is '{length}'; .*a whole number from 0 to 99"
+        ):
+            task.read_examples(tmp_path / "level.jsonl")
 
 
 def test_a_network_is_trained_by_stages_saved_and_predicts(tmp_path: Path) -> None:

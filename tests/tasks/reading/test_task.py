@@ -141,6 +141,9 @@ def test_files_of_a_user(tmp_path: Path) -> None:
     assert "was" not in task.vocabulary.leaves
     assert "| train | 1 | 0.0 | 0.0 | 100.0 |" in data.card
     assert [task.group_name(int(group)) for group in task.examples(data.forest).group] == ["9-16"] * 3
+    unanswered = {name: value for name, value in RECORDS[0].items() if name != "answer"}
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*RECORDS, unanswered]))
+    assert task.make_data(ReadingDataOptions()).card == data.card
 
 
 def test_the_published_form(tmp_path: Path) -> None:
