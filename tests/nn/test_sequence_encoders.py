@@ -20,6 +20,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.nn.word_vectors import WordVectors
 from treemem.runs import TrainingOptions, fit
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -118,6 +119,24 @@ def test_features_of_nodes_are_refused(network: NetworkConfig) -> None:
     batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=3), VOCABULARY)
     with pytest.raises(GraphError, match="reads tokens, not features of nodes; use a tree network"):
         make(network)(batch, torch.zeros(batch.num_nodes, 2))
+
+
+def test_given_vectors_of_words_choose_trees_and_predict_tokens() -> None:
+    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=4, size=9), VOCABULARY)
+    likely = []
+    for seed in range(2):
+        torch.manual_seed(0)
+        encoder = treemem.nn.DisjointTreeLSTM(6, VOCABULARY, form="leaves")
+        draw = torch.Generator().manual_seed(seed)
+        WordVectors.put_into(encoder, torch.randn(encoder.embedding.num_embeddings, 5, generator=draw))
+        likely.append(encoder(batch).trace["log_probability"])
+    assert not torch.equal(*likely)
+    model = treemem.nn.PRPN(6, VOCABULARY, form="leaves").eval()
+    expected = model(batch).outputs.shape
+    WordVectors.put_into(model, torch.randn(model.embedding.num_embeddings, 5))
+    assert model(batch).outputs.shape == expected
+    with pytest.raises(RecipeError, match="PRPN predicts tokens with the vectors that it reads"):
+        model.read_features(5)
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=str)

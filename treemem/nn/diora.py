@@ -67,7 +67,7 @@ class DIORA(SequenceEncoder):
     or inside ``h`` without an outside pass. The induced tree has the largest sum of ``s_k`` over its splits (CKY).
 
     All weights start from the standard normal distribution, as the authors have it. Their embeddings are given and
-    fixed. Time and memory for a step grow with the cube and the square of the length.
+    fixed. Time for a step grows with the cube of the length, memory with its square, and with a trace with its cube.
 
     The trace has ``"joined"``, ``[sequences, longest]``: how many tokens the constituent of the induced tree has that
     is split before the token; 0 at the first token, NaN if the encoding is not finite.
@@ -193,7 +193,7 @@ class DIORA(SequenceEncoder):
         present = within(to_device(on_cpu, inputs.device), inputs.shape[1])
         with torch.autocast(inputs.device.type, enabled=False):
             leaves = self.leaves(inputs.masked_fill(~present[:, :, None], 0).to(self.leaf_map.weight.dtype))
-            charts = inside_outside(leaves, on_cpu, self.weights(), engine=self.engine)
+            charts = inside_outside(leaves, on_cpu, self.weights(), engine=self.engine, splits=trace)
             longest, rows = inputs.shape[1], torch.arange(len(on_cpu), device=inputs.device)
             from_first = charts.inside.h[0] if longest else leaves.new_zeros(1, len(on_cpu), self.hidden_size)
             encoding = from_first[to_device(on_cpu, inputs.device), rows]

@@ -50,7 +50,8 @@ class DisjointTreeLSTM(SequenceEncoder):
 
     The parser composes every two adjacent nodes, chooses one of the compositions, and puts it in the place of its two
     nodes, until one is left. It chooses from ``softmax(q . h)``: in training a sample, in evaluation the likeliest. The
-    encoding is ``h`` of the root of the composition, 0 for an empty sequence.
+    encoding is ``h`` of the root of the composition, 0 for an empty sequence. The parser has its own vectors of tokens.
+    If vectors or features are given in their place, it reads those of the composition, without gradients.
 
     The loss of the task trains the composition. The parser learns by proximal policy optimisation from the likelihood
     of the correct answer, compared with that of the likeliest tree; see
@@ -143,7 +144,9 @@ class DisjointTreeLSTM(SequenceEncoder):
         return self.parser.parameters()
 
     def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
-        """Return the parser's vectors of the tokens of a batch."""
+        """Return the parser's vectors of the tokens of a batch; none if vectors or features were given."""
+        if not isinstance(self.embedding, torch.nn.Embedding):
+            return {}
         tokens, _ = self.tokens(batch)
         return {"parser_inputs": self.parser.embedding(to_device(tokens, self.embedding.weight.device))}
 

@@ -62,7 +62,7 @@ class SPINN(TransitionEncoder):
     of the composition, from 1, that joins the constituent that begins at a token with what is before it; 0 at the
     first token. With a tracker it also has, ``[sequences, steps]``, ``"log_probability"`` of what was done, and
     ``"free"``: 1 where both transitions were possible. In training with ``"reinforced"`` these two are always there,
-    and with ``baseline="value"`` the predictions ``"value"``, ``[sequences]``.
+    and with ``baseline="value"`` the predictions ``"value"``, ``[sequences]``; with ``reward="accuracy"`` as logits.
 
     Args:
         hidden_size: width of ``h``.

@@ -27,8 +27,8 @@ class Muon(torch.optim.Optimizer):
         O = orthogonalised((1 - momentum) * G + momentum * M)
 
     The factor before ``O`` gives updates the size of those of AdamW (Liu et al. 2025), so that one rate fits both.
-    ``torch.optim.Muon`` has the same steps, but it orthogonalises in bfloat16, which is slow on CPUs, and takes one
-    matrix at a time.
+    ``torch.optim.Muon`` has the same steps, but it orthogonalises in bfloat16, which is slow on CPUs, and takes no
+    parameters with blocks or of three dimensions.
 
     A matrix or block whose gradient is 0, such as the map of a kind that the batch does not have, changes only by its
     weight decay. Otherwise its old momentum, once orthogonalised, would move it at full speed.

@@ -19,13 +19,15 @@ from treemem.ops.diora.weights import SHORTEST, Chart, Charts, DIORAWeights, MLP
 from treemem.ops.second_derivative import without_second_derivative
 
 
-def fused_inside_outside(leaves: torch.Tensor, lengths: torch.Tensor, weights: DIORAWeights) -> Charts:
+def fused_inside_outside(
+    leaves: torch.Tensor, lengths: torch.Tensor, weights: DIORAWeights, *, splits: bool = True
+) -> Charts:
     """Run both passes; see :func:`treemem.ops.diora.inside_outside`."""
     if not leaves.shape[2]:
         inside = empty_chart(leaves)
         return Charts(inside, None if weights.outside is None else inside, inside.score[:, :, None])
     parts = 1 if isinstance(weights.inside.cell, MLPWeights) else 2  # an MLP has no c
-    *found, scores = _Inside.apply(*_in_parts(leaves, parts), *_tensors(weights.inside))
+    *found, scores = _Inside.apply(splits, *_in_parts(leaves, parts), *_tensors(weights.inside))
     inside = Chart(*found)
     if weights.outside is None:
         return Charts(_whole(inside), None, scores)
@@ -225,6 +227,7 @@ class _Inside(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        splits: bool,
         leaf_h: torch.Tensor,
         leaf_c: torch.Tensor,
         left: torch.Tensor,
@@ -238,7 +241,7 @@ class _Inside(torch.autograd.Function):
         chart = Chart(*(leaf_h.new_zeros(*spans, *size) for size in ((leaf_h.shape[2],), (leaf_c.shape[2],), ())))
         query = torch.zeros_like(chart.h)
         of_left, of_right = (leaf_h.new_zeros(*spans, len(bias)) for _ in range(2))
-        scores = leaf_h.new_zeros(longest, longest + 1, longest, sequences)
+        scores = leaf_h.new_zeros(longest, longest + 1, longest if splits else 0, sequences)
         kept = _Kept()
         for size in range(1, longest + 1):
             if size == 1:
@@ -248,7 +251,8 @@ class _Inside(torch.autograd.Function):
                 found = _composed(read, _parts(chart, query, size), output, None)
                 h, c, own = found.means
                 spans_of(chart.score, size).copy_(own)
-                spans_of(scores, size)[:, 1:size].copy_(found.scores)
+                if splits:
+                    spans_of(scores, size)[:, 1:size].copy_(found.scores)
                 if any(ctx.needs_input_grad):
                     kept.add(size, found)
             for whole, part in ((chart.h, h), (chart.c, c), (query, h @ score), (of_left, h @ left)):
@@ -288,7 +292,7 @@ class _Inside(torch.autograd.Function):
         of_leaves = (spans_of(each, 1).transpose(0, 1) for each in own[:2])
         of_weights = [_outer(chart.h, each) for each in (own_left, own_right, own_query)]
         of_weights.insert(2, own_right.sum((0, 1, 2)))
-        return tuple(without_second_derivative([*of_leaves, *of_weights, *own_output]))
+        return None, *without_second_derivative([*of_leaves, *of_weights, *own_output])
 
 
 def _outer(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,12 @@ DIORAEngine = Literal["auto", "fused", "naive"]
 
 
 def inside_outside(
-    leaves: torch.Tensor, lengths: torch.Tensor, weights: DIORAWeights, *, engine: DIORAEngine = "auto"
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: DIORAWeights,
+    *,
+    engine: DIORAEngine = "auto",
+    splits: bool = True,
 ) -> Charts:
     """Run both passes over sequences, each as if it were alone.
 
@@ -25,12 +30,13 @@ def inside_outside(
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
         weights: above the leaves.
         engine: ``"fused"`` (``"auto"``), all spans of a size at once, or ``"naive"``, span by span.
+        splits: whether to keep the scores of all splits, which take memory for the cube of the length.
 
     Raises:
         RecipeError: an unknown engine.
     """
     if checked_choice("engine", engine, get_args(DIORAEngine)) != "naive" or not len(lengths):
-        return fused_inside_outside(leaves, lengths, weights)
+        return fused_inside_outside(leaves, lengths, weights, splits=splits)
     longest = leaves.shape[2]
     parts = [naive_inside_outside(leaves[:, row, :length], weights) for row, length in enumerate(lengths.tolist())]
 

@@ -79,7 +79,7 @@ class Charts(NamedTuple):
         inside: spans beyond the end of a shorter sequence have any finite content.
         outside: 0 beyond the end of a shorter sequence; None without an outside pass.
         scores: of the split ``[i, i + k]``, ``[i + k, j]`` at ``[i, j, k]``, ``[longest, longest + 1, longest,
-            sequences]``, without gradients; content as of ``inside``.
+            sequences]``, without gradients; content as of ``inside``. Empty if it was not asked for.
     """
 
     inside: Chart
