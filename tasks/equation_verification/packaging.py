@@ -87,7 +87,9 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
         for score in [recorded_scores(record, name)[-1]]
     ]
     read_out = record["task"]["read_out"]
-    near = " It often calls two numbers equal that are near each other." if read_out == "values" else ""
+    near = (
+        " It may call two numbers equal that are near each other, above all large ones." if read_out == "values" else ""
+    )
     by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
     defaults = asdict(TrainingOptions())
     training = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.encodings import root_encodings
@@ -16,23 +17,28 @@ from treemem.nn.resettable import Resettable
 NUM_POINTS = 12
 """At how many points a network learns the values of expressions."""
 
-_WIDTH = 64
+_WIDTH = 128
 _FIRST_BIAS = 2.0
 _FIRST_WEIGHT = 6.0  # of all points together
-_FIRST_SHARPNESS = 2.0
+_FIRST_SHARPNESS = 0.5
+_LEAST_ERROR = 0.02
+"""That a network expects of itself; the difference of the ``asinh`` of 50 and 51."""
 
 
 class ValueHead(Resettable):
     """Predict whether two trees are equal from their encodings and from the values that these hold.
 
-    A decoder with one hidden layer reads two numbers for each of ``K`` points from an encoding ``h``: ``v(h)_k``, the
-    ``asinh`` of the value of the expression there, and the logit of ``p(h)_k``, the probability that it has one. The
-    decoder learns from the values of all subexpressions (:mod:`treemem.tasks.equation_verification.values`). The score
-    is that of the cosine, less the distances at the points where both sides have a value::
+    A decoder with one hidden layer reads three numbers for each of ``K`` points from an encoding ``h``: ``v(h)_k``, the
+    ``asinh`` of the value of the expression there; ``e(h)_k``, the error that it expects ``v(h)_k`` to have; and the
+    logit of ``p(h)_k``, the probability that the expression has a value. It learns from the values of all
+    subexpressions (:mod:`treemem.tasks.equation_verification.values`). The score is that of the cosine, less the
+    distances at the points where both sides have a value, in units of the expected errors::
 
-        z = scale * cos(l, r) + bias - sum_k w_k * p(l)_k * p(r)_k * tanh(s_k * |v(l)_k - v(r)_k|)
+        z = scale * cos(l, r) + bias - sum_k w_k * p(l)_k * p(r)_k * tanh(s_k * d_k)
+        d_k = |v(l)_k - v(r)_k| / (e(l)_k + e(r)_k)
 
-    ``w`` and ``s`` are learned.
+    ``w`` and ``s`` are learned. So a network can tell near numbers apart if it knows them well, and where it is unsure
+    even a large distance says little. Expected errors that depend on the input are those of Nix & Weigend (1994).
 
     Args:
         hidden_size: width of an encoding.
@@ -51,7 +57,7 @@ class ValueHead(Resettable):
         super().__init__()
         self.equality = EqualityHead("cosine")
         self.hidden = nn.Linear(hidden_size, _WIDTH)
-        self.decoded = nn.Linear(_WIDTH, 2 * num_points)
+        self.decoded = nn.Linear(_WIDTH, 3 * num_points)
         self.weight, self.log_sharpness = (nn.Parameter(torch.empty(num_points)) for _ in range(2))
         self.reset_parameters()
 
@@ -62,15 +68,15 @@ class ValueHead(Resettable):
         nn.init.constant_(self.weight, _FIRST_WEIGHT / len(self.weight))
         nn.init.constant_(self.log_sharpness, math.log(_FIRST_SHARPNESS))
 
-    def decode(self, encodings: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``v`` and the logits of ``p``, each ``[..., K]``, in single precision at least.
+    def decode(self, encodings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ``v``, ``e`` and the logits of ``p``, each ``[..., K]``, in single precision at least.
 
         Args:
             encodings: ``[..., hidden_size]``.
         """
         decoded = self.decoded(torch.relu(self.hidden(encodings)))
-        value, logit = (decoded if decoded.dtype == torch.float64 else decoded.float()).chunk(2, -1)
-        return value, logit
+        value, error, logit = (decoded if decoded.dtype == torch.float64 else decoded.float()).chunk(3, -1)
+        return value, _LEAST_ERROR + functional.softplus(error), logit
 
     def forward(self, encodings: Tensor | EncoderOutput) -> Tensor:
         """The scores ``z``, ``[examples]``.
@@ -82,7 +88,7 @@ class ValueHead(Resettable):
             GraphError: the examples are no pairs, or encodings of another width.
         """
         sides = root_encodings(encodings, 2, self.hidden.in_features)
-        value, logit = self.decode(sides)
+        value, error, logit = self.decode(sides)
         both = torch.sigmoid(logit).prod(1)
-        distance = torch.tanh(self.log_sharpness.exp() * (value[:, 0] - value[:, 1]).abs())
+        distance = torch.tanh(self.log_sharpness.exp() * (value[:, 0] - value[:, 1]).abs() / error.sum(1))
         return self.equality(sides) - (both * distance) @ self.weight

@@ -16,14 +16,18 @@ from treemem.task import ModelOutput
 from treemem.tasks.equation_verification.value_head import ValueHead
 
 _BETA = 0.1
+_WEIGHT_OF_ERROR = 0.02
 _WEIGHT_OF_PRESENCE = 0.2
 
 
 class ValueLearner(Learner):
     """Trains a :class:`.ValueHead` with the values of all subexpressions; any other head as usual.
 
-    The auxiliary loss ``"values"`` is a mean over nodes and points: the smooth L1 loss (``beta=0.1``) of ``v`` where
-    the expression has a value, and 0.2 times the cross-entropy of whether it has one.
+    The auxiliary loss ``"values"`` is a mean over nodes and points of three losses: where the expression has a value,
+    the smooth L1 loss (``beta=0.1``) of ``v``, and 0.02 times the negative log-likelihood of a Laplace distribution
+    whose mean absolute deviation is ``e``, ``|v - value| / e + log e``; and 0.2 times the cross-entropy of whether the
+    expression has a value. The likelihood trains ``e`` alone: it holds ``|v - value|`` fixed, because the mean learns
+    badly from a likelihood whose width is learned too (Seitzer et al. 2022).
     """
 
     def auxiliary_losses(self, output: ModelOutput, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
@@ -41,10 +45,12 @@ class ValueLearner(Learner):
             )
         schedule = batch.schedule
         with self.fabric.autocast():
-            value, logit = head.decode(output.encoded.outputs.index_select(0, schedule.node_of_row))
+            value, error, logit = head.decode(output.encoded.outputs.index_select(0, schedule.node_of_row))
         is_there = ~target.isnan()
-        error = functional.smooth_l1_loss(value, target.where(is_there, value.detach()), reduction="none", beta=_BETA)
+        known = target.where(is_there, value.detach())
+        distance = functional.smooth_l1_loss(value, known, reduction="none", beta=_BETA)
+        likelihood = ((value.detach() - known).abs() / error + error.log()) * is_there
         presence = functional.binary_cross_entropy_with_logits(logit, is_there.to(logit.dtype), reduction="none")
-        nodes = error.new_zeros(len(error)).index_add_(0, schedule.row_of_node, error.new_ones(schedule.num_nodes))
-        of_row = (error + _WEIGHT_OF_PRESENCE * presence).sum(1)
+        nodes = value.new_zeros(len(value)).index_add_(0, schedule.row_of_node, value.new_ones(schedule.num_nodes))
+        of_row = (distance + _WEIGHT_OF_ERROR * likelihood + _WEIGHT_OF_PRESENCE * presence).sum(1)
         return SumCount(nodes @ of_row, float(schedule.num_nodes * target.shape[1]))

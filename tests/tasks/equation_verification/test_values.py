@@ -100,18 +100,18 @@ def test_the_targets_of_a_batch_are_the_values_of_its_rows(share_subtrees: bool)
     assert "values" not in examples.known_targets(batch)
 
 
-def test_the_score_is_the_similarity_less_the_distances_of_the_values() -> None:
+def test_the_score_is_the_similarity_less_the_distances_in_units_of_the_expected_errors() -> None:
     head = ValueHead(4, num_points=3).double()
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.copy_(torch.randn_like(parameter))
     left, right = encodings = torch.randn(2, 4, dtype=torch.float64)
-    (of_left, logit_left), (of_right, logit_right) = head.decode(left), head.decode(right)
+    (of_left, error_left, logit_left), (of_right, error_right, logit_right) = head.decode(left), head.decode(right)
     score = head.equality.scale * torch.cosine_similarity(left, right, dim=0) + head.equality.bias
     for point in range(3):
         both = logit_left[point].sigmoid() * logit_right[point].sigmoid()
-        sharpness = head.log_sharpness[point].exp()
-        score = score - head.weight[point] * both * torch.tanh(sharpness * (of_left[point] - of_right[point]).abs())
+        distance = (of_left[point] - of_right[point]).abs() / (error_left[point] + error_right[point])
+        score = score - head.weight[point] * both * torch.tanh(head.log_sharpness[point].exp() * distance)
     torch.testing.assert_close(head(encodings[None]), score)
     with pytest.raises(GraphError, match="2 trees per example"):
         head(encodings[:1][None])
@@ -134,9 +134,10 @@ def test_the_loss_is_a_mean_over_all_nodes_and_points() -> None:
     head = trained.model.head
     errors = []
     for state, row in zip(trained.model.encoder(batch).outputs, batch.schedule.row_of_node, strict=True):
-        for value, logit, target in zip(*head.decode(state), targets["values"][row], strict=True):
+        for value, expected, logit, target in zip(*head.decode(state), targets["values"][row], strict=True):
             off = (value - target).abs()
-            error = torch.zeros(()) if target.isnan() else 5 * off**2 if off < 0.1 else off - 0.05
+            smooth = 5 * off**2 if off < 0.1 else off - 0.05
+            error = torch.zeros(()) if target.isnan() else smooth + 0.02 * (off / expected + expected.log())
             errors.append(error - 0.2 * functional.logsigmoid(-logit if target.isnan() else logit))
     assert found.count == len(errors) == batch.num_nodes * NUM_POINTS
     torch.testing.assert_close(found.mean, torch.stack(errors).mean())
@@ -144,6 +145,25 @@ def test_the_loss_is_a_mean_over_all_nodes_and_points() -> None:
     gradients = [weight.grad for weight in trained.model.encoder.parameters() if weight.grad is not None]
     assert len(gradients) == 5
     assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients)
+
+
+def test_values_do_not_learn_from_the_likelihood_of_the_errors() -> None:
+    examples = TASK.examples(forest(TEXTS, [1, 0, 0]))
+    (batch,) = examples.loader(TASK.vocabulary).batches()
+    trained = learner()
+    targets = examples.batch_targets(batch)
+    weight = trained.model.head.decoded.weight
+    with torch.no_grad():
+        weight[NUM_POINTS : 2 * NUM_POINTS] = 0
+    gradients = []
+    for error in (0.1, 10.0):
+        with torch.no_grad():
+            trained.model.head.decoded.bias[NUM_POINTS : 2 * NUM_POINTS] = error
+        (gradient,) = torch.autograd.grad(trained.losses(batch, targets)["values"].mean, weight)
+        gradients.append(gradient)
+    small, large = gradients
+    assert torch.equal(small[:NUM_POINTS], large[:NUM_POINTS])
+    assert not torch.equal(small[NUM_POINTS : 2 * NUM_POINTS], large[NUM_POINTS : 2 * NUM_POINTS])
 
 
 def test_the_loss_does_not_depend_on_shared_subtrees_or_on_how_a_batch_is_divided() -> None:
