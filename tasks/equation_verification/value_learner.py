@@ -26,8 +26,8 @@ class ValueLearner(Learner):
     The auxiliary loss ``"values"`` is a mean over nodes and points of three losses: where the expression has a value,
     the smooth L1 loss (``beta=0.1``) of ``v``, and 0.02 times the negative log-likelihood of a Laplace distribution
     whose mean absolute deviation is ``e``, ``|v - value| / e + log e``; and 0.2 times the cross-entropy of whether the
-    expression has a value. The likelihood trains ``e`` alone: it holds ``|v - value|`` fixed, because the mean learns
-    badly from a likelihood whose width is learned too (Seitzer et al. 2022).
+    expression has a value. The likelihood has no gradient by ``v``, because a mean learns badly from a likelihood whose
+    width is learned too (Seitzer et al. 2022).
     """
 
     def auxiliary_losses(self, output: ModelOutput, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
