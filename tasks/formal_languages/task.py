@@ -35,7 +35,10 @@ BIN = 20
 
 def _networks() -> dict[str, NetworkConfig]:
     cells: dict[str, dict[str, Any]] = {"LSTM": {}, "GRU": {"cell": "GRU"}, "RNN": {"cell": "RNN"}}
-    deep = {"superposition": {"memory_options": {"depth": 150, "empty": 0}}, "list": {"memory_options": {"length": 301}}}
+    deep = {
+        "superposition": {"memory_options": {"depth": 150, "empty": 0}},
+        "list": {"memory_options": {"length": 301}},
+    }
     found = {
         cell if memory == "none" else f"{cell}+{memory}": NetworkConfig(
             "MemoryRNN",
