@@ -117,8 +117,6 @@ LAYERS = [
     (DisjointTreeLSTM, {"policy_updates": 0}, "policy_updates must be at least 1, not 0"),
     (DisjointTreeLSTM, {"policy_rate": 0}, "policy_rate must be above 0, not 0"),
     (MemoryRNN, {"cell": "ONLSTM"}, "cell='ONLSTM' is none of RNN, GRU, LSTM"),
-    (MemoryRNN, {"memory": "none", "memory_size": "8"}, "memory_size must be a whole number, not '8'"),
-    (MemoryRNN, {"memory": "none", "fusion": "lte"}, "fusion='lte' is none of early, late"),
     (MemoryRNN, {"memory_options": {"read_strength": -1}}, "read_strength must be above 0, not -1"),
     (MemoryRNN, {"memory": "superposition", "memory_options": {"depth": 2, "top_k": 3}}, "top_k=3 reads more rows"),
     (MemoryRNN, {"memory": "superposition", "memory_options": {"empty": "a"}}, "empty must be a number, not 'a'"),

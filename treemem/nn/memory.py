@@ -126,7 +126,7 @@ def _check_step(stored: torch.Tensor, value: torch.Tensor, *actions: torch.Tenso
 
 
 def _checked_empty(value: object) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not isinstance(value, Real):
         raise RecipeError(f"empty must be a number, not {value!r}")
     return float(value)
 

@@ -87,8 +87,6 @@ def named_cell(
     checked_choice("cell", cell, get_args(CellName))
     checked_count("hidden_size", hidden_size)
     checked_count("num_layers", num_layers)
-    checked_count("memory_size", memory_size)
-    checked_choice("fusion", fusion, ("early", "late"))
 
     def controller(width: int) -> StepCell:
         layers = [_CELLS[cell](*pair) for pair in pairwise([width, *[hidden_size] * num_layers])]

@@ -143,7 +143,9 @@ def test_files_of_a_user(tmp_path: Path) -> None:
     assert [task.group_name(int(group)) for group in task.examples(data.forest).group] == ["9-16"] * 3
     unanswered = {name: value for name, value in RECORDS[0].items() if name != "answer"}
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*RECORDS, unanswered]))
-    assert task.make_data(ReadingDataOptions()).card == data.card
+    again = Reading(str(tmp_path / "own.jsonl"), num_entities=5, least_count=1).make_data(ReadingDataOptions())
+    assert len(again.forest) == len(data.forest) + 2
+    assert again.card == data.card
 
 
 def test_the_published_form(tmp_path: Path) -> None:
