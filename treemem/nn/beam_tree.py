@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Literal, get_args
 
@@ -11,26 +10,22 @@ import torch
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
-from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.gated_cell import GatedCell, Leaves
+from treemem.nn.joining_encoder import JoiningEncoder
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
-from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.sequence_lengths import checked_lengths, within
-from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 TopK = Literal["plain", "onesoft"]
 
 
-class BeamTreeEncoder(SequenceEncoder):
+class BeamTreeEncoder(JoiningEncoder):
     """What the networks with a beam have in common; subclasses have a ``score`` of pairs.
 
     Args: see :class:`EfficientBeamTreeGRC`.
@@ -61,12 +56,6 @@ class BeamTreeEncoder(SequenceEncoder):
         self.leaves = Leaves(self.embedding_size, hidden_size)
         self.cell = GatedCell(hidden_size)
 
-    can_induce_trees = True
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
-
     def weights(self) -> BeamTreeWeights:
         """The weights above the leaves, as the operation takes them."""
         raise NotImplementedError
@@ -92,16 +81,6 @@ class BeamTreeEncoder(SequenceEncoder):
                 trace=trace,
             )
         return SequenceOutput(found.encoding, leaves, {} if found.joined is None else {"joined": found.joined})
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the likeliest tree of the beam over each sequence, without noise and dropout.
-
-        Raises:
-            GraphError: a batch made from a graph, or probabilities that are not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
 class EfficientBeamTreeGRC(BeamTreeEncoder):

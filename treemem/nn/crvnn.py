@@ -13,11 +13,10 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag,
 from treemem.data.sum_count import SumCount
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
-from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.gated_cell import GatedCell
+from treemem.nn.joining_encoder import JoiningEncoder
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
 from treemem.ops.crvnn import (
     CRvNNEngine,
@@ -28,14 +27,11 @@ from treemem.ops.crvnn import (
 )
 from treemem.ops.gated_recursive import CellActivation
 from treemem.ops.sequence_lengths import checked_lengths, within
-from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 
-class CRvNN(SequenceEncoder):
+class CRvNN(JoiningEncoder):
     """The continuous recursive network (Ray Chowdhury and Caragea 2021), whose tokens give way to each other softly.
 
     Each position has a state ``s`` and an existence ``e``, at first ``LN(W v + b)`` and 1. Positions are the tokens
@@ -174,15 +170,9 @@ class CRvNN(SequenceEncoder):
                 torch.nn.init.xavier_uniform_(module.weight)
                 torch.nn.init.zeros_(module.bias)
 
-    can_induce_trees = True
-
     @property
     def auxiliary_loss_weights(self) -> Mapping[str, float]:
         return {"halt": 0.01}
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
 
     def weights(self) -> CRvNNWeights:
         """The weights above the leaves, and the options, as the operation takes them."""
@@ -223,16 +213,6 @@ class CRvNN(SequenceEncoder):
         joined = functional.pad(found.existence, (1, 0))[:, : inputs.shape[1]].masked_fill(~present[:, :, 0], 0)
         joined = joined.masked_fill(~found.encoding.detach().isfinite().all(1, keepdim=True), torch.nan)
         return SequenceOutput(found.encoding, found.states, {"joined": joined}, {"halt": halt})
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the tree that splits each sequence where a token gives way last, without dropout.
-
-        Raises:
-            GraphError: a batch made from a graph, or an encoding that is not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
 class _Vectors(torch.nn.Module):

@@ -13,10 +13,9 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.joining_encoder import JoiningEncoder
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.diora import (
     DIORAEngine,
@@ -30,15 +29,13 @@ from treemem.ops.diora import (
 )
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 Composition = Literal["tree_lstm", "mlp"]
 
 
-class DIORA(SequenceEncoder):
+class DIORA(JoiningEncoder):
     """Deep inside-outside recursive autoencoder (Drozdov et al. 2019): a mean over all binary trees of a sequence.
 
     The inside pass gives each span ``(i, j)`` a vector ``h``, a cell ``c`` and a score ``s``, from its two parts and
@@ -137,8 +134,6 @@ class DIORA(SequenceEncoder):
             if not name.startswith("embedding."):
                 torch.nn.init.normal_(parameter)
 
-    can_induce_trees = True
-
     @property
     def auxiliary_loss_weights(self) -> Mapping[str, float]:
         return {"reconstruction": 1.0} if self.reconstructs else {}
@@ -147,10 +142,6 @@ class DIORA(SequenceEncoder):
     def reconstructs(self) -> bool:
         """Whether training has a loss of reconstruction: there is an outside pass, and tokens are read."""
         return self.outside is not None and self.feature_size is None
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
 
     def weights(self) -> DIORAWeights:
         """The weights above the leaves, as the operation takes them."""
@@ -223,16 +214,6 @@ class DIORA(SequenceEncoder):
         drawn = torch.randint(known, (self.negatives,), device=tokens.device)
         own, others = (self.embedding(each).to(projected.dtype) for each in (tokens, drawn))
         return SumCount(margin_loss(projected, own, others), len(tokens))
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the tree of each sequence whose splits have the largest sum of scores, without dropout.
-
-        Raises:
-            GraphError: a batch made from a graph, or an encoding that is not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
 def margin_loss(projected: torch.Tensor, own: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -11,10 +11,9 @@ import torch
 from treemem.checked_options import checked_choice, checked_count, checked_scale
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.joining_encoder import JoiningEncoder
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.affine import Affine, linear
 from treemem.ops.choices import gumbel_noise
@@ -30,15 +29,13 @@ from treemem.ops.disjoint_tree_lstm import (
 from treemem.ops.pair_by_pair import joining_steps, joins_of
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 DisjointLeaf = Literal["linear", "lstm"]
 
 
-class DisjointTreeLSTM(SequenceEncoder):
+class DisjointTreeLSTM(JoiningEncoder):
     """The network of Havrylov et al. 2019: a parser chooses the tree, and a Tree-LSTM of its own composes it.
 
     Both have vectors of the tokens, leaves and a cell of their own. Leaves are ``h, c = tanh(W e + b)`` of the token's
@@ -132,12 +129,7 @@ class DisjointTreeLSTM(SequenceEncoder):
             self.embedding.num_embeddings, self.embedding_size, hidden_size, parser_leaf == "lstm", embedding_bound
         )
 
-    can_induce_trees = True
     learner = "treemem.runs.proximal_policy:ProximalPolicy"
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
 
     def policy_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The weights of the parser."""
@@ -209,16 +201,6 @@ class DisjointTreeLSTM(SequenceEncoder):
         normalised = choices.entropy / num_pairs.clamp(min=2).to(leaves.dtype).log()
         entropy = (normalised * has_choice).sum(1) / has_choice.sum(1).clamp(min=1)
         return choices.log_probability.sum(1), entropy
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the tree that the parser finds likeliest, step by step, over each sequence.
-
-        Raises:
-            GraphError: a batch made from a graph, or a root that is not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
 class _Leaves(torch.nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Literal, get_args
 
@@ -11,26 +10,22 @@ import torch
 from treemem.checked_options import checked_choice, checked_flag, checked_scale
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
-from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.joining_encoder import JoiningEncoder
 from treemem.nn.linear_state_leaves import LinearStateLeaves
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
-from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 GumbelLeaf = Literal["linear", "lstm", "bilstm"]
 
 
-class GumbelTreeLSTM(SequenceEncoder):
+class GumbelTreeLSTM(JoiningEncoder):
     """The Gumbel Tree-LSTM (Choi et al. 2018), which chooses pair after pair and composes them by a Tree-LSTM.
 
     Leaves are states ``h, c``, a linear map of the token's vector or the states of an LSTM. A step composes every two
@@ -112,12 +107,6 @@ class GumbelTreeLSTM(SequenceEncoder):
             self.leaves = _LSTMLeaves(self.embedding_size, hidden_size, leaf == "bilstm")
         self.cell = _Cell(hidden_size, hidden_size // 2 if leaf == "bilstm" else hidden_size)
 
-    can_induce_trees = True
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
-
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors; the class says what outputs and trace have.
 
@@ -143,16 +132,6 @@ class GumbelTreeLSTM(SequenceEncoder):
             if self.intra_attention:
                 encoding = attend_to_nodes(hidden, inner, there)
         return SequenceOutput(encoding, hidden, {} if found.joined is None else {"joined": found.joined})
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the tree that the encoder composes over each sequence, without noise and dropout.
-
-        Raises:
-            GraphError: a batch made from a graph, or a root that is not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
 class _LSTMLeaves(torch.nn.Module):

@@ -14,18 +14,15 @@ from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
-from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.joining_encoder import JoiningEncoder
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.nn.token_trees import trees_over_tokens
+from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.ops.spinn import Policy, TransitionRun, policy_steps, transition_actions
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.induced import tree_from_splits
 from treemem.trees.reductions import token_reductions
 from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 Transitions = Literal["gold", "predicted", "reinforced"]
@@ -54,7 +51,7 @@ class TokenOptions(NamedTuple):
     input_dropout: float
 
 
-class TransitionEncoder(SequenceEncoder):
+class TransitionEncoder(JoiningEncoder):
     """A network that composes a sequence by transitions: gold ones, or those of a policy.
 
     Subclasses define :meth:`run` and :attr:`has_policy`. :class:`treemem.nn.SPINN` says what the options are, and what
@@ -99,8 +96,6 @@ class TransitionEncoder(SequenceEncoder):
             policy: chooses them if none are given.
         """
 
-    can_induce_trees = True
-
     @property
     def learner(self) -> str | None:
         """What trains the network, if not the usual learner."""
@@ -111,10 +106,6 @@ class TransitionEncoder(SequenceEncoder):
         if self.transitions == "reinforced":
             return {"policy": 1.0} if self.value is None else {"policy": 1.0, "value": 1.0}
         return {} if not self.has_policy else {"transitions": 1.0}
-
-    @property
-    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
-        return {"joined": ("sequences", "tokens")}
 
     def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
         """Return the transitions of the trees of a batch, if they are needed.
@@ -175,16 +166,6 @@ class TransitionEncoder(SequenceEncoder):
                 traced["value"] = self.value(inputs.detach(), on_cpu)
         root = run.roots.chunk(2, -1)[0]
         return SequenceOutput(root, hidden, traced, losses)
-
-    def induced_trees(self, batch: TreeBatch) -> list[Tree]:
-        """Return the tree of the likelier transitions over each sequence; with ``"gold"``, of its own transitions.
-
-        Raises:
-            GraphError: a batch made from a graph, or a root that is not finite; names the sequence.
-        """
-        with in_evaluation_mode(self):
-            joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
 
 
 def _uniform(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
