@@ -11,7 +11,7 @@ from treemem.ops.affine import linear
 from treemem.ops.lstm import lstm_step, lstm_step_backward
 from treemem.ops.rrnet.weights import RRNetWeights
 from treemem.ops.second_derivative import without_second_derivative
-from treemem.ops.spinn import SHIFT, Policy, SortedRun
+from treemem.ops.spinn import Policy, SortedRun
 from treemem.ops.spinn.thin_stack import ThinStack
 
 
@@ -149,7 +149,4 @@ class _Transitions(torch.autograd.Function):
 def _choice(read: torch.Tensor, problem: Problem) -> torch.Tensor:
     if problem.weights.policy is None:
         raise ValueError("without a policy transitions must be given")
-    shift = (problem.weights.policy.logits(read) / problem.policy.temperature).softmax(1)[:, SHIFT]
-    uniform = problem.policy.uniform
-    above = torch.full_like(shift, 0.5) if uniform is None else uniform((len(read),))
-    return (above > shift).long()
+    return problem.policy.choose(problem.weights.policy.logits(read))

@@ -31,12 +31,7 @@ def naive_rrnet(inputs: torch.Tensor, weights: RRNetWeights, policy: Policy, giv
         if weights.policy is not None:
             tops = [stack[-k][0][:size] if len(stack) >= k else nothing for k in (1, 2)]
             logits.append(weights.policy.logits(torch.cat([buffer[0] if buffer else nothing, *tops]))[None])
-        if given is not None:
-            choice = given[step]
-        else:
-            shift = (logits[-1][0] / policy.temperature).softmax(0)[SHIFT]
-            above = 0.5 if policy.uniform is None else policy.uniform((1,))[0]
-            choice = REDUCE if above > shift else SHIFT
+        choice = given[step] if given is not None else int(policy.choose(logits[-1]))
         chosen.append(choice)
         action = SHIFT if len(stack) < 2 else REDUCE if not buffer else choice
         actions.append(action)

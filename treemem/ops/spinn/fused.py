@@ -13,7 +13,7 @@ from treemem.ops.affine import Affine
 from treemem.ops.lstm import lstm_step, lstm_step_backward
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.spinn.thin_stack import ThinStack
-from treemem.ops.spinn.weights import REDUCE, SHIFT, Policy, SPINNWeights
+from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
 from treemem.ops.tree_lstm import TreeLSTMStepPair
 
 
@@ -207,10 +207,7 @@ def _choice(tracked: torch.Tensor, problem: Problem) -> torch.Tensor:
     if problem.transition is None:
         raise ValueError("without a tracker transitions must be given")
     weight, bias = problem.transition
-    shift = (torch.addmm(bias, tracked, weight.t()) / problem.policy.temperature).softmax(1)[:, SHIFT]
-    uniform = problem.policy.uniform
-    above = torch.full_like(shift, 0.5) if uniform is None else uniform((len(tracked),))
-    return (above > shift).long()
+    return problem.policy.choose(torch.addmm(bias, tracked, weight.t()))
 
 
 def _children(tops: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -55,12 +55,7 @@ def naive_transitions(
             cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
             hidden = output_gate.sigmoid() * cell.tanh()
             logits.append(linear(torch.cat([hidden, cell]), tracker.transition)[None])
-        if given is not None:
-            choice = given[step]
-        else:
-            shift = (logits[-1][0] / policy.temperature).softmax(0)[SHIFT]
-            above = 0.5 if policy.uniform is None else policy.uniform((1,))[0]
-            choice = REDUCE if above > shift else SHIFT
+        choice = given[step] if given is not None else int(policy.choose(logits[-1]))
         chosen.append(choice)
         action = SHIFT if len(stack) < 2 else REDUCE if not buffer else choice
         actions.append(action)

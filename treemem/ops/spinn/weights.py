@@ -52,3 +52,9 @@ class Policy(NamedTuple):
 
     temperature: float = 1.0
     uniform: Noise | None = None
+
+    def choose(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the transitions of sequences, int64 ``[sequences]``, by their logits ``[sequences, 2]``."""
+        shift = (logits / self.temperature).softmax(1)[:, SHIFT]
+        above = torch.full_like(shift, 0.5) if self.uniform is None else self.uniform((len(logits),))
+        return torch.where(above > shift, REDUCE, SHIFT)
