@@ -240,8 +240,9 @@ def test_predict_names_the_text_that_is_wrong() -> None:
         toy_model().predict(["x", "y"])
     with pytest.raises(VocabularyError, match="unknown leaf 'z'"):
         toy_model().predict(["(f x z)"])
-    with pytest.raises(GraphError, match="a list of texts or trees; put a single one in brackets"):
-        toy_model().predict("x")
+    for wrong in ("x", 3, None):
+        with pytest.raises(GraphError, match="a list of texts or trees; put a single one in brackets"):
+            toy_model().predict(wrong)
     with pytest.raises(GraphError, match="put a single one in brackets"):
         toy_model().predict(Tree("x"))
     with pytest.raises(GraphError, match="example 2: object is no tree; give a Tree, a text"):

@@ -74,3 +74,9 @@ def _run(call: bytes) -> Any:
     except Exception as error:
         raise CannotBeSent(f"it is not known in another process: {error}") from error
     return function(*arguments)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

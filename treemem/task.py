@@ -249,7 +249,8 @@ class Task(ABC):
         """
         if isinstance(examples, Forest):
             return examples
-        if isinstance(examples, (str, bytes, Tree, Mapping)) or is_sympy(examples) or hasattr(examples, "in_degrees"):
+        is_one = isinstance(examples, (str, bytes, Tree, Mapping)) or is_sympy(examples)
+        if is_one or hasattr(examples, "in_degrees") or not isinstance(examples, Iterable):
             raise GraphError("examples are a list of texts or trees; put a single one in brackets")
         return Forest.from_trees([self._tree_of(example, place) for place, example in enumerate(examples, start=1)])
 

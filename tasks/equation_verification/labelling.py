@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import mpmath
+
 from treemem.errors import RecipeError
-from treemem.records import check_writable, write_records
+from treemem.records import check_writable, format_of, write_records
 from treemem.task import Verdict
+from treemem.tasks.equation_verification.generation.evaluation import DIGITS, UndefinedValueError, evaluate_exactly
+from treemem.tasks.equation_verification.generation.exactness import AGREEMENT
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS, holds
-from treemem.tasks.equation_verification.generation.real_verification import (
-    NUM_REAL,
-    POINTS,
-    exact_comparison,
-    verify_real,
-)
-from treemem.tasks.equation_verification.generation.verification import DIFFERENT, TRUE
+from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS, NAN, side_values
+from treemem.tasks.equation_verification.generation.real_verification import NUM_REAL, POINTS, verify_real
+from treemem.tasks.equation_verification.generation.verification import TRUE
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import NUM_VARIABLES
@@ -27,19 +27,26 @@ from treemem.trees.forest import Forest
 
 FIELDS = ("id", "equation", "label", "verdict", "witness")
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
-_SIMPLE_POINTS = (
+_REAL_POINTS: list[list[float]] = [
     [float(prime) for prime in _PRIMES],
     [1.0 / prime for prime in _PRIMES],
     [-float(prime) for prime in _PRIMES],
     [0.1 * (place + 1) * (-1) ** place for place in range(NUM_VARIABLES)],
-)
+    *POINTS[:, :NUM_REAL].real.T.tolist(),
+]
+_CONFIRMING = 4
+"""The number of points at which a true equation must hold to 40 digits."""
 
 
 def verdicts(forest: Forest) -> list[Verdict]:
     """Return the verdict of the numerical test on each equation.
 
-    Functions are real functions. A true equation holds at all points of the test where both sides are defined. For a
-    false one, the witness is a point where the sides differ, confirmed with 50 digits.
+    Functions are real functions. A true equation holds at all points of the test where both sides are defined; at some,
+    to 40 digits. A false one has a witness, a point where the sides differ, by as much with 100 digits as with 50.
+    Other equations are undecided: no point is known where both sides are defined, or too few.
+
+    Equations with infinity or nan are computed in floating-point arithmetic; without variables, one with a side that is
+    nan is false.
     """
     table = ExpressionTable()
     equations = table.from_forest(forest)
@@ -49,21 +56,51 @@ def verdicts(forest: Forest) -> list[Verdict]:
 
 def _verdict(table: ExpressionTable, equation: int, is_true: bool) -> Verdict:
     labels = {table.label[node] for node in table.postorder(equation)}
-    if not labels.isdisjoint(INFINITE_LABELS):
-        return Verdict("true" if holds(table, equation) else "false")
-    if is_true:
+    is_infinite = not labels.isdisjoint(INFINITE_LABELS)
+    agree = _agree_with_infinity if is_infinite else _agree
+    num_equal = 0
+    for point in _REAL_POINTS:
+        equal = agree(table, equation, point)
+        if equal is False:
+            return Verdict("false", {variable_name(index): point[index] for index in table.variable_indexes(equation)})
+        num_equal += equal is True
+        if is_true and num_equal == _CONFIRMING:
+            break
+    if not is_infinite:
+        return Verdict("true" if is_true else "undecided")
+    if num_equal:
         return Verdict("true")
-    witness = _witness(table, equation)
-    return Verdict("undecided") if witness is None else Verdict("false", witness)
+    return Verdict("undecided" if table.variables[equation] and NAN not in labels else "false")
 
 
-def _witness(table: ExpressionTable, equation: int) -> dict[str, float] | None:
-    """Return values of the variables for which the sides differ; None if none is found."""
-    indexes = table.variable_indexes(equation)
-    for point in (*_SIMPLE_POINTS, *POINTS[:, :NUM_REAL].real.T.tolist()):
-        if exact_comparison(table, equation, [complex(value) for value in point], real=True) == DIFFERENT:
-            return {variable_name(index): point[index] for index in indexes}
-    return None
+def _agree(table: ExpressionTable, equation: int, point: Sequence[float]) -> bool | None:
+    """Return whether the sides are equal to 40 digits; None if one is undefined, or more digits are needed."""
+    variables = [complex(value) for value in point]
+
+    def difference(digits: int) -> tuple[Any, Any]:
+        left, right = (
+            evaluate_exactly(table, side, variables, real=True, digits=digits) for side in table.children[equation]
+        )
+        return left - right, max(abs(left), abs(right), 1)
+
+    with mpmath.workdps(2 * DIGITS):
+        try:
+            gap, scale = difference(DIGITS)
+            if abs(gap) <= scale * AGREEMENT:
+                return True
+            exact, _ = difference(2 * DIGITS)
+        except UndefinedValueError:
+            return None
+        return False if abs(gap - exact) <= abs(exact) / 100 else None
+
+
+def _agree_with_infinity(table: ExpressionTable, equation: int, point: Sequence[float]) -> bool | None:
+    """Return whether the sides are equal numbers or the same infinity, up to rounding; None if one is nan."""
+    left, right = side_values(table, equation, point)
+    if math.isnan(left) or math.isnan(right):
+        return None
+    most = 1e-9 * max(abs(left), abs(right)) + 1e-13
+    return left == right or (math.isfinite(most) and abs(left - right) <= most)
 
 
 def label_file(
@@ -77,29 +114,33 @@ def label_file(
     """Write the equations of a file with the verdicts of the numerical test.
 
     Records have ``id``, ``equation``, ``label`` (1, 0, or None if undecided), ``verdict`` and ``witness``. Records that
-    are no equations are left out, with a warning.
+    are no equations are left out, with a warning, and so are other fields. The equation is written anew: variables are
+    ``x``, ``y``, ``z``, ... in order of appearance, and ``19`` is ``10 + 9``.
 
     Args:
         source: a file of equations, or ``"-"``.
-        target: a file, or ``"-"``.
+        target: another file, or ``"-"``.
         format: format of ``source``; see :func:`~treemem.tasks.equation_verification.read_equations`.
-        output_format: text, csv, jsonl or parquet; by default the ending of the name decides.
+        output_format: csv, jsonl or parquet; by default the ending of the name decides.
         overwrite: whether to replace an existing file.
 
     Returns:
         The number of equations by verdict.
 
     Raises:
-        RecipeError: a file cannot be read or written, a format is unknown, or there is no equation.
+        RecipeError: a file cannot be read or written, both are the same, a format is unknown, or there is no equation.
         ParseError: the file as a whole is damaged.
     """
+    wanted = format_of(os.fspath(target), output_format)
+    if wanted == "text":
+        raise RecipeError("a text file has no place for a verdict; write csv, jsonl or parquet")
     if os.fspath(target) != "-":
-        check_writable(target, overwrite=overwrite)
+        check_writable(target, overwrite=overwrite, source=source)
     file = read_equations(source, format=format)
     if not len(file.forest):
         raise RecipeError(f"there is no equation in {os.fspath(source)}; give one on each line, such as x + y = y + x")
     found = verdicts(file.forest)
-    write_records(target, _records(file.forest, file.ids, found), format=output_format, fields=FIELDS)
+    write_records(target, _records(file.forest, file.ids, found), format=wanted, fields=FIELDS)
     return Counter(each.verdict for each in found)
 
 

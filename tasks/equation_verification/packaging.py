@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -117,7 +117,7 @@ Scores in percent, computed in single precision, before the weights were rounded
 {markdown_table([["depth", "accuracy"], *by_depth])}
 
 The model can judge equations like those that it was trained on. They have these labels: {labels}.
-For equations with other labels of the vocabulary, its answers mean nothing, even with a high probability.
+It calls two sides that are the same equal, `nan = nan` too.
 An answer is not a proof. The model errs more often on equations of other kinds and on those deeper than
 {deepest}.{near}
 """
@@ -152,4 +152,8 @@ def main(run: str, name: str, runs: Path, results: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], "".join(sys.argv[2:]), Path("runs/reproduce"), Path("docs/results/equation_verification"))
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description="Package the model of a run.")
+    parser.add_argument("run", help="a run of the records, such as values/TreeCell/seed-12093; its folder is in runs/")
+    parser.add_argument("name", nargs="?", default="", help="of the packaged model; default: the model of the task")
+    given = parser.parse_args()
+    main(given.run, given.name, Path("runs/reproduce"), Path("docs/results/equation_verification"))

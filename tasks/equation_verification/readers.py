@@ -18,7 +18,14 @@ from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
 from treemem.records import open_source, read_records
 from treemem.trees.as_tree import is_sympy
 from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
+from treemem.trees.equation_labels import (
+    BINARY_FUNCTIONS,
+    EQUALITY,
+    LEAF_LABELS,
+    NUMBER,
+    UNARY_FUNCTIONS,
+    UNIFIED_LABELS,
+)
 from treemem.trees.equation_names import VariableNames
 from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
@@ -26,7 +33,7 @@ from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.record_reader import RecordReader, find_refused, split_of, text_of
 from treemem.trees.sympy_bridge import tree_from_sympy
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, tree_from_postorder
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
@@ -185,7 +192,7 @@ def read_published(source: str | os.PathLike[str], *, numeric: bool = False, str
 
 @dataclass
 class EquationRecords(RecordReader):
-    """Reads equations as :func:`read_equations` does, without labels.
+    """Reads equations as :func:`read_equations` does, without labels; ``One:1`` becomes ``Integer:1``.
 
     Args:
         numeric, variables: as for :func:`read_equations`.
@@ -219,7 +226,10 @@ class EquationRecords(RecordReader):
     def checked_tree(self, tree: Tree) -> Tree:
         if tree.label != EQUALITY or tree.arity != 2:
             raise GraphError(f"the root is {tree.label!r} with {tree.arity} children; it must be {EQUALITY!r} with 2")
-        return tree
+        labels, arities, values = zip(*tree_nodes(tree), strict=True)
+        if UNIFIED_LABELS.keys().isdisjoint(labels):
+            return tree
+        return tree_from_postorder((UNIFIED_LABELS.get(label, label) for label in labels), arities, values)
 
     def tree_of(self, example: object) -> Tree:
         """Return the equation of a sympy ``Eq``, or of another form."""

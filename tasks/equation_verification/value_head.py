@@ -22,7 +22,7 @@ _FIRST_BIAS = 2.0
 _FIRST_WEIGHT = 6.0  # of all points together
 _FIRST_SHARPNESS = 0.5
 _LEAST_ERROR = 0.02
-"""That a network expects of itself; the difference of the ``asinh`` of 50 and 51."""
+"""The least expected error, about ``asinh(51) - asinh(50)``."""
 
 
 class ValueHead(Resettable):

@@ -27,7 +27,7 @@ from treemem.trees.equation_labels import NUM_VARIABLES, variable_label
 from treemem.trees.vocabulary import Vocabulary
 
 _LARGEST = 6.0
-"""Of a target; it is the ``asinh`` of 200."""
+"""Targets are cut to this size, about ``asinh(200)``."""
 
 _BEYOND = 1e12
 

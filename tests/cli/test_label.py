@@ -9,6 +9,23 @@ from treemem.cli import main
 from treemem.tasks.equation_verification import read_equations
 
 LINES = "a*(b + c) = a*b + a*c\n(a + b)^2 = a^2 + b^2\nx/0 = 1\nlog(a*b) = log(a) + log(b)\noo - oo = 0\n2 + 2 = 5\n"
+VERDICTS = {
+    "sqrt(x^2) = x": ("false", "x = -2"),
+    "10^12 + 1 = 10^12": ("false", None),
+    "tanh(20) = 1": ("false", None),
+    "x + 10^(-15) = x": ("false", "x = 2"),
+    "1000 = 1001": ("false", None),
+    "sin(10^30 + x) = sin(10^30)*cos(x) + cos(10^30)*sin(x)": ("true", None),  # rounding hides 30 of 50 digits
+    "sqrt(-1 - x^2) = 2": ("undecided", None),
+    "x + oo = oo": ("true", None),
+    "x + 1/oo = y": ("false", "x = 2, y = 3"),
+    "oo*x = oo": ("false", "x = -2"),
+    "10^(-10) + 1/oo = 0": ("false", None),
+    "sin(pi) + 1/oo = 0": ("true", None),
+    "log(x) + 1/oo = log(x)": ("true", None),
+    "sqrt(-x^2) + oo = oo": ("undecided", None),
+    "nan + x = x": ("false", None),
+}
 
 
 def test_unlabelled_equations_get_the_verdict_of_the_numerical_test(folder: Path) -> None:
@@ -20,6 +37,33 @@ def test_unlabelled_equations_get_the_verdict_of_the_numerical_test(folder: Path
     assert [record["witness"] for record in records] == [None, "x = 2, y = 3", None, None, None, None]
     read = read_equations(folder / "labelled.jsonl").forest
     assert read.tree_data["label"].tolist() == [1, 0, -1, 1, 0, 0]
+
+
+def test_near_numbers_differ_and_infinity_is_that_of_floating_point_arithmetic(folder: Path) -> None:
+    (folder / "own.txt").write_text("\n".join(VERDICTS))
+    assert main(["label", "own.txt", "-o", "labelled.jsonl"]) == 0
+    records = [json.loads(line) for line in (folder / "labelled.jsonl").read_text().splitlines()]
+    found = [(record["verdict"], record["witness"]) for record in records]
+    assert dict(zip(VERDICTS, found, strict=True)) == VERDICTS
+
+
+def test_a_long_equation_with_infinity_is_labelled(folder: Path) -> None:
+    (folder / "own.txt").write_text(" + ".join(["x"] * 1500) + " + oo = oo\n")
+    assert main(["label", "own.txt", "-o", "labelled.csv"]) == 0
+    assert (folder / "labelled.csv").read_text().splitlines()[1].endswith(",1,true,")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("own.csv", "is the input"), ("other.txt", "no place for a verdict"), ("other.xyz", "cannot tell the format")],
+)
+def test_a_wrong_output_is_refused_before_any_work(
+    target: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "own.csv").write_text("equation,note\nx = x,mine\n")
+    assert main(["label", "own.csv", "-o", target, "--overwrite"]) == 2
+    assert said in capsys.readouterr().err
+    assert (folder / "own.csv").read_text() == "equation,note\nx = x,mine\n"
 
 
 @pytest.mark.parametrize("text", ["", "x + = y\n"])

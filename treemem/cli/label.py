@@ -15,7 +15,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("input", metavar="INPUT", type=str, help="file of equations, or - for standard input")
     add_output(parser, "OUTPUT", "file, or - for standard output")
     add_input_format(parser, "INPUT")
-    parser.add_argument("--output-format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by its name)")
+    parser.add_argument("--output-format", type=str, metavar="FORMAT", help="csv, jsonl or parquet (by its name)")
 
 
 def _run(options: Namespace) -> None:
@@ -38,8 +38,9 @@ COMMAND = Command(
     usage="INPUT -o OUTPUT [options]",
     description=(
         "A record has the fields id, equation, label (1, 0 or nothing), verdict (true, false or undecided) and\n"
-        "witness, a point where a false equation fails. Functions are real functions. Without its undecided\n"
-        "equations, the output is training data: name it in data.path."
+        "witness, a point where a false equation fails. Functions are real functions. Other fields are left\n"
+        "out, and variables are renamed. Without its undecided equations, the output is training data: name it\n"
+        "in data.path."
     ),
     examples=(
         "treemem label equations.jsonl -o labelled.jsonl",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treemem.errors import ParseError, RecipeError, TreememError
-from treemem.reading_processes import CannotBeSent, reading_processes
+from treemem.reading_processes import CannotBeSent, available_cores, reading_processes
 from treemem.trees.record_reader import Example, ReadExamples, RecordReader, read_examples
 from treemem.trees.tree import Tree
 
@@ -126,7 +125,7 @@ def read_chunks(
     Raises:
         RecipeError: a process died.
     """
-    count = _available_cores() if processes is None else processes
+    count = min(MOST_PROCESSES, available_cores()) if processes is None else processes
     most_waiting = 2 * count if count > 1 else 0
     waiting: deque[tuple[Chunk, Future[ReadExamples] | None]] = deque()
     submit = None
@@ -164,8 +163,3 @@ def _read(reader: RecordReader, chunk: Chunk, future: Future[ReadExamples] | Non
 
 def _examples_and_lines(chunk: Chunk) -> tuple[list[Any], list[int]]:
     return [entry.example for entry in chunk.entries], [entry.line for entry in chunk.entries]
-
-
-def _available_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(MOST_PROCESSES, len(affinity(0)) if affinity else os.cpu_count() or 1)

@@ -107,9 +107,7 @@ def predict_file(
         with closing(run.answers(chunks_of(run.entries()))) as parts:
             write_records("-", (answer for _, part in parts for answer in part), format=wanted, fields=FIELDS)
         return run.counts(begin)
-    place = check_writable(output, overwrite=True)
-    if os.fspath(input) != "-" and place.exists() and Path(input).exists() and place.samefile(input):
-        raise RecipeError(f"{output} is the input; choose another output")
+    place = check_writable(output, overwrite=True, source=input)
     with locked(place, wait=False):
         is_interrupted = PartialOutput.exists(place)
         if resume and place.exists() and not is_interrupted:

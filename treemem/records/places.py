@@ -11,17 +11,24 @@ from pathlib import Path
 from treemem.errors import RecipeError
 
 
-def check_writable(path: str | os.PathLike[str], *, overwrite: bool = False, is_folder: bool = False) -> Path:
+def check_writable(
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    is_folder: bool = False,
+    source: str | os.PathLike[str] | None = None,
+) -> Path:
     """Return where ``path`` is written: there, or where a link leads to. Call it before any work is done.
 
     Args:
         path: the file or folder to write.
         overwrite: whether a file, or a folder that is not empty, may be replaced.
         is_folder: whether a folder is written.
+        source: the file that is read, which is not replaced.
 
     Raises:
-        RecipeError: ``path`` exists and may not be replaced, is a folder in place of a file or the reverse, or a device
-            or pipe; or its parent folder does not exist.
+        RecipeError: ``path`` exists and may not be replaced, is ``source``, a folder in place of a file or the reverse,
+            or a device or pipe; or its parent folder does not exist.
     """
     path = Path(path)
     with writing(path):
@@ -31,6 +38,8 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool = False, is_
             raise RecipeError(f"cannot write {path}: it is {found}")
         if exists and not is_folder and not path.is_file():
             raise RecipeError(f"cannot write {path}: it is a device or a pipe; name a file, or - for standard output")
+        if exists and source is not None and Path(source).exists() and path.samefile(source):
+            raise RecipeError(f"{path} is the input; choose another output")
         if exists and not overwrite and not (is_folder and not any(path.iterdir())):
             raise RecipeError(f"{path} exists; choose another name, or replace it with overwrite=True")
         place = Path(os.path.realpath(path)) if path.is_symlink() else path

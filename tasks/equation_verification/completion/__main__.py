@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--candidates", metavar="FILE", help="candidates with their classes; default: the published ones")
     add("--limit", type=int, metavar="N", help="use N equations, spread evenly over all")
     add("--output", metavar="FILE", help="write the ranks of each equation to FILE, as JSONL")
+    add("--overwrite", action="store_true", help="replace FILE if it exists")
     add("--fill", metavar="EQUATION", help="print the best fillings of the '?' in EQUATION, and no ranks")
     add("--top", type=int, default=10, help="number of fillings to print (%(default)s)")
     add("--collapse", action="store_true", help="print only the best filling of each value class")
@@ -69,9 +70,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.limit is not None:
         checked_count("--limit", options.limit)
     if options.output not in (None, "-"):
-        check_writable(options.output, overwrite=True)
-        if Path(options.output).resolve() == Path(options.equations).resolve():
-            raise RecipeError(f"--output {options.output} is the file of the equations; name another")
+        check_writable(options.output, overwrite=options.overwrite, source=options.equations)
     model = load_pretrained() if options.checkpoint is None else load(options.checkpoint).float()
     candidates = make_candidates() if options.candidates is None else read_candidates(options.candidates)
     if options.fill is not None:

@@ -28,7 +28,7 @@ GROW, SHRINK, REPLACE, EXCHANGE = range(4)
 """Edits: put a function around a node; replace a node by one of its children; change the label of a node; exchange base
 and exponent of a power, or a trigonometric function and its cofunction."""
 
-EDIT_NAMES: tuple[str, ...] = ("grow", "shrink", "replace", "exchange")
+EDIT_NAMES: tuple[str, ...] = ("grow", "shrink", "replace", "exchange", "another side", "mistake")
 _COFUNCTIONS = {"sin": "cos", "cos": "sin", "tan": "cot", "cot": "tan", "sec": "csc", "csc": "sec"}
 
 EDIT_SHARES: tuple[float, ...] = (0.28, 0.4, 0.32, 0.0)

@@ -332,7 +332,7 @@ _FUNCTIONS: dict[str, Callable[..., Values]] = {
 }
 
 
-_DIGITS = 50
+DIGITS = 50
 _ZERO = mpmath.mpf(10) ** -40
 """With 50 digits, a sum smaller than this, relative to its terms, is zero, and so is such a sine or cosine."""
 
@@ -342,15 +342,20 @@ class UndefinedValueError(ArithmeticError):
 
 
 def evaluate_exactly(
-    table: ExpressionTable, expression: int, variables: Sequence[complex], *, real: bool = False
+    table: ExpressionTable,
+    expression: int,
+    variables: Sequence[complex],
+    *,
+    real: bool = False,
+    digits: int = DIGITS,
 ) -> Any:
-    """Return the value of ``expression`` where ``var_i`` is ``variables[i]``, to 50 digits, as an ``mpf`` or ``mpc``.
+    """Return the value of ``expression`` where ``var_i`` is ``variables[i]``, with ``digits``, as ``mpf`` or ``mpc``.
 
     Raises:
         UndefinedValueError: a division by zero, or a number beyond 1e100 within; with ``real``, also a number that is
             not real.
     """
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(digits):
         known: dict[int, Any] = {}
         for node in table.postorder(expression):
             if node not in known:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import mpmath
 
-from treemem.errors import TreememError
+from treemem.errors import RecipeError, TreememError
 from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS
@@ -25,7 +25,8 @@ from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import NUM_VARIABLES
 from treemem.trees.forest import Forest
 
-_AGREEING_DIGITS = 40
+AGREEMENT = mpmath.mpf(10) ** -40
+"""The sides are equal if they differ by less, relative to the larger one, or to 1."""
 _TRIES = 24
 _WANTED = 4
 """Number of points at which both sides are defined."""
@@ -72,18 +73,21 @@ def _agreement(table: ExpressionTable, equation: int, rng: random.Random) -> lis
         except UndefinedValueError:
             continue
         with mpmath.workdps(50):
-            found.append(abs(left - right) <= mpmath.mpf(10) ** -_AGREEING_DIGITS * max(abs(left), abs(right), 1))
+            found.append(abs(left - right) <= AGREEMENT * max(abs(left), abs(right), 1))
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check all equations of a file. Return 1 if a label is wrong, 2 if the file cannot be read."""
+    """Check all equations of a file. Return 1 if a label is wrong, 2 if the file cannot be read or has none."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {__package__}.exactness", description="Check the labels of equations with 50 digits."
     )
     parser.add_argument("file", metavar="FILE", help="labelled equations")
     try:
-        forest = read_equations(parser.parse_args(arguments).file, strict=True).forest
+        file = parser.parse_args(arguments).file
+        forest = read_equations(file, strict=True).forest
+        if not (forest.tree_data["label"] >= 0).any():
+            raise RecipeError(f"{file} has no equation with a label; treemem label gives them labels")
     except TreememError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -24,7 +24,7 @@ LABELS: tuple[str, ...] = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_
 
 TRIGONOMETRIC_FUNCTIONS: tuple[str, ...] = ("sin", "cos", "csc", "sec", "tan", "cot")
 ARITHMETIC_FUNCTIONS: tuple[str, ...] = ("Add", "Mul", "Pow")
-"""The functions that generated equations are built of."""
+"""The functions, with those above, of the equations of version 1."""
 
 
 class ExpressionTable:

@@ -44,7 +44,8 @@ class EquationData:
     Attributes:
         forest: trees with root ``Equality``, sorted by depth. Its ``tree_data``: ``label`` (int8, 1 true, 0 false);
             ``depth`` (int8, height of the tree); ``split`` (``"train"``, ``"validation"``, ``"test"``); ``edit`` (int8,
-            0 grow, 1 shrink, 2 replace, 3 exchange for false equations, -1 for true ones); ``source`` (int64, the
+            how a false equation was made: 0 grow, 1 shrink, 2 replace, or with infinity; 3 exchange, 4 the side of
+            another equation, 5 a classic mistake; -1 for true ones); ``source`` (int64, the
             number of the equation that was edited; -1 for true ones, or if the edited one is not in the data).
         version: of the generator.
         seed: of the generator.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from treemem.tasks.equation_verification.generation.real_functions import REAL_F
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.equation_parser import parse_expression
 
-INFINITE_LABELS = ("Infinity:oo", "NaN:nan")
+NAN = "NaN:nan"
+INFINITE_LABELS = ("Infinity:oo", NAN)
 
-_CONSTANTS = {**CONSTANTS, "Infinity:oo": np.inf, "NaN:nan": np.nan}
+_CONSTANTS = {**CONSTANTS, "Infinity:oo": np.inf, NAN: np.nan}
 _POINTS = (0.7, -1.3, 2.9)
 _NAN_SHARE = 0.3
 """Share of the false equations that have nan."""
@@ -55,17 +57,23 @@ def _expression(rng: random.Random, leaf: str, operations: int) -> str:
 
 def holds(table: ExpressionTable, equation: int) -> bool:
     """Return whether the sides are equal numbers, or the same infinity, at three real points."""
-    with np.errstate(all="ignore"):
-        for point in _POINTS:
-            left, right = (_value(table, side, point) for side in table.children[equation])
-            if left != right and not abs(left - right) < 1e-9:
-                return False
+    for point in _POINTS:
+        left, right = side_values(table, equation, [point] * len(VARIABLES))
+        if left != right and not abs(left - right) < 1e-9:
+            return False
     return True
 
 
-def _value(table: ExpressionTable, node: int, point: float) -> float:
-    label, children = table.label[node], table.children[node]
-    if not children:
-        return point if label in VARIABLES else _CONSTANTS[label]
-    operands = [np.float64(_value(table, child, point)) for child in children]
-    return float(REAL_FUNCTIONS[label](*operands))
+def side_values(table: ExpressionTable, equation: int, variables: Sequence[float]) -> tuple[float, float]:
+    """Return the values of both sides where ``var_i`` is ``variables[i]``; they may be infinite or nan."""
+    known: dict[int, float] = {}
+    with np.errstate(all="ignore"):
+        for node in table.postorder(equation)[:-1]:
+            label, children = table.label[node], table.children[node]
+            if node not in known and children:
+                operands = [np.float64(known[child]) for child in children]
+                known[node] = float(REAL_FUNCTIONS[label](*operands))
+            elif node not in known:
+                known[node] = variables[VARIABLES.index(label)] if label in VARIABLES else _CONSTANTS[label]
+    left, right = table.children[equation]
+    return known[left], known[right]

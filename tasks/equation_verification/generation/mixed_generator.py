@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from tqdm import tqdm
 
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
-from treemem.reading_processes import reading_processes
+from treemem.reading_processes import available_cores, reading_processes
 from treemem.tasks.equation_verification.generation.corruption import GROW, REPLACE, SHRINK
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData, in_split, joined
@@ -38,7 +37,8 @@ VERSION = "2"
 
 _PROCEDURE = (
     "True equations come from the published procedure and from textbook identities; false ones are edited true ones or "
-    "contain a mistake. Each was tested at 28 real and 12 complex points."
+    "contain a mistake. Each was tested at 28 real points, and at 12 complex ones unless a function has branches. "
+    "Equations with infinity were tested at three points."
 )
 
 TEXTBOOK_SHARE = 0.45
@@ -356,7 +356,7 @@ def _portion(share: float, number: int) -> int:
 
 
 def _made(shards: Sequence[Shard], processes: int | None) -> Iterator[Forest]:
-    count = min(len(shards), processes or len(os.sched_getaffinity(0)))
+    count = min(len(shards), processes or available_cores())
     if count <= 1:
         yield from map(make_shard, shards)
         return

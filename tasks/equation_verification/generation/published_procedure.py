@@ -145,7 +145,7 @@ def published_equations(
         heldout: equations that must not be made.
     """
     found: dict[int, list[int]] = {depth: [] for depth in quota}
-    population, in_vain = Population(table, rng, max(quota)), 0
+    in_vain = 0
 
     def add(equation: int) -> bool:
         depth = table.height[equation]
@@ -159,11 +159,14 @@ def published_equations(
         found[depth].append(equation)
         return True
 
-    while in_vain < 3 and any(len(found[depth]) < count for depth, count in quota.items() if depth <= _DEEPEST_FOUND):
+    while True:
         population = Population(table, rng, max(quota))
         population.grow_to(_SIZES[int(rng.random() * len(_SIZES))])
         new = [add(equation) for equation in rng.sample(population.found, len(population.found))]
         in_vain = 0 if any(new) else in_vain + 1
+        missing = any(len(found[depth]) < count for depth, count in quota.items() if depth <= _DEEPEST_FOUND)
+        if in_vain == 3 or not missing:
+            break
     deep = {depth: count - len(found[depth]) for depth, count in quota.items() if depth > _DEEPEST_FOUND}
     for depth, equations in _deepened_equations([population], deep, taken, heldout, rng).items():
         found[depth] += equations

@@ -14,7 +14,7 @@ from treemem.tasks.equation_verification.generation.evaluation import (
     evaluate,
     evaluate_exactly,
 )
-from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.verification import (
     BETWEEN,
     DIFFERENT,
@@ -74,7 +74,8 @@ def verify_real(
 
     The sides of a true equation are equal at all real points where both are defined as real functions, and at all
     complex ones; at 8 of either at least. The sides of a false one differ by more than 0.1 % at a share
-    ``least_different`` of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits.
+    ``least_different`` of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits,
+    or do not count if the equation cannot be true.
 
     Args:
         table: holds the expressions.
@@ -119,7 +120,7 @@ def _fails(comparison: NDArray[np.int8], least_different: float) -> NDArray[np.b
 
 
 def _is_settled(comparison: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return which equations are neither true nor false, whatever their doubtful points are."""
+    """Return which equations cannot be true, whatever their doubtful points are; these points do not count."""
     neither = np.zeros(len(comparison), bool)
     for part in (comparison[:, :NUM_REAL], comparison[:, NUM_REAL:]):
         differs, between = (part == DIFFERENT).any(1), (part == BETWEEN).any(1)
@@ -159,4 +160,4 @@ def _exponent(table: ExpressionTable, node: int) -> str:
 def _cuts(label: str, exponent: str) -> bool:
     if label != "Pow":
         return label in _CUT_FUNCTIONS
-    return exponent in VARIABLES or exponent not in CONSTANTS or not float(CONSTANTS[exponent]).is_integer()
+    return exponent not in CONSTANTS or not float(CONSTANTS[exponent]).is_integer()

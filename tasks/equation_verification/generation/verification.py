@@ -30,7 +30,7 @@ LEAST_DIFFERENT = 0.75
 
 _EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
 _SMALL = 1e-9
-"""Smaller sides cannot be compared relatively; only exact zeros are equal."""
+"""Smaller sides cannot be compared relatively. Zeros without an error are equal, others undecided."""
 
 UNUSABLE, EQUAL, BETWEEN, DIFFERENT, DOUBTFUL = range(5)
 """How the sides compare at a point. Sides that differ by less than 0.1 % are ``BETWEEN``."""

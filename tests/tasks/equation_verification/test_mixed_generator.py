@@ -13,7 +13,7 @@ from treemem.tasks.equation_verification.generation import exactness, mixed_gene
 from treemem.tasks.equation_verification.generation import heldout as heldout_command
 from treemem.tasks.equation_verification.generation.equal_expressions import EqualExpressions
 from treemem.tasks.equation_verification.generation.exactness import wrong_labels
-from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.generator import EquationData
 from treemem.tasks.equation_verification.generation.heldout import held_out, sorted_text
 from treemem.tasks.equation_verification.generation.infinity import holds
@@ -22,12 +22,14 @@ from treemem.tasks.equation_verification.generation.mixed_generator import (
     make_shard,
     with_more_mixed_training,
 )
+from treemem.tasks.equation_verification.generation.published_procedure import published_equations
 from treemem.tasks.equation_verification.generation.real_verification import verify_real
 from treemem.tasks.equation_verification.generation.textbook import HALVES, textbook_equations
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, UNDECIDED
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, UNARY_FUNCTIONS, UNIFIED_LABELS
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
 
 SIZE = 2500
 
@@ -84,15 +86,30 @@ def test_the_halves_have_no_equation_in_common() -> None:
         assert not heldout.has(table, table.from_tree(parse_equation(each.equation))), each.equation
 
 
-@pytest.mark.parametrize("text", ["a*(y + z) = z*a + y*a", "(x + y)^2 = x^2 + y^2"])
-def test_held_out_equations_are_recognised_in_any_order(text: str) -> None:
+def test_version_2_gives_the_equations_that_it_always_gave() -> None:
+    found = generate_mixed(200, seed=3, processes=1)
+    assert (found.version, found.digest) == ("2", "d86be94e55f49e3a48c888497f9c908c7cfb226f5fdbadee24eebec38fddf033")
+
+
+def test_deep_equations_alone_can_be_asked_for() -> None:
+    found = published_equations(ExpressionTable(), random.Random(1), {10: 1}, set(), held_out())
+    assert len(found[10]) == 1
+
+
+def reversed_and_renamed(tree: Tree) -> Tree:
+    children = [reversed_and_renamed(child) for child in tree.children]
+    if tree.label in VARIABLES:
+        return Tree(VARIABLES[VARIABLES.index(tree.label) - 1])
+    return Tree(tree.label, children[::-1] if tree.label in ("Equality", "Add", "Mul") else children)
+
+
+def test_held_out_equations_are_recognised_in_any_order_and_with_other_variables() -> None:
     table = ExpressionTable()
     heldout = held_out()
     for each in textbook_equations("heldout"):
-        tree = parse_equation(each.equation)
-        swapped = table.make("Equality", (table.from_tree(tree.children[1]), table.from_tree(tree.children[0])))
-        assert heldout.has(table, swapped)
-    assert not heldout.has(table, table.from_tree(parse_equation(text)))
+        assert heldout.has(table, table.from_tree(reversed_and_renamed(parse_equation(each.equation)))), each.equation
+    for text in ("a*(y + z) = z*a + y*a", "(x + y)^2 = x^2 + y^2"):
+        assert not heldout.has(table, table.from_tree(parse_equation(text)))
 
 
 def test_labels_hold_with_50_digits(data: EquationData) -> None:
@@ -178,7 +195,7 @@ def test_a_recipe_chooses_the_version() -> None:
     task = EquationVerification()
     card = task.make_data(EquationDataOptions(size=400, version="2")).card
     assert "version 2" in card
-    assert "28 real and 12 complex points" in card
+    assert "28 real points, and at 12 complex ones" in card
     with pytest.raises(RecipeError, match=r"data\.version"):
         EquationDataOptions(version="3")
 
@@ -201,5 +218,8 @@ def test_labels_of_a_file_are_checked(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "own.csv").write_text("equation,label\nx + x = 2*x,1\nx = 2,1\nx = 3,\n")
     assert exactness.main([str(tmp_path / "own.csv")]) == 1
     assert capsys.readouterr().out == "label 1: x = 2\n1 correct, 1 wrong\n"
+    (tmp_path / "unlabelled.txt").write_text("x = x\n")
+    assert exactness.main([str(tmp_path / "unlabelled.txt")]) == 2
+    assert "no equation with a label" in capsys.readouterr().err
     assert exactness.main([str(tmp_path / "other.jsonl")]) == 2
     assert "other.jsonl" in capsys.readouterr().err

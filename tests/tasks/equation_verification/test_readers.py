@@ -11,10 +11,11 @@ import pytest
 
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.records import write_records
-from treemem.tasks.equation_verification import readers
+from treemem.tasks.equation_verification import EquationVerification, readers
 from treemem.tasks.equation_verification.readers import read_equations, read_published
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.preorder import format_preorder, parse_preorder
+from treemem.trees.tree import Tree
 
 EQUATIONS = ["sin(x)^2 + cos(x)^2 = 1", "a + b = b + a", "x = -x"]
 RECORDS = [
@@ -107,6 +108,15 @@ def test_a_bad_line_is_collected_with_its_place_or_raised(
     assert "1 of 3 records are no equations" in caplog.text
     with pytest.raises(error, match=r"equations\.txt, line 2"):
         read_equations(path, strict=True)
+
+
+def test_leaves_of_equal_meaning_are_unified_in_each_form(tmp_path: Path) -> None:
+    path = tmp_path / "equations.jsonl"
+    tree = Tree("Equality", [Tree("Add", [Tree("One:1"), Tree("Rational:0")]), Tree("One:1")])
+    write_records(path, [{"tree": str(tree)}, {"tree": "(Equality Integer:1 Integer:1)"}])
+    read = [*read_equations(path).forest, EquationVerification().forest_of([tree])[0]]
+    unified = parse_equation("1 + 0 = 1")
+    assert read == [unified, parse_equation("1 = 1"), unified]
 
 
 def test_the_first_of_wrong_records_of_two_sorts_is_raised(tmp_path: Path) -> None:

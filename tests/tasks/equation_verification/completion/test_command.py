@@ -43,6 +43,10 @@ def test_ranks_are_jsonl_whatever_the_name_says(saved_model: Path, equations: Pa
         assert main([str(saved_model), "--equations", str(equations), "--output", str(tmp_path / name)]) == 0
         written[name] = (tmp_path / name).read_text()
     assert written["ranks"] == written["ranks.csv"] == written["ranks.jsonl"]
+    command = [str(saved_model), "--equations", str(equations), "--output", str(tmp_path / name)]
+    assert main(command) == 2
+    assert "exists" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
     assert main([str(saved_model), "--equations", str(equations), "--output", "-"]) == 0
     assert capsys.readouterr().out.endswith(written["ranks"])
 
@@ -50,7 +54,7 @@ def test_ranks_are_jsonl_whatever_the_name_says(saved_model: Path, equations: Pa
 def test_the_file_of_the_equations_is_not_overwritten(saved_model: Path, equations: Path, capsys) -> None:
     before = equations.read_text()
     assert main([str(saved_model), "--equations", str(equations), "--output", str(equations)]) == 2
-    assert "is the file of the equations" in capsys.readouterr().err
+    assert "is the input; choose another output" in capsys.readouterr().err
     assert equations.read_text() == before
 
 
