@@ -227,16 +227,30 @@ def plot_costs(
     for axes, (name, kinds) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for kind, points in kinds.items():
             axes.scatter(*zip(*points.values(), strict=True), label=kind)
-            for label, place in points.items():
-                axes.annotate(label, place, xytext=(4, 3), textcoords="offset points", fontsize="x-small")
         axes.set_xscale("log")
         axes.margins(x=0.25)
+        _name_points(axes, {label: place for points in kinds.values() for label, place in points.items()})
         axes.set_xlabel(axes_names[0])
         axes.set_ylabel(axes_names[1])
         axes.set_title(name)
         axes.legend(fontsize="small")
     figure.suptitle(title)
     return _written(figure, path)
+
+
+def _name_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write each name beside its point, lower where a name above it stands in the way."""
+    axes.autoscale_view()
+    height, letter = 8, 4.5  # of the font, in points
+    taken: list[tuple[float, float, float]] = []
+    for label, place in sorted(points.items(), key=lambda point: -point[1][1]):
+        left, bottom = axes.transData.transform(place) * 72 / axes.figure.dpi + (4, 3)
+        right = left + letter * len(label)
+        while any(left < end and begin < right and abs(bottom - other) < height for begin, end, other in taken):
+            bottom -= 1
+        taken.append((left, right, bottom))
+        above = bottom - axes.transData.transform(place)[1] * 72 / axes.figure.dpi
+        axes.annotate(label, place, xytext=(4, above), textcoords="offset points", fontsize="x-small")
 
 
 def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:
