@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -88,9 +89,17 @@ def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp
     logic, listops = plot_costs(panels, tmp_path / "costs.svg", axes_names=("seconds", "accuracy")).axes
     assert [axes.get_title() for axes in (logic, listops)] == ["logic", "listops"]
     assert [points.get_offsets().tolist() for points in logic.collections] == [[[1, 80], [2, 85]], [[5, 65]]]
-    assert [text.get_text() for text in logic.texts] == ["Tree-RNN", "TreeCell", "LSTM"]
+    assert {text.get_text(): text.xy for text in logic.texts} == panels["logic"]["trees"] | panels["logic"]["sequences"]
     assert [text.get_text() for text in logic.get_legend().get_texts()] == ["trees", "sequences"]
     assert logic.get_xscale() == "log"
+
+
+def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
+    points = {f"network {number}": (1.0 + number / 1000, 80.0 - number / 1000) for number in range(5)}
+    figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:
