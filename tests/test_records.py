@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from treemem.errors import ParseError, RecipeError
-from treemem.records import json_line, read_records, replacing, write_records
+from treemem.records import json_line, open_source, read_records, replacing, write_records
 
 RECORDS = [
     {"id": 1, "text": "x = x", "note": "plain"},
@@ -207,6 +207,8 @@ def test_damaged_gzip_is_an_error_even_when_not_strict(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"".join(b"%d = x\n" % number for number in range(5000)))[:-2000])
     with pytest.raises(ParseError, match="packed data are damaged"):
         list(read_records(path, strict=False))
+    with pytest.raises(ParseError, match=r"a\.txt\.gz.*packed data are damaged"), open_source(path) as stream:
+        stream.read()
     path.write_bytes(b"not gzip at all")
     with pytest.raises(ParseError, match=r"no packed data, though the name ends in \.gz"):
         list(read_records(path))

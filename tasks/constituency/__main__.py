@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
+        checked_count("--seed", options.seed, least=0)
         if options.longest is not None:
             checked_count("--longest", options.longest)
         if options.output is not None:

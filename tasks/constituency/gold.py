@@ -14,7 +14,7 @@ from treemem.trees.record_reader import SPLITS
 from treemem.trees.tree import Tree
 
 _TASKS = (LanguageModeling.name, Sentiment.name)
-_RECORDS = (".jsonl", ".csv", ".parquet")
+_RECORDS = (".jsonl", ".ndjson", ".csv", ".parquet")
 
 
 def gold_trees(source: str | Path | None, model: str | Path, *, longest: int | None = None) -> list[Tree]:
@@ -35,6 +35,8 @@ def gold_trees(source: str | Path | None, model: str | Path, *, longest: int | N
     trees = _trees_of_run(model) if source is None else _trees_of_file(Path(source))
     kept = [tree for tree in trees if longest is None or sum(1 for _ in tree.leaves()) <= longest]
     if not kept:
+        if longest is None:
+            raise RecipeError(f"{model if source is None else source} has no gold tree; name a file of them (--gold)")
         raise RecipeError(f"there is no gold tree of at most {longest} words; raise the limit (--longest)")
     return kept
 

@@ -86,12 +86,12 @@ def sentence_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str
 def read_corpus(folder: str | os.PathLike[str], most_words: int | None = None) -> Corpus:
     """Read the training, validation and test text of a folder.
 
+    Words that only the other parts have are read as ``<unk>``, if the vocabulary has it.
+
     Args:
         folder: see :func:`corpus_files`.
         most_words: size of the vocabulary without ``<eos>``; rarer words of the training text are read as ``<unk>``.
             None: all words of the training text.
-
-    Words that only the other parts have are read as ``<unk>``, if the vocabulary has it.
 
     Raises:
         RecipeError: a missing file, or a part without words.
@@ -169,10 +169,10 @@ def _unknown(words: list[str], known: dict[str, int]) -> VocabularyError:
     word = next(word for word in words if word not in known)
     problem = (
         f"the word {word!r:.60} is not in the training text, which has no {UNKNOWN} either{near_names(word, known)}; "
-        f"replace it, or limit the vocabulary (words=N), which adds {UNKNOWN}"
+        f"replace it, or limit the vocabulary to fewer than {len(known)} words (words=N), which adds {UNKNOWN}"
     )
-    text = " ".join(words)
-    return VocabularyError(problem, text, text.index(word))
+    before = words[: words.index(word)]
+    return VocabularyError(problem, " ".join(words), len(" ".join([*before, ""])))
 
 
 def _kept(table: dict[str, int], label: array[int], most_words: int | None) -> tuple[dict[str, int], array[int]]:

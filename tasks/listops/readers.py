@@ -89,7 +89,9 @@ def read_expressions(
     chunk = _Chunk(os.fspath(source), labelled, is_text)
     parts = []
     may_be_header = is_text
-    for record in read_records(source, format=format, text_fields=_COLUMNS, strict=False, skip_blank_lines=True):
+    for record in read_records(
+        source, format=format, text_fields=_COLUMNS, one_of=_NAMES["tree"], strict=False, skip_blank_lines=True
+    ):
         header = _lowered(record.fields.values()) if may_be_header else ()
         may_be_header = False
         if header in _SWAPPED_HEADERS:
@@ -211,6 +213,8 @@ class ListOpsRecords(RecordReader):
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
         """Return the expression: of two parts, the one that is not a label."""
         is_label = [part.strip() in (*DIGITS, "") for part in parts]
+        if len(parts) == 2 and not any(is_label):
+            raise ParseError("two columns, and neither is a label", expected="an expression, or a label beside it")
         return {"tree": parts[0] if len(parts) == 1 or (is_label[1] and not is_label[0]) else parts[1]}
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:

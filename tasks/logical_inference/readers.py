@@ -93,7 +93,8 @@ def _read(path: str | os.PathLike[str], format: str | None, labelled: bool, spli
     rows: list[_Row] = []
     try:
         format = _format_of(source) if format is None else format
-        for record in read_records(path, format=format, text_fields=_HEADER, skip_blank_lines=True):
+        sides = [name for names in _SIDES for name in names]
+        for record in read_records(path, format=format, text_fields=_HEADER, one_of=sides, skip_blank_lines=True):
             fields = list(record.fields.values()) if format == "text" else _columns(record, source, labelled)
             if format == "text" and not rows and _is_header([field.strip() for field in fields]):
                 continue
@@ -152,7 +153,8 @@ def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _is_header(parts: Sequence[str]) -> bool:
-    return tuple(parts) in (_HEADER, _HEADER[1:], _HEADER[2:])
+    names = tuple(part.lower() for part in parts)
+    return names in (_HEADER[1:], _HEADER[2:], *((number, *_HEADER[1:]) for number in _NUMBERS))
 
 
 def _lacks_right_side(parts: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.sentiment import read_sentiment_trees
 from treemem.trees.tree import Tree
 
+_LARGEST = float(np.finfo(np.float32).max)
 _ROWS_AT_ONCE = 4096
 FILES = {"train": "train.txt", "validation": "dev.txt", "test": "test.txt"}
 
@@ -100,22 +101,23 @@ def read_word_vectors(path: str | os.PathLike[str], wanted: Container[str]) -> F
         wanted: words to keep.
 
     Raises:
-        RecipeError: no such file, or it has no vectors.
+        RecipeError: no such file, or it has no vector of a wanted word.
         ParseError: a line of another width, or with a vector that is not finite numbers; with file and line.
     """
     name = os.fspath(path)
     words: dict[str, int] = {}
     rows: list[list[float]] = []
-    width = 0
+    width, has_vectors = 0, False
     with open_source(path) as stream:
         for number, raw in enumerate(stream, start=1):
-            line = raw.rstrip(b" \r\n")
+            line = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").rstrip(b" \r\n")
             if not line:
                 continue
             spaces = line.count(b" ")
             if number == 1 and spaces == 1 and all(part.isdigit() for part in line.split(b" ")):
                 width = int(line.split(b" ")[1])
                 continue
+            has_vectors = True
             width = width or spaces
             if spaces < width or not width:
                 raise ParseError(f"{spaces} numbers after the word", expected=f"{width or 'some'}").at(number, name)
@@ -129,12 +131,14 @@ def read_word_vectors(path: str | os.PathLike[str], wanted: Container[str]) -> F
                 values = [float(part) for part in line[len(word) + 1 :].split(b" ")]
             except ValueError:
                 values = []
-            if not values or not np.isfinite(values).all():
+            if not values or not all(abs(value) <= _LARGEST for value in values):  # not of nan either
                 raise ParseError(f"the vector of {text!r:.60} is not {width} finite numbers").at(number, name)
             words[text] = len(rows)
             rows.append(values)
-    if not width:
+    if not has_vectors:
         raise RecipeError(f"there are no vectors in {name}; a line is a word and its numbers, separated by spaces")
+    if not words:
+        raise RecipeError(f"no word has a vector in {name}; give another file, or look at task_options.lower")
     return FoundVectors(words, np.array(rows, np.float32).reshape(len(rows), width))
 
 
@@ -151,8 +155,8 @@ def map_contextual_vectors(path: str | os.PathLike[str], num_words: int) -> NDAr
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        raise RecipeError(f"there is no file {os.fspath(path)}") from error
-    except ValueError as error:
+        raise RecipeError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+    except (EOFError, ValueError) as error:
         raise RecipeError(f"{os.fspath(path)} is no array of NumPy; write one with numpy.save(path, array)") from error
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind != "f":
         raise RecipeError(f"{os.fspath(path)} must have one array of floating-point numbers, [words, width]")

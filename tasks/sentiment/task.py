@@ -156,8 +156,8 @@ class Sentiment(ClassificationTask):
         width = files.vectors.shape[1]
         if self.vectors is not None and self.vector_size not in (None, width):
             raise RecipeError(
-                f"the vectors in {self.vectors} have {width} numbers, and vector_size is {self.vector_size}; leave "
-                "vector_size out, or give another file"
+                f"the vectors in {self.vectors} have {width} numbers, and vector_size is {self.vector_size}; "
+                f"set task_options.vector_size={width}, or give another file"
             )
         return files
 
@@ -280,7 +280,10 @@ class Sentiment(ClassificationTask):
         if any(splits):
             forest = forest.with_data(node_data=forest.node_data, tree_data={"split": np.array(splits)})
         forest = lower_cased(forest) if self.lower else forest
-        return forest[np.flatnonzero(root_classes(forest, self.classes) >= 0)]
+        kept = np.flatnonzero(root_classes(forest, self.classes) >= 0)
+        if not len(kept):
+            raise RecipeError(f"no sentence of {name} has a class; classes={self.classes} leaves neutral ones out")
+        return forest[kept]
 
     def examples(self, data: Forest) -> Examples:
         """Return an example for each tree; its group is its number of words, rounded up to tens.
@@ -319,10 +322,7 @@ class Sentiment(ClassificationTask):
 
 
 class _Files(NamedTuple):
-    """The treebank and vectors, ``[vectors, width]``: those of ``words``, or of the words of sentences.
-
-    The latter the treebank has too.
-    """
+    """The treebank, and vectors, ``[vectors, width]``: of each of ``words``, or of each word of each sentence."""
 
     forest: Forest
     words: dict[str, int]

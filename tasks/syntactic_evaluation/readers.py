@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from treemem.tasks.syntactic_evaluation.published import compared, row_of
 from treemem.trees.vocabulary import Vocabulary
 
 FIELDS = ("good", "bad", "construction")
-_SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet", ".txt.gz", ".tsv.gz", ".jsonl.gz")
+_SUFFIXES = (".txt", ".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
 
 
 def read_pairs(
@@ -38,7 +39,9 @@ def read_pairs(
         VocabularyError: an unknown word; with file and line.
     """
     place = Path(path)
-    files = [file for file in sorted(place.iterdir()) if file.name.endswith(_SUFFIXES)] if place.is_dir() else [place]
+    files = [place]
+    if place.is_dir():
+        files = [file for file in sorted(place.iterdir()) if file.name.removesuffix(".gz").endswith(_SUFFIXES)]
     pairs = [pair for file in files for pair in _pairs_of(file, vocabulary, stop)]
     if not pairs:
         raise RecipeError(f"there are no minimal pairs in {place}; a line is GOOD<TAB>BAD")
@@ -46,7 +49,7 @@ def read_pairs(
 
 
 def _pairs_of(file: Path, vocabulary: Vocabulary | None, stop: bool) -> Iterator[MinimalPair]:
-    name = file.name.partition(".")[0]
+    name = Path(file.name.removesuffix(".gz")).stem
     known = None if vocabulary is None or vocabulary.unknown is not None else frozenset(vocabulary.leaves)
     for record in read_records(file, text_fields=FIELDS, one_of=FIELDS[:1]):
         try:
@@ -74,5 +77,6 @@ def _words(fields: dict[str, Any], side: str, known: frozenset[str] | None, stop
     for word in words:
         if known is not None and word not in known:
             problem = f"unknown word {word!r:.60} in the {side} sentence{near_names(word, known)}"
-            raise VocabularyError(problem, text, max(0, text.find(word)))
+            place = re.search(rf"(?<!\S){re.escape(word)}(?!\S)", text, re.IGNORECASE if stop else 0)
+            raise VocabularyError(problem, text, place.start() if place else len(text))
     return tuple(words)

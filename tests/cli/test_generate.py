@@ -75,6 +75,13 @@ def test_what_exists_is_written_over_only_where_asked_for(folder: Path, failing:
     assert len(list(read_records("lists/train.jsonl"))) == 10
 
 
+def test_the_file_that_is_read_is_not_written_over(folder: Path, failing: Callable[..., str]) -> None:
+    (folder / "mine.tsv").write_text("9\t[MAX 2 9 ]\n")
+    said = failing("generate", "listops", "-o", "mine.tsv", "--overwrite", "data.training_file=mine.tsv")
+    assert "mine.tsv is the input" in said
+    assert (folder / "mine.tsv").read_text() == "9\t[MAX 2 9 ]\n"
+
+
 def test_what_cannot_be_written_leaves_no_file(folder: Path, failing: Callable[..., str], full_disk: None) -> None:
     assert "cannot write lists.jsonl: " in failing("generate", "listops", "-o", "lists.jsonl", *SMALL)
     assert "cannot write lists" in failing("generate", "listops", "-o", "lists", *SMALL)

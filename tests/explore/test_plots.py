@@ -95,7 +95,9 @@ def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp
 
 
 def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
-    points = {f"network {number}": (1.0 + number / 1000, 80.0 - number / 1000) for number in range(5)}
+    points = {f"network {number}": (1.0 + number / 1000, 80.0 - number / 1000) for number in range(5)} | {
+        "far": (9.0, 0.0)
+    }
     figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts]

@@ -38,13 +38,15 @@ def _run(options: Namespace) -> None:
     if name != "-":
         check_writable(name, overwrite=options.overwrite, is_folder=is_folder)
     task, data_options = load_task_data(options.task, options.set)
+    for value in (*vars(data_options).values(), *vars(task).values()):
+        if name != "-" and isinstance(value, str):
+            check_writable(name, overwrite=options.overwrite, is_folder=is_folder, source=value)
     data = task.make_data(data_options)
     if is_folder:
         _write_folder(Path(name), task, data.forest, data.card, form)
         return
     if form == "text":
-        _logger.info("text lines hold only %s; other formats also hold the split and the %s",
-                     ", ".join(task.text_columns), task.group)  # fmt: skip
+        _logger.info("text lines hold only %s; other formats hold more", ", ".join(task.text_columns))
     count = write_records(name, _records(task, data.forest, form), format=form)
     _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
 

@@ -243,7 +243,8 @@ class StreamExamples(SequenceExamples):
         steps: tokens of each column in a batch.
         varied_steps: whether shuffled batches, those of training, have different numbers of tokens; see
             :class:`~treemem.data.loader.StreamLoader`.
-        evaluation_columns: the number of columns of batches that are not shuffled, instead of ``batch_size``.
+        evaluation_columns: the number of columns of batches that are not shuffled, instead of ``batch_size``; fewer if
+            they were shorter than ``steps``, so that words keep their context.
     """
 
     steps: int = 35
@@ -259,7 +260,8 @@ class StreamExamples(SequenceExamples):
         stream = sequences.token[concatenated_ranges(first, sequences.begin[chosen + 1] - first)]
         options = BatchOptions() if options is None else options
         if not options.shuffle:
-            return StreamLoader(stream, self.evaluation_columns or options.batch_size, self.steps)
+            most = self.evaluation_columns or options.batch_size
+            return StreamLoader(stream, min(most, (len(stream) - 1) // self.steps), self.steps)
         draw = np.random.default_rng([options.seed, options.epoch]) if self.varied_steps else None
         return StreamLoader(stream, options.batch_size, self.steps, draw)
 

@@ -31,6 +31,7 @@ _FORMAT_OF_SUFFIX = {
     ".parquet": "parquet",
 }
 _LONGEST_CELL = 2**31 - 1
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # what unpacking raises
 _Line = tuple[int, str, ParseError | None]
 
 
@@ -101,10 +102,8 @@ def read_records(
             if error.source:
                 raise
             raise error.at(error.line, name) from error
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        except _DAMAGED as error:
             problem = f"the packed data are damaged after this line ({error})"
-            if not line and isinstance(error, gzip.BadGzipFile):
-                problem = f"no packed data, though the name ends in .gz ({error})"
             raise ParseError(problem, line=max(line, 1), source=name) from error
 
 
@@ -114,6 +113,7 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Raises:
         RecipeError: the file does not exist or cannot be read, or standard input is closed.
+        ParseError: the packed data are damaged.
     """
     name = os.fspath(source)
     if name == "-":
@@ -126,11 +126,16 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise RecipeError(f"cannot read {name}: {error.strerror}") from error
     with stream:
-        if is_packed(name):
+        if not is_packed(name):
+            yield stream
+            return
+        if stream.peek(2)[:2] not in (b"", b"\x1f\x8b"):  # type: ignore[attr-defined]
+            raise ParseError("no packed data, though the name ends in .gz", line=1, source=name)
+        try:
             with gzip.open(stream, "rb") as unpacked:
                 yield cast("IO[bytes]", unpacked)
-        else:
-            yield stream
+        except _DAMAGED as error:
+            raise ParseError(f"the packed data are damaged ({error})", line=1, source=name) from error
 
 
 def is_packed(name: str) -> bool:

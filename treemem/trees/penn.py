@@ -57,7 +57,8 @@ def read_penn_trees(
         raise RecipeError(f"there is no .mrg file below {place}; name the folder of the bracketed files, or one file")
     trees = [tree for file in files for tree in _trees_of(file, tags, normalize)]
     if not trees:
-        raise RecipeError(f"there is no sentence with words in {place}; check tags={tags!r:.60}")
+        tagged = "a word" if tags is None else "a word whose part of speech is one of the Penn Treebank's"
+        raise RecipeError(f"there is no sentence with {tagged} in {place}; other trees need a name that ends in .txt")
     return trees
 
 

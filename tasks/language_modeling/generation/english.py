@@ -178,10 +178,10 @@ def _without_s(verb: str) -> str:
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences that differ in one place, of which the grammar has only the first.
+    """Two sentences that differ in a word or two, of which the grammar has only the first.
 
     Attributes:
-        construction: what they are about, such as ``"agreement across a prepositional phrase"``.
+        construction: what they are about, such as ``"agreement: across a prepositional phrase"``.
         good, bad: the sentences.
     """
 

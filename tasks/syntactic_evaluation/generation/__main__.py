@@ -12,7 +12,7 @@ from treemem.tasks.syntactic_evaluation.generation.templates import template_pai
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pairs, print their number, and return the exit status."""
+    """Write the pairs, say how many they are, and return the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("output", metavar="FILE", help="a new .tsv, .txt, .csv, .jsonl or .parquet, also .gz")
     output = parser.parse_args(arguments).output
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             {"good": " ".join(pair.good), "bad": " ".join(pair.bad), "construction": pair.construction}
             for pair in template_pairs()
         )
-        print(f"{write_records(output, fields):,} pairs")
+        print(f"{write_records(output, fields):,} pairs", file=sys.stderr)
     except TreememError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

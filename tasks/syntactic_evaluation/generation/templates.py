@@ -3,8 +3,8 @@
 ``templates.yaml`` has the words and the templates. In a sort of words, phrases are separated by commas, and ``is/are``
 has two forms, singular and plural. In a template
 
-- ``acts[x]`` is each phrase of the sort ``acts``, with its forms in the number ``x``: in turn singular and plural, as
-  for ``y``; ``[plural]`` is always plural, and phrases with one form need no number: ``said[]``;
+- ``acts[x]`` stands for every phrase of the sort ``acts``, in the number ``x``. ``x`` and ``y`` are each singular, then
+  plural; ``[plural]`` is always plural, and phrases with one form need no number: ``said[]``;
 - ``*acts[x]`` is of the other number in the ungrammatical sentence;
 - ``no|the|most`` is ``no`` in the grammatical, ``the`` in the intrusive and ``most`` in the ungrammatical sentence.
 

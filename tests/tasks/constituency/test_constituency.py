@@ -166,6 +166,8 @@ def test_the_command_scores_a_run_on_its_own_test_and_on_files(
     assert "is no language model but a model of listops" in capsys.readouterr().err
     assert main(["run/own", "--gold", "wsj.mrg", "--longest", "0"]) == 2
     assert "--longest must be at least 1" in capsys.readouterr().err
+    assert main(["run/own", "--seed", "-1"]) == 2
+    assert "--seed must be at least 0" in capsys.readouterr().err
     assert main(["run/own/seed-12093/checkpoints", "--gold", "nowhere.mrg"]) == 2
     assert treemem_command(["generate", "language_modeling", "-o", "gold.jsonl", "data.training_size=5",
                             "data.validation_size=5", "data.test_size=5", "task_options.words=120"]) == 0  # fmt: skip

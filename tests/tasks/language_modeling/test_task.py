@@ -68,6 +68,17 @@ def test_perplexity_and_predictions_are_those_of_the_words() -> None:
     assert with_trees.metrics["least perplexity"] == pytest.approx(math.exp(least))
 
 
+def test_a_short_text_is_not_cut_into_columns_without_context() -> None:
+    torch.manual_seed(0)
+    task = LanguageModeling(words=120, steps=15)
+    model = Model(task, NETWORK).double().eval()
+    sentences = task.make_data(SMALL).forest[:3]
+    alone = Model(LanguageModeling(words=120, steps=15, evaluation_columns=1), NETWORK).double().eval()
+    alone.load_state_dict(model.state_dict())
+    assert sum(leaf.arity == 0 for tree in sentences for leaf in tree.postorder()) < 2 * task.steps
+    assert evaluate(model, sentences).overall.perplexity == evaluate(alone, sentences).overall.perplexity
+
+
 @torch.no_grad()
 def _logits(model: Model, ids: torch.Tensor) -> tuple[torch.Tensor, None]:
     from treemem.data.token_batch import TokenBatch

@@ -9,6 +9,7 @@ import pytest
 
 from treemem.errors import ParseError, RecipeError
 from treemem.tasks.listops import read_listops
+from treemem.tasks.listops.readers import ListOpsRecords
 from treemem.trees import Forest, parse_listops
 
 NINE, ZERO = "[MAX 2 9 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )"
@@ -96,6 +97,22 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str, expected
     assert (caught.value.source, caught.value.line) == (str(path), 4)
     assert problem in caught.value.problem
     assert caught.value.expected.startswith(expected)
+
+
+def test_a_table_without_the_columns_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "file.csv"
+    path.write_text("label;tree\n9;[MAX 2 9 ]\n")
+    with pytest.raises(RecipeError, match=r"none of tree.*separated by ';'"):
+        read_listops(path)
+
+
+def test_a_line_to_predict_has_a_label_beside_its_expression_or_nothing() -> None:
+    reader = ListOpsRecords()
+    for parts in (["[MAX 2 9 ]"], ["9", "[MAX 2 9 ]"], ["[MAX 2 9 ]", "9"], ["[MAX 2 9 ]", ""]):
+        assert reader.fields_of_line(parts) == {"tree": "[MAX 2 9 ]"}
+    for first in ("xyz", "12", "[MIN 1 2 ]"):
+        with pytest.raises(ParseError, match="two columns, and neither is a label"):
+            reader.fields_of_line([first, "[MAX 2 9 ]"])
 
 
 def test_the_first_of_several_wrong_lines_is_named(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from treemem.tasks.logical_inference.readers import LogicRecords
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("header", ["", "n_ops\tlabel\tleft\tright", "label\tleft\tright"])
+@pytest.mark.parametrize(
+    "header", ["", "n_ops\tlabel\tleft\tright", "Operations\tLabel\tLeft\tRight", "label\tleft\tright"]
+)
 def test_a_users_file_may_have_blank_lines_and_other_line_ends(tmp_path: Path, end: str, header: str) -> None:
     rows = ["<\t( a ( and b ) )\ta", "", "=\ta\ta", "   "]
-    lines = [f"1\t{rows[0]}", "", f"0\t{rows[2]}"] if header.startswith("n_ops") else rows
+    lines = [f"1\t{rows[0]}", "", f"0\t{rows[2]}"] if header.startswith(("n_ops", "Operations")) else rows
     path = tmp_path / "pairs.tsv"
     path.write_bytes(end.join([*([header] if header else []), *lines, ""]).encode())
     pairs = read_logic(path)

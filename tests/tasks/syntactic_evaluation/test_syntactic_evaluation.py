@@ -12,6 +12,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.records import write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
 from treemem.tasks.language_modeling.generation.english import CONSTRUCTIONS, MinimalPair
@@ -76,13 +77,14 @@ def test_lines_and_records_are_pairs(tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_text("the boy laughs\tthe boy laugh\nA b\tA c\tname\n")
     (tmp_path / "a.jsonl").write_text('{"good": "x y", "bad": "x z", "construction": "c"}\n{"good": "p", "bad": "q"}\n')
     (tmp_path / "README.md").write_text("no pairs")
+    write_records(tmp_path / "c.my.csv.gz", [{"good": "s", "bad": "t"}])
     assert read_pairs(tmp_path / "b.tsv") == [
         MinimalPair("b", ("the", "boy", "laughs"), ("the", "boy", "laugh")),
         MinimalPair("name", ("A", "b"), ("A", "c")),
     ]
     found = read_pairs(tmp_path, stop=True)
-    assert [pair.construction for pair in found] == ["c", "a", "b", "name"]
-    assert found[-1].good == ("a", "b", ".")
+    assert [pair.construction for pair in found] == ["c", "a", "b", "name", "c.my"]
+    assert found[3].good == ("a", "b", ".")
 
 
 @pytest.mark.parametrize(
@@ -93,13 +95,14 @@ def test_lines_and_records_are_pairs(tmp_path: Path) -> None:
         ("a\ta", "both sentences are the same"),
         ("a\tb\tc\td", "4 parts between tabs"),
         ("a\tbb", "unknown word 'bb' in the bad sentence"),
+        ("a\tabc bc", "column 5: unknown word 'bc'"),
     ],
 )
 def test_what_is_no_pair_is_told_with_its_line(line: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "pairs.txt"
     path.write_text(f"a\tb\n{line}\n")
     with pytest.raises((ParseError, VocabularyError), match=problem) as error:
-        read_pairs(path, Vocabulary(["a", "b"], []))
+        read_pairs(path, Vocabulary(["a", "b", "abc"], []))
     assert "pairs.txt, line 2" in str(error.value)
 
 

@@ -81,7 +81,7 @@ def test_the_written_file_is_read_as_the_same_pairs(
     for name in ("pairs.tsv", "pairs.jsonl.gz"):
         assert write_templates([str(tmp_path / name)]) == 0
         assert read_pairs(tmp_path / name) == pairs()
-    assert capsys.readouterr().out == "432 pairs\n432 pairs\n"
+    assert capsys.readouterr().err == "432 pairs\n432 pairs\n"
     assert write_templates([str(tmp_path / "pairs.tsv")]) == 2
     assert "exists" in capsys.readouterr().err
 
