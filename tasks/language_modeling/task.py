@@ -264,9 +264,13 @@ class LanguageModeling(Task):
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return perplexity and loss, the mean negative log likelihood of a word, ends of sentences included.
 
+        Examples are sentences, if they are known, else pieces of columns.
+
         If the data have the probabilities of the sentences, ``least perplexity`` is that of the grammar.
         """
         scores = perplexity_scores(kept[:, 0].double().numpy(), kept[:, 1].long().numpy(), group)
+        if "num_words" in targets:
+            scores = [dataclasses.replace(score, examples=len(targets["num_words"])) for score in scores]
         if "log_probability" not in targets:
             return scores
         least = math.exp(-targets["log_probability"].sum() / targets["num_words"].sum())

@@ -49,8 +49,8 @@ class ListOpsDataOptions:
             expressions; see :class:`~treemem.tasks.listops.generation.generator.ListOpsDistribution`. With a
             ``training_file`` they are the defaults of the other sets.
         pool: draw training and ``"iid"`` expressions from so many different ones; more if the sets need more, fewer if
-            there are no more. The published files have 100,000. A larger pool has a smaller share of short ones. Not with
-            ``training_file``.
+            there are no more. The published files have 100,000. A larger pool has a smaller share of short ones. Not
+            with ``training_file``.
         seed: of all choices.
         training_file: take the training and ``"iid"`` expressions from this file, each different one once
             (:func:`~treemem.tasks.listops.readers.read_listops`). A warning counts those that ``validation_file`` or

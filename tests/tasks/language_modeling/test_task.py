@@ -76,7 +76,9 @@ def test_a_short_text_is_not_cut_into_columns_without_context() -> None:
     alone = Model(LanguageModeling(words=120, steps=15, evaluation_columns=1), NETWORK).double().eval()
     alone.load_state_dict(model.state_dict())
     assert sum(leaf.arity == 0 for tree in sentences for leaf in tree.postorder()) < 2 * task.steps
-    assert evaluate(model, sentences).overall.perplexity == evaluate(alone, sentences).overall.perplexity
+    score = evaluate(model, sentences).overall
+    assert score.perplexity == evaluate(alone, sentences).overall.perplexity
+    assert score.examples == 3
 
 
 @torch.no_grad()
