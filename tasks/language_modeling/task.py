@@ -195,18 +195,23 @@ class LanguageModeling(Task):
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the sentences of a file: as trees if its first record has a field ``tree``, else as flat trees.
 
+        Files of a corpus, ``.tokens`` and ``.raw``, are text in which a blank line is a sentence without words.
+
         Raises:
             RecipeError: there is no such file, or no sentence in it.
             ParseError: a record without a sentence, or with an unknown split; with its line.
         """
         trees, splits, values, name = [], [], [], os.fspath(source)
         parse = None
-        for record in read_records(source, format=format, text_fields=("text",), one_of=("tree", "text")):
+        is_corpus = format is None and name.removesuffix(".gz").endswith((".tokens", ".raw"))
+        form = "text" if is_corpus else format
+        for record in read_records(source, format=form, text_fields=("text",), one_of=("tree", "text")):
             if parse is None:
                 has_trees = record.fields.get("tree") is not None
                 column, parse = ("tree", parse_brackets) if has_trees else ("text", self.parse)
             try:
-                trees.append(parse(text_of(record.fields, [column])))
+                text = text_of(record.fields, [column])
+                trees.append(Tree(SEQUENCE) if is_corpus and not text.strip() else parse(text))
                 splits.append(split_of(record.fields))
                 values.append(_number_of(record.fields, "log_probability"))
             except (ParseError, VocabularyError) as error:

@@ -119,6 +119,10 @@ def test_a_model_of_a_corpus_knows_its_words_without_the_files(tmp_path: Path) -
         (tmp_path / f"{name}.txt").write_text(text)
     task = LanguageModeling(path=str(tmp_path), steps=5)
     data = task.make_data(LanguageDataOptions())
+    (tmp_path / "other.tokens").write_text("the cat sat\n\nthe cat\n")
+    lines = [[leaf.label for leaf in tree.children] for tree in task.read_examples(tmp_path / "other.tokens")]
+    assert lines == [["the", "cat", "sat"], [], ["the", "cat"]]
+    (tmp_path / "other.tokens").unlink()
     assert "| train | 18 | 45 |" in data.card
     fit(task, NETWORK, data, TrainingOptions(epochs=1, batch_size=2), output=tmp_path / "run")
     for name in ("train", "valid", "test"):
