@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 40, 30
@@ -169,3 +170,15 @@ def near_names(name: str, known: Iterable[str]) -> str:
     near = [each for each in lowered if each.startswith(f"{name.lower()}_")]
     near = near or difflib.get_close_matches(name[:200].lower(), lowered, n=3, cutoff=0.65)
     return f"; did you mean {' or '.join(lowered[candidate] for candidate in near)}?" if near else ""
+
+
+def for_commands(error: Exception) -> str:
+    """Return the message of an error; parameters of Python functions that it advises become options of a command."""
+    return _PARAMETER.sub(_as_option, str(error))
+
+
+_PARAMETER = re.compile(r"(?<![\w.])(overwrite|resume)=True\b|\b(processes)=1\b")
+
+
+def _as_option(parameter: re.Match[str]) -> str:
+    return f"--{parameter[1]}" if parameter[1] else f"--{parameter[2]} 1"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
-from treemem.errors import TreememError
+from treemem.errors import TreememError, for_commands
 from treemem.explore import markdown_table
 from treemem.ops.threads import torch_threads
 from treemem.records import check_writable, write_records
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--longest", type=int, metavar="N", help="leave out sentences of more than N words; 10 for WSJ10")
     add("--gate", choices=("forget", "input"), default="forget", help="whose distances (%(default)s)")
     add("--seed", type=int, default=0, help="of the random trees (%(default)s)")
-    add("--output", metavar="FILE", help="write the scores to FILE, a new one, as JSONL")
+    add("--output", metavar="FILE", help="write the scores to FILE, as JSONL")
+    add("--overwrite", action="store_true", help="replace FILE if it exists")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.longest is not None:
             checked_count("--longest", options.longest)
         if options.output is not None:
-            check_writable(options.output)
+            check_writable(options.output, overwrite=options.overwrite)
         with torch_threads(1):
             gold = gold_trees(options.gold, options.model, longest=options.longest)
             scores = evaluate_trees(load(options.model), gold, gate=options.gate, seed=options.seed)
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output is not None:
             write_records(options.output, map(dataclasses.asdict, scores), format="jsonl")
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     return 0
 

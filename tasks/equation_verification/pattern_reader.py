@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treemem.errors import TreememError
+from treemem.errors import TreememError, for_commands
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.trees.tree import Tree
 
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = [true_equations(path, tuple(options.depths)) for path in (options.first, options.second)]
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     sizes = {depth: min(len(each[depth]) for each in found) for depth in found[0]}
     first, second = ([tree for depth, size in sizes.items() for tree in each[depth][:size]] for each in found)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
-from treemem.errors import TreememError
+from treemem.errors import TreememError, for_commands
 from treemem.explore import markdown_table
 from treemem.model import Model
 from treemem.ops.threads import torch_threads
@@ -37,14 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add(
         "--published", action="store_true", help="as published: lower case, '.' after each sentence, no end of sentence"
     )
-    add("--output", metavar="FILE", help="write the scores to FILE, a new one, as JSONL")
+    add("--output", metavar="FILE", help="write the scores to FILE, as JSONL")
+    add("--overwrite", action="store_true", help="replace FILE if it exists")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         checked_count("--count", options.count)
         checked_count("--seed", options.seed, least=0)
         if options.output is not None:
-            check_writable(options.output)
+            check_writable(options.output, overwrite=options.overwrite)
         with torch_threads(1):
             model = load(options.model)
             pairs = _pairs(options, model)
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output is not None:
             write_records(options.output, (score._asdict() for score in scores), format="jsonl")
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -34,7 +34,7 @@ from treemem.cli import (
 )
 from treemem.cli.command import Command, CommandParser, UsageError, overrides_as_options
 from treemem.data_parallel import joined_processes, launched_processes
-from treemem.errors import TreememError, near_names
+from treemem.errors import TreememError, for_commands, near_names
 
 COMMANDS: dict[str, Command] = {command.name: command for command in (
     tasks.COMMAND,
@@ -56,8 +56,6 @@ _WRONG, _INTERRUPTED, _BROKEN_PIPE = 2, 130, 141
 _UNKNOWN = re.compile(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)")
 _TYPE = re.compile(r"<class '(\w+)'>")
 _WORDS = {"int": "whole number", "float": "number", "str": "text"}
-_PARAMETER = re.compile(r"(?<![\w.])(overwrite|resume)=True\b|\b(processes)=1\b")
-"""Parameters that messages of the Python functions advise, and that commands have as options."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -206,13 +204,9 @@ def _print_error(error: Exception) -> None:
     """Print an error. The first process prints for all others with the same error."""
     processes = launched_processes()
     if processes.is_first:
-        print(f"error: {_PARAMETER.sub(_as_option, str(error))}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
     if not processes.first_has_told() and not processes.is_first:
         print(f"error in process {processes.rank + 1}: {error}", file=sys.stderr)
-
-
-def _as_option(parameter: re.Match[str]) -> str:
-    return f"--{parameter[1]}" if parameter[1] else f"--{parameter[2]} 1"
 
 
 def _print_interruption(stopped: str) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load, load_pretrained
-from treemem.errors import RecipeError, TreememError
+from treemem.errors import RecipeError, TreememError, for_commands
 from treemem.explore import markdown_table
 from treemem.model import Model
 from treemem.ops.threads import torch_threads
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with torch_threads(1):
             _run(options)
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)

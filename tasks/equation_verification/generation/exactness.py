@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import mpmath
 
-from treemem.errors import RecipeError, TreememError
+from treemem.errors import RecipeError, TreememError, for_commands
 from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (forest.tree_data["label"] >= 0).any():
             raise RecipeError(f"{file} has no equation with a label; treemem label gives them labels")
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     wrong, counts = wrong_labels(forest)
     for tree in wrong[:20]:

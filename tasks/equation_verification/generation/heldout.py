@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import permutations
 
-from treemem.errors import TreememError
+from treemem.errors import TreememError, for_commands
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.textbook import textbook_equations
 from treemem.tasks.equation_verification.readers import read_equations
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         forest = read_equations(parser.parse_args(arguments).file, strict=True).forest
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     table, known = ExpressionTable(), held_out()
     equations = table.from_forest(forest)

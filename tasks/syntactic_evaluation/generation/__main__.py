@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from treemem.errors import TreememError
+from treemem.errors import TreememError, for_commands
 from treemem.records import check_writable, write_records
 from treemem.tasks.syntactic_evaluation.generation.templates import template_pairs
 
@@ -14,17 +14,19 @@ from treemem.tasks.syntactic_evaluation.generation.templates import template_pai
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pairs, say how many they are, and return the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
-    parser.add_argument("output", metavar="FILE", help="a new .tsv, .txt, .csv, .jsonl or .parquet, also .gz")
-    output = parser.parse_args(arguments).output
+    parser.add_argument("output", metavar="FILE", help="a .tsv, .txt, .csv, .jsonl or .parquet, also .gz")
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
+    options = parser.parse_args(arguments)
+    output = options.output
     try:
-        check_writable(output)
+        check_writable(output, overwrite=options.overwrite)
         fields = (
             {"good": " ".join(pair.good), "bad": " ".join(pair.bad), "construction": pair.construction}
             for pair in template_pairs()
         )
         print(f"{write_records(output, fields):,} pairs", file=sys.stderr)
     except TreememError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -148,7 +148,8 @@ def test_the_command_scores_a_run_on_its_own_test_and_on_files(
     assert "15 sentences" in printed
     assert "| layer 2 " in printed
     assert main(["run/own", "--output", "scores.jsonl"]) == 2
-    assert "scores.jsonl exists" in capsys.readouterr().err
+    assert "scores.jsonl exists; choose another name, or replace it with --overwrite" in capsys.readouterr().err
+    assert main(["run/own", "--output", "scores.jsonl", "--overwrite"]) == 0
     records = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     gold = gold_trees(None, "run/own")
     assert [record["trees"] for record in records][:3] == ["layer 1", "layer 2", "left-branching"]
