@@ -50,7 +50,7 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
         examples = examples or done.task.examples(done.data["data"])
         found = {run: found_trees(model, examples) for run, model in models.items()}
         if len(own) > 1:
-            page = done.page.with_name(tree_page_name(done.study.folder.name, name))
+            page = done.page.with_name(tree_page_name(done.study.folder.name, done.study.name, name))
             _write_trees(page, f"{name} on {done.study.folder.name}", models, found, examples)
         groups = tree_scores(found, examples, by_training(examples, unit))
         yield {"network": name, "weights": weights, "groups": groups}

@@ -252,9 +252,9 @@ def tree_table(trees: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(rows)
 
 
-def tree_page_name(task: str, network: str) -> str:
-    """Return the file name of the page with the trees of a network's runs."""
-    return f"{task}_{network.lower().replace(' ', '_')}_trees.html"
+def tree_page_name(task: str, study: str, network: str) -> str:
+    """Return the file name of the page with the trees of a network's runs of a study."""
+    return f"{task}_{study}_{network.lower().replace(' ', '_')}_trees.html"
 
 
 def error_table(rows: Mapping[str, Records], kinds: Records, part: str = "test") -> str:

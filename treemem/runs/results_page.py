@@ -106,8 +106,8 @@ class _Page:
         weights = {name: {f"seed {seed_of_record(run)}": run["weights"] for run in runs} for name, runs in rows.items()}
         return [each for each in self.records(measurement) if each["weights"] == weights.get(each["network"])]
 
-    def tree_pages(self, trees: Records) -> str:
-        """Return links to the existing pages of trees."""
-        pages = {each["network"]: tree_page_name(self._folder.task.name, each["network"]) for each in trees}
+    def tree_pages(self, study: str, trees: Records) -> str:
+        """Return links to the existing pages of trees of a study."""
+        pages = {each["network"]: tree_page_name(self._folder.task.name, study, each["network"]) for each in trees}
         there = {name: page for name, page in pages.items() if self._page.with_name(page).exists()}
         return ", ".join(f"[{name}]({page})" for name, page in there.items())
