@@ -13,7 +13,7 @@ import mpmath
 from treemem.errors import RecipeError
 from treemem.records import check_writable, format_of, write_records
 from treemem.task import Verdict
-from treemem.tasks.equation_verification.generation.evaluation import DIGITS, UndefinedValueError, evaluate_exactly
+from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
 from treemem.tasks.equation_verification.generation.exactness import AGREEMENT
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS, NAN, side_values
@@ -34,6 +34,7 @@ _REAL_POINTS: list[list[float]] = [
     [0.1 * (place + 1) * (-1) ** place for place in range(NUM_VARIABLES)],
     *POINTS[:, :NUM_REAL].real.T.tolist(),
 ]
+_DIGITS, _MORE_DIGITS = 200, 300  # numbers have at most 100 digits before the point
 _CONFIRMING = 4
 """The number of points at which a true equation must hold to 40 digits."""
 
@@ -42,7 +43,7 @@ def verdicts(forest: Forest) -> list[Verdict]:
     """Return the verdict of the numerical test on each equation.
 
     Functions are real functions. A true equation holds at all points of the test where both sides are defined; at some,
-    to 40 digits. A false one has a witness, a point where the sides differ, by as much with 100 digits as with 50.
+    to 40 digits. A false one has a witness, a point where the sides differ, by as much with 300 digits as with 200.
     Other equations are undecided: no point is known where both sides are defined, or too few.
 
     Equations with infinity or nan are computed in floating-point arithmetic; without variables, one with a side that is
@@ -83,12 +84,12 @@ def _agree(table: ExpressionTable, equation: int, point: Sequence[float]) -> boo
         )
         return left - right, max(abs(left), abs(right), 1)
 
-    with mpmath.workdps(2 * DIGITS):
+    with mpmath.workdps(_MORE_DIGITS):
         try:
-            gap, scale = difference(DIGITS)
+            gap, scale = difference(_DIGITS)
             if abs(gap) <= scale * AGREEMENT:
                 return True
-            exact, _ = difference(2 * DIGITS)
+            exact, _ = difference(_MORE_DIGITS)
         except UndefinedValueError:
             return None
         return False if abs(gap - exact) <= abs(exact) / 100 else None

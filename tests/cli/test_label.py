@@ -15,7 +15,10 @@ VERDICTS = {
     "tanh(20) = 1": ("false", None),
     "x + 10^(-15) = x": ("false", "x = 2"),
     "1000 = 1001": ("false", None),
-    "sin(10^30 + x) = sin(10^30)*cos(x) + cos(10^30)*sin(x)": ("true", None),  # rounding hides 30 of 50 digits
+    "sin(10^60 + x) = sin(10^60)*cos(x) + cos(10^60)*sin(x)": ("true", None),
+    "sin(10^40) = 0": ("false", None),
+    "sin(10^90 + x) = sin(10^90)*cos(x)": ("false", "x = 2"),
+    "sin((10^90 + x/3 - 10^90)*10^90) = sin(x/3*10^90)": ("true", None),  # 200 digits are not enough
     "sqrt(-1 - x^2) = 2": ("undecided", None),
     "x + oo = oo": ("true", None),
     "x + 1/oo = y": ("false", "x = 2, y = 3"),

@@ -333,8 +333,6 @@ _FUNCTIONS: dict[str, Callable[..., Values]] = {
 
 
 DIGITS = 50
-_ZERO = mpmath.mpf(10) ** -40
-"""With 50 digits, a sum smaller than this, relative to its terms, is zero, and so is such a sine or cosine."""
 
 
 class UndefinedValueError(ArithmeticError):
@@ -381,11 +379,16 @@ def _exact_leaf(label: str, variables: Sequence[complex]) -> Any:
     return mpmath.mpf(_FRACTIONS[label].numerator) / _FRACTIONS[label].denominator
 
 
+def _zero() -> Any:
+    """A sum smaller than this, relative to its terms, is zero, and so is such a sine or cosine: 1e-40 of 50 digits."""
+    return mpmath.mpf(10) ** (10 - mpmath.mp.dps)
+
+
 def _checked_exactly(value: Any) -> Any:
     """Return ``value``, as a real number if its imaginary part is rounding only."""
     if not mpmath.isfinite(value) or abs(value) > _LARGEST:
         raise UndefinedValueError
-    if isinstance(value, mpmath.mpc) and abs(value.imag) <= _ZERO * abs(value):
+    if isinstance(value, mpmath.mpc) and abs(value.imag) <= _zero() * abs(value):
         return value.real
     return value
 
@@ -429,7 +432,7 @@ def _exact_other_function(label: str, first: Any, last: Any) -> Any:
 
 
 def _zero_below(value: Any, scale: Any) -> Any:
-    return value if abs(value) > _ZERO * scale else mpmath.mpf(0)
+    return value if abs(value) > _zero() * scale else mpmath.mpf(0)
 
 
 def _exact_power(base: Any, exponent: Any) -> Any:
