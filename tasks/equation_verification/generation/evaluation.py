@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import mpmath
@@ -332,7 +333,7 @@ _FUNCTIONS: dict[str, Callable[..., Values]] = {
 }
 
 
-DIGITS = 50
+_DIGITS = 50
 
 
 class UndefinedValueError(ArithmeticError):
@@ -345,7 +346,7 @@ def evaluate_exactly(
     variables: Sequence[complex],
     *,
     real: bool = False,
-    digits: int = DIGITS,
+    digits: int = _DIGITS,
 ) -> Any:
     """Return the value of ``expression`` where ``var_i`` is ``variables[i]``, with ``digits``, as ``mpf`` or ``mpc``.
 
@@ -379,16 +380,17 @@ def _exact_leaf(label: str, variables: Sequence[complex]) -> Any:
     return mpmath.mpf(_FRACTIONS[label].numerator) / _FRACTIONS[label].denominator
 
 
-def _zero() -> Any:
+@lru_cache
+def _zero(digits: int) -> Any:
     """A sum smaller than this, relative to its terms, is zero, and so is such a sine or cosine: 1e-40 of 50 digits."""
-    return mpmath.mpf(10) ** (10 - mpmath.mp.dps)
+    return mpmath.mpf(10) ** (10 - digits)
 
 
 def _checked_exactly(value: Any) -> Any:
     """Return ``value``, as a real number if its imaginary part is rounding only."""
     if not mpmath.isfinite(value) or abs(value) > _LARGEST:
         raise UndefinedValueError
-    if isinstance(value, mpmath.mpc) and abs(value.imag) <= _zero() * abs(value):
+    if isinstance(value, mpmath.mpc) and abs(value.imag) <= _zero(mpmath.mp.dps) * abs(value):
         return value.real
     return value
 
@@ -432,7 +434,7 @@ def _exact_other_function(label: str, first: Any, last: Any) -> Any:
 
 
 def _zero_below(value: Any, scale: Any) -> Any:
-    return value if abs(value) > _zero() * scale else mpmath.mpf(0)
+    return value if abs(value) > _zero(mpmath.mp.dps) * scale else mpmath.mpf(0)
 
 
 def _exact_power(base: Any, exponent: Any) -> Any:
