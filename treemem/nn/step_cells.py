@@ -7,7 +7,7 @@ All cells have this interface, whatever their state is, so that one can stand wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -18,12 +18,14 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.cell_states import where
-from treemem.nn.memory import Control, Memory
+from treemem.nn.memory import Control, Memory, SuperpositionStack
 from treemem.nn.read_only_memory import ReadOnlyMemory
+from treemem.ops import superposition_memory
 from treemem.ops.gru import Attention, GRUWeights, gru, runs_in_cpp
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
 from treemem.ops.second_derivative import active_transforms
 from treemem.ops.sequence_lengths import Packing
+from treemem.ops.superposition_memory import ControllerWeights
 
 
 class StepCell(nn.Module, ABC):
@@ -393,26 +395,54 @@ class MemoryCell(StepCell):
     ) -> tuple[torch.Tensor, MemoryCellState]:
         """Return the outputs over sequences, and the state after the last input of each; see :meth:`StepCell.run`.
 
-        A GRU that attends by a bilinear form, with early fusion and without other memories, runs all steps at once
-        where that is C++.
+        With early fusion, and where that is C++, all steps run at once of a GRU that attends by a bilinear form, and of
+        a plain cell, LSTM or GRU that controls a superposition stack; in both cases without other memories.
         """
-        memory, query = self.memories[0], self.controls
-        if not (
-            type(self.controller) is GRUCell
-            and (isinstance(memory, ReadOnlyMemory) and memory.form == "bilinear" and len(self.memories) == 1)
-            and (self.fusion == "early" and isinstance(query, nn.Linear))
-        ):
+        found = None
+        if self.fusion == "early" and len(self.memories) == 1 and isinstance(self.controls, nn.Linear):
+            found = self._run_attention(self.controls, inputs, state, lengths)
+            found = self._run_stack(self.controls, inputs, state, lengths) if found is None else found
+        if found is None:
             return super().run(inputs, state, lengths)
-        held = state.memories[0]
+        raw, after = found
+        return torch.tanh(self.output(raw)), after
+
+    def _run_attention(
+        self, query: nn.Linear, inputs: torch.Tensor, state: MemoryCellState, lengths: torch.Tensor | None
+    ) -> tuple[torch.Tensor, MemoryCellState] | None:
+        memory, held = self.memories[0], state.memories[0]
+        if type(self.controller) is not GRUCell or not isinstance(memory, ReadOnlyMemory) or memory.form != "bilinear":
+            return None
         attention = Attention(held.rows, held.present.sum(1), query.weight, query.bias, state.read)
         if not runs_in_cpp(inputs.shape[0] * inputs.shape[1], [inputs, *self.controller.parameters(), *attention[2:]]):
-            return super().run(inputs, state, lengths)
+            return None
         raw, hidden = self.controller.run(inputs, state.controller, lengths, attention)
         held, read = memory.step(held, query(hidden))
         after = MemoryCellState(hidden, (held,), read)
         if lengths is not None:
             after = where(to_device(lengths > 0, inputs.device), after, state)
-        return torch.tanh(self.output(raw)), after
+        return raw, after
+
+    def _run_stack(
+        self, controls: nn.Linear, inputs: torch.Tensor, state: MemoryCellState, lengths: torch.Tensor | None
+    ) -> tuple[torch.Tensor, MemoryCellState] | None:
+        memory, name = self.memories[0], _CONTROLLERS.get(type(self.controller))
+        if name is None or type(memory) is not SuperpositionStack:
+            return None
+        cell: nn.RNNCellBase = self.controller.cell  # type: ignore[assignment]
+        if isinstance(cell, nn.RNNCell) and cell.nonlinearity != "tanh":
+            return None
+        hidden = state.controller if name == "LSTM" else (state.controller,)
+        of_each = [*hidden, *state.memories, state.read]
+        weights = ControllerWeights(*(*_weights(cell), controls.weight, controls.bias))
+        if not superposition_memory.runs_in_cpp(inputs.shape[0] * inputs.shape[1], [inputs, *of_each, *weights]):
+            return None
+
+        def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            return superposition_memory.stack_run(name, inputs, sizes, of_each, weights, memory.empty)
+
+        raw, (*hidden, stack, read) = _run_packed(run, inputs.dtype, inputs, of_each, lengths)
+        return raw, MemoryCellState(tuple(hidden) if name == "LSTM" else hidden[0], (stack,), read)
 
     def controlled(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, Any]:
         """Return the controller's output, ``[batch, size]``, and its next state."""
@@ -436,6 +466,13 @@ class MemoryCell(StepCell):
                     arguments.append(part if control.size else part.squeeze(1))
             found.append(arguments)
         return found
+
+
+_CONTROLLERS: Mapping[type[StepCell], superposition_memory.Controller] = {
+    VanillaCell: "RNN",
+    LSTMCell: "LSTM",
+    GRUCell: "GRU",
+}
 
 
 def _width(control: Control) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import math
+from itertools import accumulate
 
 import torch
 
@@ -88,6 +90,20 @@ def of_step_before(first: torch.Tensor, values: torch.Tensor, sizes: list[int]) 
     """
     before = zip([first, *values.split(sizes)], sizes, strict=False)
     return torch.cat([part[:size] for part, size in before] or [values])
+
+
+def shares_of_threads(sizes: list[int], threads: int) -> list[int]:
+    """Where the sequences of each thread begin, and the end of all, so that threads have about as many elements each.
+
+    Args:
+        sizes: how many elements each step of packed sequences has.
+        threads: how many there are.
+    """
+    lengths: list[int] = []
+    for step in range(len(sizes), 0, -1):  # sequences that end later come first
+        lengths += [step] * (sizes[step - 1] - len(lengths))
+    elements = [0, *accumulate(lengths)]
+    return [bisect.bisect_left(elements, elements[-1] * thread / threads) for thread in range(threads)] + [len(lengths)]
 
 
 def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

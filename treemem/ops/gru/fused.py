@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import ctypes
 from collections.abc import Iterable
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from treemem.ops.gru.naive import Attention, GRUWeights, naive_gru
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, native_library, structure
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
-from treemem.ops.sequence_lengths import of_step_before
+from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
 SOURCE = Path(__file__).with_name("fused.cpp")
 _LEAST_TOKENS = 32  # that are worth packing the weights
@@ -114,7 +112,7 @@ class _Run(torch.autograd.Function):
         last = hidden.clone(memory_format=torch.contiguous_format)
         work = of_state.numel() + of_read.numel() + query_weight.numel() + 2 * most * read_size
         threads = max(1, min(torch.get_num_threads(), num_tokens * work // _LEAST_WORK))
-        numbers = torch.tensor([*sizes, *_shares(sizes, threads)], dtype=torch.int64)
+        numbers = torch.tensor([*sizes, *shares_of_threads(sizes, threads)], dtype=torch.int64)
         kept = (numbers, *given, blocks, states, queries, reads, attention, last)
         ctx.library, ctx.sizes, ctx.threads = library, sizes, threads
         getattr(library, f"forward_{TYPE_NAMES[inputs.dtype]}")(_problem(ctx, kept))
@@ -152,12 +150,3 @@ def _problem(ctx: Any, kept: Iterable[torch.Tensor]) -> ctypes.Array[ctypes.c_in
     shares = numbers[len(ctx.sizes) :]
     pointers = (each.data_ptr() for each in (numbers, shares, *tensors))
     return structure(ctx.threads, len(ctx.sizes), num_tokens, size, read_size, most, *pointers)
-
-
-def _shares(sizes: list[int], threads: int) -> list[int]:
-    """Where the sequences of each thread begin, and the end of all, so that threads have about as many tokens each."""
-    lengths: list[int] = []
-    for step in range(len(sizes), 0, -1):  # sequences that end later come first
-        lengths += [step] * (sizes[step - 1] - len(lengths))
-    tokens = [0, *accumulate(lengths)]
-    return [bisect.bisect_left(tokens, tokens[-1] * thread / threads) for thread in range(threads)] + [len(lengths)]
