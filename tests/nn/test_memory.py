@@ -183,6 +183,8 @@ def test_wrong_actions_are_refused() -> None:
     for wrong in (-0.1, float("nan")):
         with pytest.raises(GraphError, match="a strength of push or pop is negative or NaN"):
             stack(value, torch.full((2, 3), wrong), torch.rand(2, 3))
+    with pytest.raises(GraphError, match=r"actions of the shape \[2\], not \[2, 5\]"):
+        SuperpositionStack(5)(torch.randn(2, 30, 4), torch.rand(2, 30, 5), torch.rand(2, 30, 5))
     automaton = NondeterministicStack(1, 2)
     with pytest.raises(
         GraphError, match=r"takes log_push \[2, 4\], log_replace \[2, 4\], log_pop \[2, 2\], not \[2, 3\]"

@@ -15,7 +15,7 @@ import torch
 from treemem.checked_options import checked_count, checked_flag, checked_scale
 from treemem.errors import GraphError, RecipeError
 from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
-from treemem.ops.superposition_memory import list_step, stack_step
+from treemem.ops.superposition_memory import list_step, runs_in_cpp, stack_readouts, stack_step
 
 _ACTIONS = ("push", "pop", "no_op", "insert", "left", "right")
 Form = Literal["tanh", "sigmoid", "softmax", "linear", "output"]
@@ -325,6 +325,31 @@ class SuperpositionStack(Memory):
         no_op = 1 - push - pop if no_op is None else no_op
         state = stack_step(state, value, push, pop, no_op, self.empty)
         return state, state[:, : self.top_k].flatten(1)
+
+    def forward(  # type: ignore[override]
+        self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, no_op: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the readout after each step, ``[batch, time, top_k * size]``; on a CPU all steps run at once in C++.
+
+        Args:
+            value: ``[batch, time, size]``.
+            push, pop, no_op: weights of the actions, ``[batch, time]``. The default of ``no_op`` is ``1 - push - pop``.
+
+        Raises:
+            GraphError: a wrong shape.
+        """
+        given = [push, pop] if no_op is None else [push, pop, no_op]
+        whole = (
+            type(self) is SuperpositionStack
+            and (self.empty == 0 or no_op is None)  # empty rows stay what they are
+            and value.dim() == 3
+            and all(each.shape == value.shape[:2] for each in given)
+            and runs_in_cpp(push.numel(), [value, *given])
+        )
+        if not whole:
+            return super().forward(value, *given)
+        weights = torch.stack([push, pop, 1 - push - pop if no_op is None else no_op], 2)
+        return stack_readouts(value, weights, self.initial(len(value), value.shape[2], value), self.top_k, self.empty)
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """``value`` by a sigmoid, the actions by a softmax."""

@@ -1,5 +1,5 @@
-// The steps of a controller with a superposition stack over packed sequences, forward and backward. The equations are
-// those of MemoryCell, SuperpositionStack and torch's cells.
+// The steps of a superposition stack over packed sequences, forward and backward: with a controller, or with known
+// actions. The equations are those of SuperpositionStack, MemoryCell and torch's cells.
 //
 // Each thread takes some sequences from the first step to the last, so that none waits for another.
 
@@ -15,7 +15,8 @@ extern "C" {
 // Tensors of a run, as fused.py fills them in. Float or double. Sequences are sorted by length, longest first.
 //
 // The state of a sequence is the controller's output and then what it read last: state_size = hidden_size + top_k *
-// value_size numbers. A control has the value, sigmoid, and the weights of push, pop and perhaps no_op, softmax.
+// value_size numbers. A control has the value, sigmoid, and the weights of push, pop and perhaps no_op, softmax. Known
+// actions are controls as they are, and there is no controller: hidden_size is 0.
 //
 // Of a stack only the rows that can differ from an empty one are kept: most_rows at first, one more after each step, at
 // most depth.
@@ -56,6 +57,11 @@ namespace {
 
 // Controllers: `count` blocks of the hidden size become what is kept, and the next state. In the backward pass `d` is
 // the gradient of the state and becomes the part of that of the state before which does not go through the blocks.
+
+struct Known {
+  static constexpr int64_t kBlocks = 0;
+  static constexpr bool kCell = false;
+};
 
 struct Vanilla {
   static constexpr int64_t kBlocks = 1;
@@ -138,6 +144,7 @@ struct GRU {  // what inputs and readouts give the candidate, reset gate, update
 
 template <typename T, class Controller>
 struct Run {
+  static constexpr bool kControls = Controller::kBlocks > 0;
   const Problem& p;
   const int64_t H, V, S, C, B;
   const T empty;
@@ -198,7 +205,7 @@ struct Run {
   }
 
   // `d_stack` is the gradient of the next stack and becomes that of the stack before; `d_control` is that before
-  // the sigmoid and the softmax.
+  // the sigmoid and the softmax, if there are any.
   void act_backward(const T* control, const T* stack, int64_t rows_before, int64_t rows_after, const T* d_readout,
                     T* d_stack, T* d_control, T* own, T* d_own) const {
     entries(control, stack, rows_before, rows_after, own);
@@ -215,11 +222,16 @@ struct Run {
     for (int64_t i = 0; i < count; ++i)
       of_push += d[i] * pushed[i], of_pop += d[i] * popped[i], of_no_op += d[i] * same[i];
     const T of_actions[3] = {of_push, of_pop, of_no_op};
-    T mean = 0;
-    for (int64_t a = 0; a < p.actions; ++a) mean += weights[a] * of_actions[a];
-    for (int64_t a = 0; a < p.actions; ++a) d_control[V + a] = weights[a] * (of_actions[a] - mean);
-    SIMD
-    for (int64_t i = 0; i < V; ++i) d_control[i] = weights[0] * d[i] * control[i] * (T(1) - control[i]);
+    if constexpr (kControls) {
+      T mean = 0;
+      for (int64_t a = 0; a < p.actions; ++a) mean += weights[a] * of_actions[a];
+      for (int64_t a = 0; a < p.actions; ++a) d_control[V + a] = weights[a] * (of_actions[a] - mean);
+      SIMD
+      for (int64_t i = 0; i < V; ++i) d_control[i] = weights[0] * d[i] * control[i] * (T(1) - control[i]);
+    } else {
+      std::copy_n(of_actions, p.actions, d_control + V);
+      for (int64_t i = 0; i < V; ++i) d_control[i] = weights[0] * d[i];
+    }
     const T *from_above = d - V, *from_same = d, *from_below = d + V;
     SIMD
     for (int64_t i = 0; i < rows_before * V; ++i)
@@ -242,16 +254,18 @@ struct Run {
       T *blocks = write(p.blocks) + token * B, *states = write(p.states) + token * S;
       T *controls = write(p.controls) + token * C, *cells = write(p.cells) + (Controller::kCell ? token * H : 0);
       T* stacks = stacks_of(t, at);
-      multiply(count, before + first * S, S, weights.of_state, blocks + first * B, B, true);
-      for (int64_t row = first; row < end; ++row) {
-        const int64_t cell = Controller::kCell ? row * H : 0;
-        Controller::forward(H, blocks + row * B, before + row * S, cells_before + cell, states + row * S, cells + cell);
+      if constexpr (kControls) {
+        multiply(count, before + first * S, S, weights.of_state, blocks + first * B, B, true);
+        for (int64_t row = first; row < end; ++row) {
+          const int64_t cell = Controller::kCell ? row * H : 0;
+          Controller::forward(H, blocks + row * B, before + row * S, cells_before + cell, states + row * S, cells + cell);
+        }
+        for (int64_t row = first; row < end; ++row) std::copy_n(read(p.control_bias), C, controls + row * C);
+        multiply(count, static_cast<const T*>(states) + first * S, S, weights.of_control, controls + first * C, C, true);
+        for (int64_t row = first; row < end; ++row) activate(controls + row * C);
       }
-      for (int64_t row = first; row < end; ++row) std::copy_n(read(p.control_bias), C, controls + row * C);
-      multiply(count, static_cast<const T*>(states) + first * S, S, weights.of_control, controls + first * C, C, true);
       for (int64_t row = first; row < end; ++row) {
         T *state = states + row * S, *stack = stacks + row * room(t + 1) * V;
-        activate(controls + row * C);
         act(controls + row * C, stacks_before + row * room(t) * V, rows_before, rows_after, stack, state + H, own.get());
         if (row < next) continue;
         std::copy_n(state, S, write(p.last) + row * S);
@@ -289,14 +303,16 @@ struct Run {
                      d_stacks + row * p.depth * V, d_controls + row * C, own.get(), d_own.get());
         std::fill_n(d_state + H, S - H, T(0));
       }
-      multiply(count, static_cast<const T*>(d_controls) + first * C, C, weights.of_control, d_states + first * S, S,
-               true);
-      for (int64_t row = first; row < end; ++row) {
-        const int64_t cell = Controller::kCell ? row * H : 0;
-        Controller::backward(H, blocks + row * B, before + row * S, cells_before + cell, states + row * S, cells + cell,
-                             d_states + row * S, d_cells + cell, d_blocks + row * B);
+      if constexpr (kControls) {
+        multiply(count, static_cast<const T*>(d_controls) + first * C, C, weights.of_control, d_states + first * S, S,
+                 true);
+        for (int64_t row = first; row < end; ++row) {
+          const int64_t cell = Controller::kCell ? row * H : 0;
+          Controller::backward(H, blocks + row * B, before + row * S, cells_before + cell, states + row * S, cells + cell,
+                               d_states + row * S, d_cells + cell, d_blocks + row * B);
+        }
+        multiply(count, static_cast<const T*>(d_blocks) + first * B, B, weights.of_state, d_states + first * S, S, true);
       }
-      multiply(count, static_cast<const T*>(d_blocks) + first * B, B, weights.of_state, d_states + first * S, S, true);
     }
   }
 
@@ -325,6 +341,8 @@ struct Run {
   void backward_##name(const Problem* problem, const Gradients* g) { Run<type, controller>(*problem).backward(*g); }
 
 extern "C" {
+RUNS(known_float, float, Known)
+RUNS(known_double, double, Known)
 RUNS(RNN_float, float, Vanilla)
 RUNS(RNN_double, double, Vanilla)
 RUNS(LSTM_float, float, LSTM)

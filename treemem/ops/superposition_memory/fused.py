@@ -1,4 +1,4 @@
-"""A controller with a superposition stack over packed sequences in C++, with the backward pass written by hand."""
+"""A superposition stack over packed sequences in C++, with the backward pass written by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ControllerWeights(NamedTuple):
 
 
 def runs_in_cpp(tokens: int, tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether :func:`stack_run` can run over so many tokens, which must be enough to be worth it.
+    """Return whether the functions below can run over so many tokens, which must be enough to be worth it.
 
     Args:
         tokens: of all sequences together.
@@ -105,10 +105,43 @@ def stack_run(
     return states[:, :size], last, *others[: len(cells)], others[-1], last_read
 
 
+def stack_readouts(
+    value: torch.Tensor, actions: torch.Tensor, stacks: torch.Tensor, top_k: int, empty: float
+) -> torch.Tensor:
+    """Return what is read after each step of known actions, where :func:`runs_in_cpp` says so; no second derivative.
+
+    Args:
+        value: ``[sequences, time, value_size]``.
+        actions: the weights of push, pop and no_op, ``[sequences, time, 3]``.
+        stacks: empty ones, ``[sequences, depth, value_size]``. If ``empty`` is not 0, the weights of each step must add
+            up to 1.
+        top_k: number of rows that are read.
+        empty: what an empty row holds.
+
+    Returns:
+        ``[sequences, time, top_k * value_size]``.
+    """
+    sequences, time, size = value.shape
+    controls, read = torch.cat([value, actions], 2).transpose(0, 1).flatten(0, 1), top_k * size
+    shapes = ((0, size + 3), (0,), (0, read), (size + 3, 0), (size + 3,))
+    states, *_ = _Run.apply(
+        "known",
+        *(controls, value.new_zeros(sequences, read), value.new_empty(0), stacks),
+        *(value.new_empty(shape) for shape in shapes),
+        value.new_full((1,), empty),
+        [sequences] * time,
+        0,
+        torch.is_grad_enabled(),
+    )
+    readouts: torch.Tensor = states.unflatten(0, (time, sequences)).transpose(0, 1)
+    return readouts
+
+
 class _Run(torch.autograd.Function):
     """The steps one after the other, sequences sorted by length, longest first.
 
-    The backward pass keeps the gradients of all preactivations and makes those of the weights at the end.
+    The inputs of known actions are the controls, and there is no controller: its weights are empty. The backward pass
+    keeps the gradients of all preactivations and makes those of the weights at the end.
     """
 
     @staticmethod
@@ -136,7 +169,10 @@ class _Run(torch.autograd.Function):
         given = [each.contiguous() for each in (of_state, of_control, control_bias, empty, first, cells, stacks)]
         widths = (len(of_state), of_state.shape[1], size if cells.numel() else 0, controls)
         made = [*(empty_rows(inputs, tokens, width) for width in widths), empty_rows(inputs, kept_rows, value_size)]
-        torch.addmm(bias, inputs, of_input.t(), out=made[0])
+        if controller == "known":
+            made[3].copy_(inputs)
+        else:
+            torch.addmm(bias, inputs, of_input.t(), out=made[0])
         last = [each.clone(memory_format=torch.contiguous_format) for each in (first, cells, stacks)]
         work = of_state.numel() + of_control.numel() + 3 * max(rows, default=0) * value_size
         threads = max(1, min(torch.get_num_threads(), tokens * work // _LEAST_WORK))
@@ -162,8 +198,9 @@ class _Run(torch.autograd.Function):
             d_states, d_blocks, d_controls = d_states.contiguous(), torch.empty_like(blocks), torch.empty_like(controls)
             found = structure(*(each.data_ptr() for each in (d_states, *d_first, d_blocks, d_controls)))
             _call("backward", ctx, tensors, found)
+            d_inputs = d_controls if len(of_input) == 0 else d_blocks @ of_input
             of_tensors = [
-                *(d_blocks @ of_input, *d_first, d_blocks.t() @ inputs, d_blocks.sum(0)),
+                *(d_inputs, *d_first, d_blocks.t() @ inputs, d_blocks.sum(0)),
                 d_blocks.t() @ of_step_before(first, states, ctx.sizes),
                 *(d_controls.t() @ states[:, : tensors[2].shape[1]], d_controls.sum(0)),
             ]

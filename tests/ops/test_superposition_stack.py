@@ -1,4 +1,4 @@
-"""A controller with a superposition stack in C++, against the steps of the memory cell."""
+"""A superposition stack in C++, with a controller and with known actions, against its steps."""
 
 from __future__ import annotations
 
@@ -135,3 +135,28 @@ def test_cells_and_memories_of_a_users_own_run_step_by_step() -> None:
             expected, other = run_cell(each, inputs)
         torch.testing.assert_close([found, *flat(state)], [expected, *flat(other)], rtol=0, atol=1e-12)
         assert not torch.equal(found, run_cell(cell, inputs)[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("empty", "has_no_op"), [(0.0, True), (0.5, False), (0.5, True)])
+@pytest.mark.parametrize(("depth", "top_k"), [(1, 1), (4, 2), (12, 12)])
+def test_known_actions_give_what_the_steps_give(
+    depth: int, top_k: int, empty: float, has_no_op: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "_LEAST_WORK", 1)
+    torch.manual_seed(0)
+    memory = SuperpositionStack(depth, top_k=top_k, empty=empty)
+    shapes = ((6, 9, 2), *[(6, 9)] * (2 + has_no_op))
+    tensors = [(torch.rand(shape, dtype=torch.float64) - 0.3).requires_grad_() for shape in shapes]
+
+    def readouts_and_gradients() -> list[torch.Tensor]:
+        readouts = memory(*tensors)
+        return [readouts, *torch.autograd.grad(readouts.sin().sum(), tensors)]
+
+    with compile_steps(False):
+        expected = readouts_and_gradients()
+    for threads in (1, 16):
+        with torch_threads(threads):
+            torch.testing.assert_close(readouts_and_gradients(), expected, rtol=0, atol=1e-12)
+            with torch.no_grad():
+                torch.testing.assert_close(memory(*tensors), expected[0], rtol=0, atol=1e-12)
