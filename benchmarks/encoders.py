@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
-from treemem.nn import GRUCell, MemoryCell, ReadOnlyMemory, StepCell
+from treemem.nn import GRUCell, LSTMCell, MemoryCell, ReadOnlyMemory, StepCell, SuperpositionStack, VanillaCell
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.nn.step_cells import run_cell
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
@@ -230,6 +230,29 @@ def attending_gru_batch(small: bool, dtype: torch.dtype) -> Operation:
     )
 
 
+def superposition_batch(
+    make_cell: Callable[[int, int], StepCell], size: int, small: bool, dtype: torch.dtype
+) -> Operation:
+    """A controller with a stack of 150 rows of 8 numbers over 32 sequences of 80 vectors of 16 numbers."""
+    size, sequences, time, depth = (8, 5, 9, 4) if small else (size, 32, 80, 150)
+    torch.manual_seed(0)
+    cell = MemoryCell(lambda width: make_cell(width, size), SuperpositionStack(depth), 16, 8)
+    cell.to(measured_device(), dtype)
+    inputs = torch.randn(sequences, time, 16, dtype=dtype).to(measured_device()).requires_grad_()
+
+    def run(_: float, run: Callable[..., Any]) -> Tensor:
+        outputs: Tensor = run(cell, inputs, cell.initial(sequences))[0]
+        return outputs
+
+    return Operation(
+        sequences,
+        {"inputs": inputs, **dict(cell.named_parameters())},
+        partial(run, run=run_cell),
+        {"step-by-step": partial(run, run=StepCell.run)},
+        ("step-by-step",),
+    )
+
+
 ENCODERS = (
     OperationWorkload("ordered memory random 50 tokens", partial(random_memory, False)),
     OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
@@ -237,5 +260,7 @@ ENCODERS = (
     OperationWorkload("on-lstm 1150", on_lstm_batch),
     OperationWorkload("gru 128", gru_batch),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
+    OperationWorkload("rnn 32 with a superposition stack", partial(superposition_batch, VanillaCell, 32)),
+    OperationWorkload("lstm 64 with a superposition stack", partial(superposition_batch, LSTMCell, 64)),
 )
 ENCODER_BASELINES = ("published-loop", "torch-lstm", "torch-gru", "step-by-step", "uncompiled", "skipping", "products")
